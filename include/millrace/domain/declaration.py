@@ -1,0 +1,246 @@
+"""What a pipeline's YAML says, as values: the declaration.
+
+These are engine-neutral and complete: every default is filled in, every duration is a `timedelta`, every
+size is bytes. `spec/` makes them from text and is the only place that knows about YAML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+
+class Manage(StrEnum):
+    """Whether Millrace may change a topic (`full`) or only reads and measures it (`none`)."""
+
+    FULL = "full"
+    NONE = "none"
+
+
+class Cleanup(StrEnum):
+    """A topic's `cleanup.policy`."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+    COMPACT_DELETE = "compact,delete"
+
+
+class Partitioner(StrEnum):
+    """How producers map a record key to a partition."""
+
+    MURMUR2 = "murmur2"
+
+
+class ValueFormat(StrEnum):
+    """How record values are encoded."""
+
+    JSON = "json"
+
+
+class Start(StrEnum):
+    """Where a stream with no work on record and no committed group begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class OnRewind(StrEnum):
+    """What a stream does when somebody moved its consumer group."""
+
+    REPROCESS = "reprocess"
+    REFUSE = "refuse"
+
+
+class OnBadRecord(StrEnum):
+    """What a stream does with a record that does not fit its schema."""
+
+    QUARANTINE = "quarantine"
+    FAIL = "fail"
+
+
+class SinkMode(StrEnum):
+    """How rows meet what the sink table already holds."""
+
+    APPEND = "append"
+
+
+class ColumnType(StrEnum):
+    """Scalar types of a declared value schema, by their Spark SQL names."""
+
+    STRING = "STRING"
+    BOOLEAN = "BOOLEAN"
+    TINYINT = "TINYINT"
+    SMALLINT = "SMALLINT"
+    INT = "INT"
+    BIGINT = "BIGINT"
+    FLOAT = "FLOAT"
+    DOUBLE = "DOUBLE"
+    DECIMAL = "DECIMAL"
+    DATE = "DATE"
+    TIMESTAMP = "TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a value schema. `precision` and `scale` are set for DECIMAL only (1..38, 0..precision)."""
+
+    name: str
+    type: ColumnType
+    required: bool = False
+    precision: int | None = None
+    scale: int | None = None
+
+    @property
+    def sql_type(self) -> str:
+        """The Spark SQL spelling of the type, for instance `DECIMAL(12,2)`."""
+        if self.type is ColumnType.DECIMAL:
+            return f"DECIMAL({self.precision},{self.scale})"
+        return self.type.value
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSchema:
+    """The format of a topic's record values and their columns in declared order."""
+
+    format: ValueFormat
+    columns: tuple[Column, ...]
+
+    @property
+    def ddl(self) -> str:
+        """The schema as Spark SQL DDL."""
+        return ", ".join(f"{c.name} {c.sql_type}{' NOT NULL' if c.required else ''}" for c in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The value field a topic's record key is made from, and how producers partition by it."""
+
+    field: str
+    partitioner: Partitioner = Partitioner.MURMUR2
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long and how much a topic keeps. `None` means without limit (Kafka's -1)."""
+
+    time: timedelta | None = None
+    size_per_partition_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A declared topic.
+
+    `retention` None means that the declaration says nothing and Millrace leaves both limits alone.
+    `config` holds further broker settings by their Kafka names, as declared.
+    """
+
+    name: str
+    pipeline: str
+    manage: Manage = Manage.FULL
+    partitions: int | None = None
+    replication: int | None = None
+    key: Key | None = None
+    cleanup: Cleanup | None = None
+    retention: Retention | None = None
+    value: ValueSchema | None = None
+    config: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSink:
+    """A table in PostgreSQL. `connection` names an Airflow Connection; `table` is `schema.table`."""
+
+    connection: str
+    table: str
+    mode: SinkMode = SinkMode.APPEND
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one stream may use: Spark cores, JVM heap, and the bound of one micro-batch."""
+
+    cores: int = 1
+    memory_bytes: int = 1024**3
+    max_records_per_batch: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A declared stream: one Spark application, one query, one consumer group, one sink."""
+
+    name: str
+    pipeline: str
+    app: str
+    reads: tuple[str, ...]
+    sink: PostgresSink
+    group: str
+    trigger: timedelta = timedelta(seconds=2)
+    start: Start = Start.EARLIEST
+    on_rewind: OnRewind = OnRewind.REPROCESS
+    on_bad_record: OnBadRecord = OnBadRecord.QUARANTINE
+    resources: Resources = Resources()
+
+    @property
+    def qualified_name(self) -> str:
+        """`PIPELINE.STREAM`: the name everywhere outside the pipeline's own file."""
+        return f"{self.pipeline}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgram:
+    """A program that feeds a topic: `sources/PROGRAM.py` with `records()`, run by `PIPELINE.source.NAME`."""
+
+    name: str
+    pipeline: str
+    program: str
+    writes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One pipeline: what one YAML file under `include/pipelines/` says, with its environment applied.
+
+    `topics` are those this file declares; `references` are topics other files declare and this one reads.
+    """
+
+    name: str
+    owner: str
+    kafka: str
+    topics: tuple[Topic, ...]
+    streams: tuple[Stream, ...]
+    sources: tuple[SourceProgram, ...] = ()
+    references: tuple[Topic, ...] = ()
+    description: str = ""
+
+    def topic(self, name: str) -> Topic:
+        """The declared or referenced topic of this name; `KeyError` where there is none."""
+        for topic in (*self.topics, *self.references):
+            if topic.name == name:
+                return topic
+        raise KeyError(name)
+
+    def stream(self, name: str) -> Stream:
+        """The stream of this name; `KeyError` where there is none."""
+        for stream in self.streams:
+            if stream.name == name:
+                return stream
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Notifier:
+    """Where alarms are told: `kind` is `log` (a file) or the name of an Airflow notifier class by import path."""
+
+    kind: str
+    arguments: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One file under `include/environments/`: what differs between installations, and nothing else."""
+
+    name: str
+    notifiers: tuple[Notifier, ...] = ()
+    operators: tuple[str, ...] = ()

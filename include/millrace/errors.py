@@ -1,0 +1,73 @@
+"""The one tree of errors: each says what was wrong, where, and what to do next.
+
+`exit_code` is what the CLI ends with: 1 the check found something wrong, 2 usage, 3 a part cannot be
+reached, 4 refused (stale, fenced, not approved).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MillraceError(Exception):
+    """Base of every error Millrace raises on purpose.
+
+    Args:
+        what: what is wrong, one sentence.
+        where: the file and line, topic, stream, table or address it is about.
+        next_step: what the reader can do about it.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, where: str = "", next_step: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.next_step = next_step
+        super().__init__(what, where, next_step)
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{head}\n  next: {self.next_step}" if self.next_step else head
+
+
+class UsageError(MillraceError):
+    """The command was called wrongly: an unknown name, a missing argument."""
+
+    exit_code = 2
+
+
+class DeclarationError(MillraceError):
+    """A declaration, an environment file or an app does not say something Millrace can do."""
+
+
+class UnreachableError(MillraceError):
+    """A server (broker, database, object store, Airflow) did not answer."""
+
+    exit_code = 3
+
+
+class RefusedError(MillraceError):
+    """Asked for something that may not be done now; doing it could lose or damage data."""
+
+    exit_code = 4
+
+
+class StalePlanError(RefusedError):
+    """The plan no longer describes what is there: expired, already run, another cluster, or the world moved."""
+
+
+class FencedError(RefusedError):
+    """A newer epoch of the same stream, or a newer attempt of the same job, has taken over."""
+
+
+class DataLossError(MillraceError):
+    """Records that should have been read are gone, or a gap between ranges would hide some."""
+
+
+class RecreatedTopicError(RefusedError):
+    """A topic of this name exists, but it is not the one the work on record was done from."""
+
+
+class PartFailedError(MillraceError):
+    """A part of the embedded stack, or a stream's process, ended or did not become ready."""

@@ -1,0 +1,258 @@
+"""Airflow Connections as typed settings, and the project's root folder.
+
+Every endpoint and secret is an Airflow Connection. Outside Airflow they are read from the same
+`AIRFLOW_CONN_...` variables, in Airflow's JSON form, without importing Airflow; inside Airflow the caller
+resolves them through its SDK and hands the JSON form to `Connection.parse`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millrace.errors import UnreachableError, UsageError
+
+STATE_FOLDER = ".millrace"
+CONNECTION_PREFIX = "AIRFLOW_CONN_"
+
+
+def project_root(start: Path | None = None) -> Path:
+    """The project's root: `MILLRACE_ROOT`, else the nearest folder upwards that has `include/pipelines`.
+
+    Raises:
+        UsageError: the command was called outside any project.
+    """
+    if named := os.environ.get("MILLRACE_ROOT"):
+        return Path(named).resolve()
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / "include" / "pipelines").is_dir():
+            return folder
+    raise UsageError(
+        "this is not inside a Millrace project",
+        where=str(here),
+        next_step="change to the folder that holds include/pipelines, or set MILLRACE_ROOT to it",
+    )
+
+
+def read_environment_file(path: Path) -> dict[str, str]:
+    """The `KEY=value` lines of a file; values are verbatim to the end of the line. Empty where there is no file."""
+    if not path.exists():
+        return {}
+    pairs = (line.partition("=") for line in path.read_text(encoding="utf-8").splitlines() if "=" in line)
+    return {key: value for key, _, value in pairs if not key.startswith("#")}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One Airflow Connection. `password` and `extra` may hold secrets, so neither is part of its printed form."""
+
+    name: str
+    kind: str
+    host: str = ""
+    port: int | None = None
+    login: str = ""
+    password: str = field(default="", repr=False)
+    schema: str = ""
+    extra: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> Connection:
+        """A Connection from Airflow's JSON form.
+
+        Raises:
+            UsageError: the text is not that form (its content is never shown: it holds secrets).
+        """
+        try:
+            document = json.loads(text)
+            extra = document.get("extra") or {}
+            extra = json.loads(extra) if isinstance(extra, str) else extra
+            port = document.get("port")
+            return cls(
+                name=name,
+                kind=str(document.get("conn_type") or ""),
+                host=str(document.get("host") or ""),
+                port=int(port) if port else None,
+                login=str(document.get("login") or ""),
+                password=str(document.get("password") or ""),
+                schema=str(document.get("schema") or ""),
+                extra=dict(extra),
+            )
+        except (ValueError, AttributeError, TypeError):
+            raise UsageError(
+                "the connection is not in Airflow's JSON form",
+                where=variable_name(name),
+                next_step='write it as {"conn_type": ..., "host": ..., "login": ..., "extra": {...}}',
+            ) from None
+
+
+def variable_name(connection: str) -> str:
+    """The environment variable Airflow reads a connection from."""
+    return CONNECTION_PREFIX + connection.upper()
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How to reach a Kafka cluster, in librdkafka's own keys (`bootstrap.servers`, `security.protocol`, ...)."""
+
+    librdkafka: Mapping[str, str] = field(repr=False)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port[,host:port]`."""
+        return self.librdkafka["bootstrap.servers"]
+
+    def for_java(self) -> dict[str, str]:
+        """The same settings in the Java client's keys.
+
+        Covers what the two clients name differently: SASL user and password, and PEM files for TLS.
+
+        Source: librdkafka CONFIGURATION.md against the Java client's `SaslConfigs` and `SslConfigs`.
+        """
+        java = {key: value for key, value in self.librdkafka.items() if key in _SAME_IN_JAVA}
+        mechanism = self.librdkafka.get("sasl.mechanism") or self.librdkafka.get("sasl.mechanisms")
+        if mechanism:
+            java["sasl.mechanism"] = mechanism
+        user = self.librdkafka.get("sasl.username")
+        if user:
+            module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+            secret = self.librdkafka.get("sasl.password", "")
+            java["sasl.jaas.config"] = (
+                f"org.apache.kafka.common.security.{module} required "
+                f"username={_jaas_quoted(user)} password={_jaas_quoted(secret)};"
+            )
+        if authority := self.librdkafka.get("ssl.ca.location"):
+            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
+        if keystore := self.librdkafka.get("ssl.keystore.location"):
+            java["ssl.keystore.location"] = keystore
+        return java
+
+
+_SAME_IN_JAVA = frozenset(
+    {
+        "bootstrap.servers",
+        "security.protocol",
+        "ssl.endpoint.identification.algorithm",
+        "client.id",
+        "request.timeout.ms",
+    }
+)
+
+
+def _jaas_quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """How to reach one PostgreSQL database."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+    password: str = field(repr=False)
+
+    def keywords(self) -> dict[str, str | int]:
+        """Keyword arguments of `psycopg.connect`."""
+        return {
+            "host": self.host,
+            "port": self.port,
+            "dbname": self.database,
+            "user": self.user,
+            "password": self.password,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """How to reach an S3 server. `endpoint_url` None means the provider's own."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    endpoint_url: str | None = None
+    region: str = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where everything is: the project's root and a way to look a Connection up by its name.
+
+    `lookup` returns the JSON form of a Connection, or None where there is none.
+    """
+
+    root: Path
+    lookup: Callable[[str], str | None] = field(repr=False)
+
+    def connection(self, name: str) -> Connection:
+        """The Connection of this name.
+
+        Raises:
+            UnreachableError: there is none, so the server behind it cannot be reached.
+        """
+        text = self.lookup(name)
+        if text is None:
+            raise UnreachableError(
+                f"there is no connection {name}",
+                where=variable_name(name),
+                next_step="start the embedded stack with `./millrace up`, or define the Connection in Airflow and "
+                "export it in JSON form under this variable",
+            )
+        return Connection.parse(name, text)
+
+    def kafka(self, name: str = "millrace_kafka") -> KafkaSettings:
+        """Settings of a `kafka` Connection, whose extra holds librdkafka keys."""
+        connection = self.connection(name)
+        keys = {key: str(value) for key, value in connection.extra.items()}
+        if "bootstrap.servers" not in keys:
+            raise UsageError(
+                "the kafka connection has no bootstrap.servers in its extra",
+                where=variable_name(name),
+                next_step='add {"bootstrap.servers": "host:9092"} to its extra',
+            )
+        return KafkaSettings(keys)
+
+    def postgres(self, name: str) -> PostgresSettings:
+        """Settings of a `postgres` Connection."""
+        connection = self.connection(name)
+        return PostgresSettings(
+            host=connection.host,
+            port=connection.port or 5432,
+            database=connection.schema or connection.login,
+            user=connection.login,
+            password=connection.password,
+        )
+
+    def s3(self, name: str = "millrace_s3") -> S3Settings:
+        """Settings of an `aws` Connection."""
+        connection = self.connection(name)
+        endpoint = connection.extra.get("endpoint_url")
+        return S3Settings(
+            access_key=connection.login,
+            secret_key=connection.password,
+            endpoint_url=str(endpoint) if endpoint else None,
+            region=str(connection.extra.get("region_name") or "us-east-1"),
+        )
+
+    @property
+    def state_folder(self) -> Path:
+        """Where everything the running stack writes lives."""
+        return self.root / STATE_FOLDER
+
+
+def open_settings(root: Path | None = None) -> Settings:
+    """Settings from the process's environment, completed by the embedded stack's `.millrace/env`.
+
+    A variable that is set in the environment wins over the file.
+    """
+    folder = root or project_root()
+    from_file = read_environment_file(folder / STATE_FOLDER / "env")
+
+    def lookup(name: str) -> str | None:
+        variable = variable_name(name)
+        return os.environ.get(variable) or from_file.get(variable)
+
+    return Settings(root=folder, lookup=lookup)
