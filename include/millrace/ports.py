@@ -1,0 +1,126 @@
+"""The interfaces that have more than one adapter: a real one and, for faults and scale, a fake one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+
+class RunState(StrEnum):
+    """What a runner knows of one submitted app."""
+
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"  # it is gone and left no exit code
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a runner is asked to start: one instance of one epoch of a stream."""
+
+    stream: str  # PIPELINE.STREAM
+    epoch: int
+    instance: str
+    arguments: tuple[str, ...] = ()
+    connections: tuple[str, ...] = ()  # names of the only Connections the app may see
+
+
+@dataclass(frozen=True, slots=True)
+class RunningApp:
+    """One app as its runner sees it. `handle` is the runner's own name for it, stable over restarts of Millrace."""
+
+    stream: str
+    epoch: int
+    instance: str
+    handle: str
+    state: RunState
+    started_at: datetime | None = None
+    exit_code: int | None = None
+    detail: str = ""
+
+
+class StreamRunner(Protocol):
+    """Starts stream apps somewhere and finds them again by name, also after a lost answer."""
+
+    kind: str
+
+    def submit(self, submission: Submission) -> RunningApp:
+        """Start an app. May raise after the app was started: `find` settles it, never trust.
+
+        Raises:
+            UnreachableError: the runner does not answer.
+            PartFailedError: the app could not be started.
+        """
+        ...
+
+    def find(self, stream: str) -> Sequence[RunningApp]:
+        """Every app of this stream that is alive, newest epoch first, whoever started it."""
+        ...
+
+    def find_all(self) -> Mapping[str, Sequence[RunningApp]]:
+        """Every living app by stream, also of streams that no declaration names any more."""
+        ...
+
+    def status(self, stream: str, epoch: int) -> RunningApp | None:
+        """The app of this epoch, living or ended; None where it was never submitted here."""
+        ...
+
+    def stop(self, app: RunningApp) -> None:
+        """Ask the app to finish its batch, commit and exit 0. Returns at once."""
+        ...
+
+    def kill(self, app: RunningApp) -> None:
+        """End the app and all its processes now. Returns when none is left."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTopic:
+    """A topic as the cluster has it.
+
+    `config` holds the values set on the topic itself; what is absent follows the broker's default in `defaults`.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+    defaults: Mapping[str, str]
+
+
+class TopicAdmin(Protocol):
+    """Topics of one Kafka cluster. Calls are batched: their number does not grow with the number of topics."""
+
+    def cluster_id(self) -> str:
+        """The cluster's own id."""
+        ...
+
+    def observe(self, names: Collection[str]) -> Mapping[str, ObservedTopic]:
+        """The topics that exist among `names`."""
+        ...
+
+    def create(self, topics: Sequence[NewTopic]) -> Mapping[str, str | None]:
+        """Create topics; per topic None, or why it failed. One that exists already is a failure."""
+        ...
+
+    def add_partitions(self, totals: Mapping[str, int]) -> Mapping[str, str | None]:
+        """Grow topics to these partition counts; per topic None, or why it failed."""
+        ...
+
+    def set_config(self, changes: Mapping[str, Mapping[str, str]]) -> Mapping[str, str | None]:
+        """Set these keys of these topics and leave every other key alone; per topic None, or why it failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
