@@ -1,0 +1,192 @@
+"""Bounded, read-committed reads of a topic, by `assign`, without a consumer group's membership."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from millrace.domain.sources import TopicRecord
+from millrace.errors import DeclarationError, MillraceError, RefusedError, UnreachableError
+from millrace.settings import KafkaSettings
+
+_ANSWER_SECONDS = 30.0
+_READ_SECONDS = 60.0
+_BATCH_RECORDS = 5_000
+_RECORDS_BETWEEN_PROGRESS = 10_000
+
+
+class TopicReader:
+    """Reads what is committed in topics of one cluster.
+
+    Args:
+        kafka: where the cluster is.
+        settle_seconds: how long to wait for transactions that were open when a read began.
+    """
+
+    def __init__(self, kafka: KafkaSettings, *, settle_seconds: float = 90.0) -> None:
+        self._kafka = kafka
+        self._settle_seconds = settle_seconds
+        self._admin = AdminClient(dict(kafka.librdkafka))
+
+    def topic_id(self, topic: str) -> str:
+        """Kafka's own id of the topic, in its 22-character text form."""
+        described = self._answer(self._admin.describe_topics(TopicCollection([topic]))[topic], topic)
+        return str(described.topic_id)
+
+    def partitions(self, topic: str) -> list[int]:
+        """The topic's partition numbers.
+
+        Raises:
+            DeclarationError: the topic does not exist.
+            UnreachableError: the broker does not answer.
+        """
+        described = self._answer(self._admin.describe_topics(TopicCollection([topic]))[topic], topic)
+        return sorted(partition.id for partition in described.partitions)
+
+    def starts(self, topic: str) -> dict[int, int]:
+        """The log start offset of each partition."""
+        return self._offsets(topic, OffsetSpec.earliest(), IsolationLevel.READ_COMMITTED)
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The next committed offset of each partition: where a reader of committed records stands when it is done."""
+        return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+
+    def group_positions(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets a consumer group has committed for the topic; partitions without one are left out."""
+        request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p) for p in self.partitions(topic)])]
+        answer = self._answer(self._admin.list_consumer_group_offsets(request)[group], topic)
+        return {item.partition: item.offset for item in answer.topic_partitions if item.offset >= 0}
+
+    def committed(self, topic: str, *, progress: Callable[[int], None] | None = None) -> Iterator[TopicRecord]:
+        """Every committed record the topic holds now.
+
+        The read goes to the end of the log as it is now, not to the last stable offset: records of ours may lie
+        committed behind another producer's open transaction, and must be seen.
+
+        Raises:
+            DeclarationError: the topic does not exist.
+            RefusedError: a transaction stays open, so what is committed cannot be told.
+            UnreachableError: the broker does not answer.
+        """
+        starts = self.starts(topic)
+        ends = self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        self._wait_for_transactions(topic, ends)
+        todo = {partition: end for partition, end in ends.items() if starts[partition] < end}
+        return self._read(topic, starts, todo, progress or (lambda _: None))
+
+    def _wait_for_transactions(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Wait until every transaction that was open below `ends` is decided."""
+        deadline = time.monotonic() + self._settle_seconds
+        while True:
+            stable = self.ends(topic)
+            hung = sorted(partition for partition, end in ends.items() if stable[partition] < end)
+            if not hung:
+                return
+            if time.monotonic() > deadline:
+                first = hung[0]
+                raise RefusedError(
+                    f"a transaction of another producer stays open from offset {stable[first]}",
+                    where=f"{topic}/{first}",
+                    next_step="find it with `kafka-transactions find-hanging` and end it, then run this again",
+                )
+            time.sleep(0.2)
+
+    def _read(
+        self, topic: str, starts: Mapping[int, int], todo: dict[int, int], progress: Callable[[int], None]
+    ) -> Iterator[TopicRecord]:
+        if not todo:
+            return
+        consumer = Consumer(
+            dict(self._kafka.librdkafka)
+            | {
+                "group.id": "millrace.reader",  # asked for by the client; never joined and never committed to
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, partition, starts[partition]) for partition in todo])
+            count = 0
+            for message in self._messages(consumer, topic, todo):
+                count += 1
+                if count % _RECORDS_BETWEEN_PROGRESS == 0:
+                    progress(count)
+                yield TopicRecord(
+                    message.partition(),
+                    message.offset(),
+                    message.key(),
+                    message.value(),
+                    tuple(message.headers() or ()),
+                )
+            progress(count)
+        finally:
+            consumer.close()
+
+    def _messages(self, consumer: Any, topic: str, todo: dict[int, int]) -> Iterator[Any]:
+        """The messages below each partition's end, until every partition has reached its own."""
+        deadline = time.monotonic() + _READ_SECONDS
+        while todo:
+            for message in consumer.consume(_BATCH_RECORDS, 0.5):
+                partition, error = message.partition(), message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise self._translated(error, topic)
+                end = todo.get(partition)
+                if end is None:
+                    continue
+                if error is None and message.offset() < end:
+                    deadline = time.monotonic() + _READ_SECONDS
+                    yield message
+                # at the end of a partition the client names the next offset, behind markers and aborted records
+                if message.offset() + (0 if error is not None else 1) >= end:
+                    del todo[partition]
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"the broker sent nothing for {_READ_SECONDS:.0f} s; partitions {sorted(todo)} are not read to "
+                    "their end",
+                    where=f"{topic} at {self._kafka.bootstrap_servers}",
+                    next_step="look at the broker's log, then run this again",
+                )
+
+    def _offsets(self, topic: str, which: Any, isolation: Any) -> dict[int, int]:
+        asked = {TopicPartition(topic, partition): which for partition in self.partitions(topic)}
+        answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=_ANSWER_SECONDS)
+        return {item.partition: self._answer(answer, topic).offset for item, answer in answers.items()}
+
+    def _answer(self, future: Any, topic: str) -> Any:
+        try:
+            return future.result(_ANSWER_SECONDS + 5)
+        except KafkaException as error:
+            raise self._translated(error.args[0], topic) from error
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"the broker did not answer within {_ANSWER_SECONDS:.0f} s",
+                where=self._kafka.bootstrap_servers,
+                next_step="see that the broker runs: `./millrace status`",
+            ) from error
+
+    def _translated(self, reason: Any, topic: str) -> MillraceError:
+        if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            return DeclarationError(
+                "the topic does not exist",
+                where=topic,
+                next_step="make it: run the DAG PIPELINE.topics, or `./millrace topics plan` and `plans run ID`",
+            )
+        return UnreachableError(
+            f"the broker could not be read: {reason.str()}",
+            where=f"{topic} at {self._kafka.bootstrap_servers}",
+            next_step="see that the broker runs: `./millrace status`",
+        )
