@@ -1,0 +1,103 @@
+"""Brings the control database to the version this code reads, and sets who may do what in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from millrace.adapters.control_connection import address, open_engine, translated
+from millrace.adapters.control_tables import METADATA, VERSION_TABLE
+from millrace.errors import RefusedError
+from millrace.settings import PostgresSettings
+
+_LOCK = sa.text("select pg_advisory_xact_lock(hashtextextended('millrace.control.upgrade', 0))")
+_APPEND_ONLY = "action_log"
+
+
+class AppendOnly(StrEnum):
+    """What keeps the action log append-only."""
+
+    PERMISSION = "permission"  # the role that writes it has no other right; the trigger stands behind that
+    TRIGGER = "trigger"  # the role that writes it owns it, so only the trigger refuses
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What an upgrade did. `before` is None for an empty database; `applied` is empty where nothing was to do."""
+
+    address: str
+    before: str | None
+    after: str
+    applied: tuple[str, ...]
+    append_only: AppendOnly
+
+
+def upgrade(owner: PostgresSettings, role: str) -> MigrationReport:
+    """Apply the migrations that are missing and grant `role` its rights, all in one transaction.
+
+    Args:
+        owner: the database, as the role that owns the tables.
+        role: the role Millrace works as; the owner itself where there is no other.
+
+    Guarantees: idempotent; of two at once the second waits, then finds nothing to do; a failure leaves no trace.
+
+    Raises:
+        RefusedError: the database is newer than this code, or `role` does not exist.
+        UnreachableError: the database does not answer.
+    """
+    engine = open_engine(owner)
+    try:
+        with translated(owner), engine.begin() as connection:
+            connection.execute(_LOCK)
+            config = Config()
+            config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+            config.attributes["connection"] = connection
+            scripts = ScriptDirectory.from_config(config)
+            before, after = _version(connection), str(scripts.get_current_head())
+            known = [script.revision for script in scripts.walk_revisions()][::-1]
+            if before is not None and before not in known:
+                raise RefusedError(
+                    f"the control database is at version {before}, newer than this Millrace, which knows up to {after}",
+                    where=address(owner),
+                    next_step="update Millrace on this machine; a database is never taken back to an older version",
+                )
+            command.upgrade(config, "head")
+            _grant(connection, owner, role)
+            applied = known[known.index(before) + 1 :] if before else known
+    finally:
+        engine.dispose()
+    append_only = AppendOnly.TRIGGER if role == owner.user else AppendOnly.PERMISSION
+    return MigrationReport(address(owner), before, after, tuple(applied), append_only)
+
+
+def _version(connection: sa.Connection) -> str | None:
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    return context.get_current_revision()
+
+
+def _grant(connection: sa.Connection, owner: PostgresSettings, role: str) -> None:
+    if role == owner.user:
+        return
+    if not connection.scalar(sa.text("select 1 from pg_roles where rolname = :role"), {"role": role}):
+        raise RefusedError(
+            f"the role {role} of connection millrace_control does not exist",
+            where=address(owner),
+            next_step=f"create it in PostgreSQL with a password (create role {role} login password ...)",
+        )
+    quoted = connection.dialect.identifier_preparer.quote_identifier(role)
+    statements = [f"grant usage on schema public to {quoted}"]
+    for table in METADATA.tables:
+        rights = "select, insert" if table == _APPEND_ONLY else "select, insert, update, delete"
+        statements += [f"revoke all on {table} from {quoted}, public", f"grant {rights} on {table} to {quoted}"]
+    statements.append(f"grant select on {VERSION_TABLE} to {quoted}")
+    for table in (_APPEND_ONLY, "alarm"):
+        statements.append(f"grant usage on sequence {table}_id_seq to {quoted}")
+    for statement in statements:
+        connection.execute(sa.text(statement))

@@ -1,0 +1,132 @@
+"""Stored plans and the right to run one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from millrace.adapters import control_tables as tables
+from millrace.adapters.control_connection import translated
+from millrace.adapters.control_locks import transaction_lock
+from millrace.domain.plan import ChangeResult, Outcome, Plan, PlanStatus, StoredPlan, canonical, parse
+from millrace.errors import StalePlanError, UsageError
+from millrace.settings import PostgresSettings
+
+
+class PlanTable:
+    """Plans, and what came of them."""
+
+    def __init__(self, engine: sa.Engine, settings: PostgresSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+
+    def add(self, plan: Plan) -> Plan:
+        """Store a plan as open. Where an open one that says the same has not expired yet, that one is returned."""
+        table = tables.plan
+        alike = (
+            sa.select(table)
+            .where(
+                table.c.kind == plan.kind.value,
+                table.c.target == plan.target,
+                table.c.status == PlanStatus.OPEN.value,
+                table.c.expires_at > plan.created,
+            )
+            .order_by(table.c.created_at.desc())
+        )
+        with translated(self._settings), self._engine.begin() as connection:
+            for row in connection.execute(alike).all():
+                stored = _stored(row).plan
+                if stored.says_the_same(plan):
+                    return stored
+            values = {
+                "id": plan.id,
+                "kind": plan.kind.value,
+                "target": plan.target,
+                "cluster_id": plan.cluster_id,
+                "body": json.loads(canonical(plan)),
+                "hash": plan.hash,
+                "created_at": plan.created,
+                "created_by": plan.by,
+                "expires_at": plan.expires,
+            }
+            connection.execute(insert(table).values(values).on_conflict_do_nothing())
+        return plan
+
+    def get(self, plan_id: str) -> StoredPlan:
+        """The plan of this id.
+
+        Raises:
+            UsageError: there is none.
+            StalePlanError: its content is no longer what was hashed.
+        """
+        with translated(self._settings), self._engine.begin() as connection:
+            row = connection.execute(sa.select(tables.plan).where(tables.plan.c.id == plan_id)).one_or_none()
+        if row is None:
+            raise UsageError(
+                "there is no plan of this id", where=plan_id, next_step="see `millrace plans list` for those there are"
+            )
+        return _stored(row)
+
+    def list(self, *, status: PlanStatus | None = None, limit: int = 50) -> tuple[StoredPlan, ...]:
+        """The latest plans, newest first."""
+        query = sa.select(tables.plan).order_by(tables.plan.c.created_at.desc()).limit(limit)
+        if status is not None:
+            query = query.where(tables.plan.c.status == status.value)
+        with translated(self._settings), self._engine.begin() as connection:
+            return tuple(_stored(row) for row in connection.execute(query).all())
+
+    @contextmanager
+    def running(self, plan_id: str) -> Iterator[bool]:
+        """Hold the right to run a plan; False where another runner holds it.
+
+        Guarantees: the right ends with the runner's connection, so that of a dead runner is free at once.
+        """
+        with transaction_lock(self._engine, self._settings, f"plan:{plan_id}") as mine:
+            yield mine
+
+    def begin(self, plan_id: str) -> PlanStatus:
+        """Mark a plan as running; the status it had. Only an open or a running one is changed."""
+        table = tables.plan
+        with translated(self._settings), self._engine.begin() as connection:
+            query = sa.select(table.c.status).where(table.c.id == plan_id).with_for_update()
+            status = PlanStatus(connection.execute(query).scalar_one())
+            if status is PlanStatus.OPEN:
+                running = table.update().where(table.c.id == plan_id).values(status=PlanStatus.RUNNING.value)
+                connection.execute(running)
+            return status
+
+    def finish(self, plan_id: str, status: PlanStatus, results: Sequence[ChangeResult] = ()) -> None:
+        """Write how a plan ended."""
+        table = tables.plan
+        documents = [
+            {"action": r.action, "subject": r.subject, "outcome": r.outcome.value, "error": r.error} for r in results
+        ]
+        statement = (
+            table.update()
+            .where(table.c.id == plan_id, table.c.status.in_([PlanStatus.OPEN.value, PlanStatus.RUNNING.value]))
+            .values(status=status.value, finished_at=sa.func.now(), result=documents)
+        )
+        with translated(self._settings), self._engine.begin() as connection:
+            connection.execute(statement)
+
+
+def _stored(row: sa.Row[tuple[object, ...]]) -> StoredPlan:
+    values = row._mapping
+    try:
+        plan = parse(json.dumps(values["body"]))
+    except ValueError as error:
+        raise StalePlanError(f"the stored plan cannot be read: {error}", where=values["id"]) from error
+    if plan.hash != values["hash"]:
+        raise StalePlanError(
+            "the stored plan is not the one that was made: its hash differs",
+            where=values["id"],
+            next_step="make a new plan, and find out who changed this row",
+        )
+    results = tuple(
+        ChangeResult(r["action"], r["subject"], Outcome(r["outcome"]), r["error"]) for r in values["result"] or ()
+    )
+    return StoredPlan(plan, PlanStatus(values["status"]), values["finished_at"], results)

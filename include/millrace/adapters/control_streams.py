@@ -1,0 +1,249 @@
+"""Streams in the control database: what is wanted of them, who may run an epoch, what came of it, how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+
+from millrace.adapters import control_log
+from millrace.adapters import control_tables as tables
+from millrace.adapters.control_connection import translated
+from millrace.adapters.control_locks import transaction_lock
+from millrace.domain.control import Attempt, Claim, DesiredStream, StreamProgress
+from millrace.domain.streams import DesiredState
+from millrace.settings import PostgresSettings
+
+
+class StreamTables:
+    """Desired state, claims, attempts and progress. `stream` is always the qualified name, PIPELINE.STREAM."""
+
+    def __init__(self, engine: sa.Engine, settings: PostgresSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        with translated(self._settings), self._engine.begin() as connection:
+            yield connection
+
+    def supervising(self, stream: str) -> AbstractContextManager[bool]:
+        """Hold the right to supervise a stream: the block gets False at once where somebody else does.
+
+        It only saves wasted starts: the claim is what keeps one epoch to one instance.
+        """
+        return transaction_lock(self._engine, self._settings, f"supervise:{stream}")
+
+    # What people want
+
+    def desired(self, stream: str) -> DesiredStream | None:
+        """What is wanted of a stream; None where nobody ever said (treat it as stopped)."""
+        with self._transaction() as connection:
+            return _desired(connection, stream)
+
+    def all_desired(self) -> tuple[DesiredStream, ...]:
+        """What is wanted of every stream anybody ever said something about, by name."""
+        query = sa.select(tables.desired_state).order_by(tables.desired_state.c.stream)
+        with self._transaction() as connection:
+            return tuple(_desired_of(row) for row in connection.execute(query))
+
+    def set_desired(
+        self,
+        stream: str,
+        *,
+        actor: str,
+        reason: str,
+        state: DesiredState | None = None,
+        accept_recreated: bool | None = None,
+        reset_backoff: bool = False,
+    ) -> DesiredStream:
+        """Say what is wanted, and write that to the action log in the same transaction.
+
+        Args:
+            stream: the qualified name.
+            actor: who wants it.
+            reason: why.
+            state: running or stopped; None leaves it (stopped, for a stream that is new here).
+            accept_recreated: whether the next start may take topics of the same name but another id.
+            reset_backoff: whether attempts made until now no longer count against the stream.
+        """
+        desired_state = tables.desired_state
+        values: dict[str, object] = {"changed_at": sa.func.now(), "changed_by": actor, "reason": reason}
+        if accept_recreated is not None:
+            values["accept_recreated"] = accept_recreated
+        if reset_backoff:
+            values["backoff_reset_at"] = sa.func.now()
+        with self._transaction() as connection:
+            known = insert(desired_state).values(
+                stream=stream, state=DesiredState.STOPPED.value, changed_by=actor, reason=reason
+            )
+            made = known.on_conflict_do_nothing().returning(desired_state.c.stream)
+            is_new = connection.execute(made).first() is not None
+            locked = sa.select(desired_state).where(desired_state.c.stream == stream).with_for_update()
+            before = _desired_of(connection.execute(locked).one())
+            if state is not None:
+                values["state"] = state.value
+            changed = desired_state.update().where(desired_state.c.stream == stream).values(values)
+            after = _desired_of(connection.execute(changed.returning(desired_state)).one())
+            control_log.append(
+                connection,
+                actor=actor,
+                action=f"stream.{_verb(state, accept_recreated)}",
+                subject=stream,
+                reason=reason,
+                before={} if is_new else _facts(before),
+                after=_facts(after),
+                outcome="done",
+            )
+        return after
+
+    def raise_epoch(self, stream: str, expected: int) -> int | None:
+        """Begin a start: the new epoch, which is `expected` + 1.
+
+        None where another start was first, or the stream is no longer wanted running: look again.
+        """
+        table = tables.desired_state
+        statement = (
+            table.update()
+            .where(table.c.stream == stream, table.c.epoch == expected, table.c.state == DesiredState.RUNNING.value)
+            .values(epoch=table.c.epoch + 1)
+            .returning(table.c.epoch)
+        )
+        with self._transaction() as connection:
+            row = connection.execute(statement).one_or_none()
+            return None if row is None else row.epoch
+
+    def consume_acceptance(self, stream: str) -> bool:
+        """Take back `accept_recreated` once a start has made use of it; whether it was set."""
+        table = tables.desired_state
+        statement = (
+            table.update()
+            .where(table.c.stream == stream, table.c.accept_recreated.is_(True))
+            .values(accept_recreated=False)
+        )
+        with self._transaction() as connection:
+            return connection.execute(statement).rowcount == 1
+
+    # Who may run an epoch
+
+    def claim(self, stream: str, epoch: int, instance: str, host: str) -> bool:
+        """Claim an epoch for an instance: True for the first to ask, and for the same instance asking again."""
+        statement = insert(tables.claim).values(stream=stream, epoch=epoch, instance=instance, host=host)
+        with self._transaction() as connection:
+            first = statement.on_conflict_do_nothing().returning(tables.claim.c.epoch)
+            if connection.execute(first).first() is not None:
+                return True
+            holder = _claim(connection, stream, epoch)
+            return holder is not None and holder.instance == instance
+
+    def claimed(self, stream: str, epoch: int) -> Claim | None:
+        """Who claimed an epoch."""
+        with self._transaction() as connection:
+            return _claim(connection, stream, epoch)
+
+    # What came of it
+
+    def record_submitted(
+        self, stream: str, epoch: int, *, runner: str, instance: str | None = None, handle: str | None = None
+    ) -> None:
+        """Note that an epoch is being submitted. Call it before the submit, and again with what the runner answered."""
+        table = tables.attempt
+        statement = insert(table).values(stream=stream, epoch=epoch, runner=runner, instance=instance, handle=handle)
+        known = statement.on_conflict_do_update(
+            index_elements=[table.c.stream, table.c.epoch],
+            set_={
+                "instance": sa.func.coalesce(statement.excluded.instance, table.c.instance),
+                "handle": sa.func.coalesce(statement.excluded.handle, table.c.handle),
+            },
+        )
+        with self._transaction() as connection:
+            connection.execute(known)
+
+    def record_ended(
+        self,
+        stream: str,
+        epoch: int,
+        *,
+        outcome: str,
+        exit_code: int | None = None,
+        detail: str | None = None,
+        at: datetime | None = None,
+    ) -> bool:
+        """Note how an epoch ended; False where that was noted before. `at` None: now."""
+        table = tables.attempt
+        statement = (
+            table.update()
+            .where(table.c.stream == stream, table.c.epoch == epoch, table.c.ended_at.is_(None))
+            .values(ended_at=at or sa.func.now(), outcome=outcome, exit_code=exit_code, detail=detail)
+        )
+        with self._transaction() as connection:
+            return connection.execute(statement).rowcount == 1
+
+    def attempts(self, stream: str, *, last: int = 20) -> tuple[Attempt, ...]:
+        """The last attempts of a stream, newest epoch first."""
+        table = tables.attempt
+        query = sa.select(table).where(table.c.stream == stream).order_by(table.c.epoch.desc()).limit(last)
+        with self._transaction() as connection:
+            return tuple(Attempt(**row._mapping) for row in connection.execute(query))
+
+    # How far it is
+
+    def save_progress(self, progress: StreamProgress) -> bool:
+        """Keep a stream's latest progress; False, and nothing kept, where a newer epoch has already written."""
+        table = tables.stream_progress
+        values = {name: getattr(progress, name) for name in table.c.keys()}  # noqa: SIM118 (columns, not a dict)
+        values["positions"] = dict(progress.positions)
+        statement = insert(table).values(values)
+        rest = {name: statement.excluded[name] for name in values if name != "stream"}
+        newer = statement.on_conflict_do_update(
+            index_elements=[table.c.stream], set_=rest, where=table.c.epoch <= statement.excluded.epoch
+        )
+        with self._transaction() as connection:
+            return connection.execute(newer.returning(table.c.epoch)).first() is not None
+
+    def progress(self, stream: str) -> StreamProgress | None:
+        """A stream's latest progress."""
+        query = sa.select(tables.stream_progress).where(tables.stream_progress.c.stream == stream)
+        with self._transaction() as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else StreamProgress(**row._mapping)
+
+    def all_progress(self) -> tuple[StreamProgress, ...]:
+        """The latest progress of every stream that ever ran, by name."""
+        query = sa.select(tables.stream_progress).order_by(tables.stream_progress.c.stream)
+        with self._transaction() as connection:
+            return tuple(StreamProgress(**row._mapping) for row in connection.execute(query))
+
+
+def _desired(connection: sa.Connection, stream: str) -> DesiredStream | None:
+    query = sa.select(tables.desired_state).where(tables.desired_state.c.stream == stream)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else _desired_of(row)
+
+
+def _desired_of(row: sa.Row[tuple[object, ...]]) -> DesiredStream:
+    values = dict(row._mapping)
+    return DesiredStream(**values | {"state": DesiredState(values["state"])})
+
+
+def _claim(connection: sa.Connection, stream: str, epoch: int) -> Claim | None:
+    table = tables.claim
+    row = connection.execute(sa.select(table).where(table.c.stream == stream, table.c.epoch == epoch)).one_or_none()
+    return None if row is None else Claim(**row._mapping)
+
+
+def _facts(desired: DesiredStream) -> dict[str, str]:
+    return {
+        "state": desired.state.value,
+        "epoch": str(desired.epoch),
+        "accept_recreated": str(desired.accept_recreated).lower(),
+    }
+
+
+def _verb(state: DesiredState | None, accept_recreated: bool | None) -> str:
+    if accept_recreated:
+        return "accept_recreated"
+    return {DesiredState.RUNNING: "start", DesiredState.STOPPED: "stop", None: "change"}[state]

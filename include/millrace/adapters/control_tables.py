@@ -1,0 +1,114 @@
+"""Tables of the control database, as the code reads them. The migrations make them; a test holds both equal."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+
+METADATA = sa.MetaData(naming_convention={"pk": "%(table_name)s_pkey", "ix": "%(table_name)s_%(column_0_N_name)s_idx"})
+VERSION_TABLE = "control_version"
+
+TIMESTAMP = sa.DateTime(timezone=True)
+NOW = sa.func.now()
+
+desired_state = sa.Table(
+    "desired_state",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("accept_recreated", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("backoff_reset_at", TIMESTAMP),
+    sa.Column("changed_at", TIMESTAMP, nullable=False, server_default=NOW),
+    sa.Column("changed_by", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.CheckConstraint("state in ('running', 'stopped')", name="desired_state_state_check"),
+)
+
+claim = sa.Table(
+    "claim",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("instance", sa.Text, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("claimed_at", TIMESTAMP, nullable=False, server_default=NOW),
+)
+
+attempt = sa.Table(
+    "attempt",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("instance", sa.Text),
+    sa.Column("runner", sa.Text, nullable=False),
+    sa.Column("handle", sa.Text),
+    sa.Column("submitted_at", TIMESTAMP, nullable=False, server_default=NOW),
+    sa.Column("ended_at", TIMESTAMP),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("outcome", sa.Text),
+    sa.Column("detail", sa.Text),
+)
+
+stream_progress = sa.Table(
+    "stream_progress",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("timeline", sa.Integer, nullable=False),
+    sa.Column("at", TIMESTAMP, nullable=False),
+    sa.Column("batch_id", sa.BigInteger, nullable=False),
+    sa.Column("rows_in", sa.BigInteger, nullable=False),
+    sa.Column("rows_out", sa.BigInteger, nullable=False),
+    sa.Column("quarantined", sa.BigInteger, nullable=False),
+    sa.Column("batch_seconds", sa.Double, nullable=False),
+    sa.Column("last_error", sa.Text),
+    sa.Column("positions", JSONB, nullable=False),
+)
+
+plan = sa.Table(
+    "plan",
+    METADATA,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("cluster_id", sa.Text, nullable=False),
+    sa.Column("body", JSONB, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Column("created_at", TIMESTAMP, nullable=False),
+    sa.Column("created_by", sa.Text, nullable=False),
+    sa.Column("expires_at", TIMESTAMP, nullable=False),
+    sa.Column("status", sa.Text, nullable=False, server_default="open"),
+    sa.Column("finished_at", TIMESTAMP),
+    sa.Column("result", JSONB),
+    sa.CheckConstraint("status in ('open', 'running', 'done', 'failed', 'stale')", name="plan_status_check"),
+    sa.Index("plan_created_at_idx", "created_at"),
+)
+
+action_log = sa.Table(
+    "action_log",
+    METADATA,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=True),
+    sa.Column("at", TIMESTAMP, nullable=False, server_default=NOW),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("before", JSONB),
+    sa.Column("after", JSONB),
+    sa.Column("outcome", sa.Text, nullable=False),
+    sa.Index("action_log_subject_idx", "subject", "id"),
+)
+
+alarm = sa.Table(
+    "alarm",
+    METADATA,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("subject", sa.Text, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("opened_at", TIMESTAMP, nullable=False, server_default=NOW),
+    sa.Column("closed_at", TIMESTAMP),
+    sa.Column("told_at", TIMESTAMP),
+    sa.Index("alarm_open_idx", "kind", "subject", unique=True, postgresql_where=sa.text("closed_at is null")),
+)

@@ -1,0 +1,328 @@
+"""The control database against a real PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from millrace.adapters.control_connection import open_engine
+from millrace.adapters.control_db import ControlStore
+from millrace.adapters.control_migrations import AppendOnly, upgrade
+from millrace.adapters.control_tables import METADATA, VERSION_TABLE
+from millrace.domain.control import StreamProgress
+from millrace.domain.plan import Change, ChangeResult, Outcome, Plan, PlanKind, PlanStatus
+from millrace.domain.streams import DesiredState
+from millrace.errors import RefusedError, StalePlanError, UnreachableError, UsageError
+from millrace.settings import PostgresSettings
+from support.control_databases import Databases
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def store(control_databases: Databases) -> Iterator[ControlStore]:
+    database = control_databases.create()
+    upgrade(database.owner, database.working.user)
+    store = ControlStore(database.working)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def stream() -> str:
+    return f"shop.s{uuid.uuid4().hex[:8]}"
+
+
+def plan(created: datetime = NOW, subject: str = "shop.purchases") -> Plan:
+    change = Change("topic.create", subject, (("exists", "no"),), (("partitions", "4"),))
+    expires = created + timedelta(hours=24)
+    return Plan(PlanKind.TOPICS, "shop", "cluster", "millrace_kafka", (change,), (), created, expires, "cli:ann")
+
+
+# The upgrade
+
+
+def test_migrations_make_the_tables_the_code_reads_and_a_second_upgrade_finds_nothing_to_do(
+    control_databases: Databases,
+) -> None:
+    database = control_databases.create()
+    first = upgrade(database.owner, database.working.user)
+    second = upgrade(database.owner, database.working.user)
+    assert (first.before, first.applied[0], second.applied) == (None, "0001", ())
+    assert second.before == second.after == first.after
+    assert first.append_only is AppendOnly.PERMISSION
+    with open_engine(database.owner).connect() as connection:
+        options = {"version_table": VERSION_TABLE, "compare_type": True, "compare_server_default": True}
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), METADATA) == []
+
+
+def test_four_upgrades_at_once_apply_each_migration_once(control_databases: Databases) -> None:
+    database = control_databases.create()
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(lambda _: upgrade(database.owner, database.working.user), range(4)))
+    assert sorted(bool(report.applied) for report in reports) == [False, False, False, True]
+
+
+def test_a_newer_database_is_refused_and_left_alone(control_databases: Databases) -> None:
+    database = control_databases.create()
+    upgrade(database.owner, database.working.user)
+    control_databases.execute(database.owner, f"update {VERSION_TABLE} set version_num = '9999'")
+    with pytest.raises(RefusedError, match="version 9999, newer than this Millrace"):
+        upgrade(database.owner, database.working.user)
+    assert control_databases.query(database.owner, f"select version_num from {VERSION_TABLE}") == [("9999",)]
+
+
+def test_a_working_role_that_does_not_exist_is_named_and_nothing_is_made(control_databases: Databases) -> None:
+    database = control_databases.create()
+    with pytest.raises(RefusedError, match="role nobody_here of connection millrace_control does not exist"):
+        upgrade(database.owner, "nobody_here")
+    assert control_databases.query(database.owner, "select 1 from pg_tables where schemaname = 'public'") == []
+
+
+def test_a_database_without_tables_says_to_upgrade_it(control_databases: Databases) -> None:
+    database = control_databases.create()
+    with pytest.raises(UnreachableError, match="millrace control upgrade"):
+        ControlStore(database.working).check()
+
+
+CHANGES = ["update action_log set actor = 'x'", "delete from action_log", "truncate action_log"]
+
+
+@pytest.mark.parametrize("statement", CHANGES)
+def test_the_action_log_refuses_every_change_by_permission(
+    control_databases: Databases, store: ControlStore, statement: str
+) -> None:
+    store.log.append(actor="cli:ann", action="topic.create", subject="t", reason="why")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"):
+        control_databases.execute(store._settings, statement)
+
+
+@pytest.mark.parametrize("statement", CHANGES)
+def test_the_action_log_refuses_its_owner_by_trigger(control_databases: Databases, statement: str) -> None:
+    database = control_databases.create()
+    report = upgrade(database.owner, database.owner.user)
+    assert report.append_only is AppendOnly.TRIGGER
+    ControlStore(database.owner).log.append(actor="cli:ann", action="topic.create", subject="t", reason="why")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
+        control_databases.execute(database.owner, statement)
+
+
+# Unreachable
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    settings = PostgresSettings("127.0.0.1", 1, "millrace_control", "millrace_control", "s3cret-word")
+    with pytest.raises(UnreachableError) as caught:
+        ControlStore(settings).streams.all_desired()
+    assert caught.value.where == "127.0.0.1:1/millrace_control"
+    assert "s3cret-word" not in str(caught.value) + repr(caught.value)
+
+
+def test_a_wrong_password_is_unreachable_and_never_shown(store: ControlStore) -> None:
+    with pytest.raises(UnreachableError, match="password authentication failed") as caught:
+        ControlStore(replace(store._settings, password="s3cret-word")).check()
+    assert "s3cret-word" not in str(caught.value)
+
+
+def test_connections_that_died_in_the_pool_are_replaced(control_databases: Databases, store: ControlStore) -> None:
+    store.check()
+    control_databases.end_connections(store._settings)
+    store.check()
+
+
+# Streams
+
+
+def test_a_stream_nobody_spoke_of_is_unknown_and_its_first_start_gets_epoch_one(
+    store: ControlStore, stream: str
+) -> None:
+    assert store.streams.desired(stream) is None
+    after = store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="cli:ann", reason="go")
+    assert (after.state, after.epoch, after.changed_by, after.reason) == (DesiredState.RUNNING, 0, "cli:ann", "go")
+    assert store.streams.raise_epoch(stream, 0) == 1
+    assert stream in {desired.stream for desired in store.streams.all_desired()}
+
+
+def test_only_one_of_many_starts_raises_the_epoch(store: ControlStore, stream: str) -> None:
+    store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="a", reason="r")
+    with ThreadPoolExecutor(6) as pool:
+        epochs = list(pool.map(lambda _: store.streams.raise_epoch(stream, 0), range(6)))
+    assert sorted(epochs, key=str) == [1, None, None, None, None, None]
+
+
+def test_no_start_begins_once_a_stop_is_stored(store: ControlStore, stream: str) -> None:
+    store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="a", reason="r")
+    store.streams.set_desired(stream, state=DesiredState.STOPPED, actor="a", reason="r")
+    assert store.streams.raise_epoch(stream, 0) is None
+
+
+def test_what_is_wanted_is_logged_with_who_why_before_and_after(store: ControlStore, stream: str) -> None:
+    store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="cli:ann", reason="first day")
+    store.streams.set_desired(stream, state=DesiredState.STOPPED, actor="airflow:bob", reason="too loud")
+    stop, start = store.log.list(subject=stream)
+    assert (start.action, start.actor, start.reason, start.before) == ("stream.start", "cli:ann", "first day", {})
+    assert (stop.action, stop.actor, stop.before["state"], stop.after["state"]) == (
+        "stream.stop",
+        "airflow:bob",
+        "running",
+        "stopped",
+    )
+
+
+def test_an_acceptance_is_kept_until_it_is_used_once(store: ControlStore, stream: str) -> None:
+    store.streams.set_desired(stream, accept_recreated=True, actor="a", reason="r", reset_backoff=True)
+    desired = store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="a", reason="r")
+    assert desired.accept_recreated
+    assert desired.backoff_reset_at is not None
+    assert [store.streams.consume_acceptance(stream) for _ in range(2)] == [True, False]
+
+
+def test_the_first_instance_gets_the_claim_and_may_ask_again(store: ControlStore, stream: str) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        won = list(pool.map(lambda i: store.streams.claim(stream, 3, f"i{i}", "host"), range(6)))
+    assert won.count(True) == 1
+    holder = store.streams.claimed(stream, 3)
+    assert holder is not None
+    assert store.streams.claim(stream, 3, holder.instance, "host")
+    assert store.streams.claim(stream, 4, "other", "host")
+
+
+def test_attempts_keep_the_first_end_and_come_newest_first(store: ControlStore, stream: str) -> None:
+    for epoch in (1, 2, 3):
+        store.streams.record_submitted(stream, epoch, runner="process", instance=f"i{epoch}")
+    store.streams.record_submitted(stream, 3, runner="process", handle="4711")
+    assert store.streams.record_ended(stream, 2, outcome="failed", exit_code=1, detail="boom")
+    assert not store.streams.record_ended(stream, 2, outcome="stopped", exit_code=0)
+    latest, failed = store.streams.attempts(stream, last=2)
+    assert (latest.epoch, latest.instance, latest.handle, latest.ended_at) == (3, "i3", "4711", None)
+    assert (failed.outcome, failed.exit_code, failed.detail) == ("failed", 1, "boom")
+
+
+def test_progress_of_an_older_epoch_never_covers_that_of_a_newer(store: ControlStore, stream: str) -> None:
+    newer = StreamProgress(stream, 2, 1, NOW, 7, 10, 9, 1, 0.5, None, {"shop.purchases/0": 10})
+    assert store.streams.save_progress(newer)
+    assert not store.streams.save_progress(replace(newer, epoch=1, batch_id=99))
+    assert store.streams.progress(stream) == newer
+    assert store.streams.save_progress(replace(newer, batch_id=8, last_error="late"))
+    assert newer.stream in {progress.stream for progress in store.streams.all_progress()}
+
+
+def test_one_supervises_a_stream_at_a_time_and_others_are_told_at_once(store: ControlStore, stream: str) -> None:
+    supervising = store.streams.supervising
+    with supervising(stream) as mine, supervising(stream) as second, supervising(f"{stream}x") as other:
+        assert (mine, second, other) == (True, False, True)
+    with store.streams.supervising(stream) as again:
+        assert again
+
+
+def test_a_lock_whose_connection_died_is_free_and_does_not_hide_the_blocks_result(
+    control_databases: Databases, store: ControlStore, stream: str
+) -> None:
+    for _ in range(8):  # more often than the pool has connections
+        with store.streams.supervising(stream) as mine:
+            assert mine
+            control_databases.end_connections(store._settings)
+            with store.streams.supervising(stream) as taken:
+                assert taken
+
+
+# Plans
+
+
+def test_a_plan_comes_back_equal_and_an_equal_open_one_is_not_stored_twice(store: ControlStore) -> None:
+    first = store.plans.add(plan(subject="a.equal"))
+    again = store.plans.add(plan(NOW + timedelta(hours=1), subject="a.equal"))
+    assert again == first
+    assert store.plans.get(first.id).plan == first
+    assert store.plans.get(first.id).status is PlanStatus.OPEN
+    later = store.plans.add(plan(NOW + timedelta(hours=25), subject="a.equal"))
+    assert later.id != first.id
+
+
+def test_an_unknown_plan_is_a_usage_error(store: ControlStore) -> None:
+    with pytest.raises(UsageError, match="no plan of this id"):
+        store.plans.get("topics-000000000000")
+
+
+def test_a_plan_whose_row_was_changed_is_refused(control_databases: Databases, store: ControlStore) -> None:
+    stored = store.plans.add(plan(subject="a.changed"))
+    forged = "update plan set body = jsonb_set(body, '{changes,0,after,partitions}', '\"400\"') where id = %s"
+    control_databases.execute(store._settings, forged, (stored.id,))
+    with pytest.raises(StalePlanError, match="its hash differs"):
+        store.plans.get(stored.id)
+    control_databases.execute(store._settings, "delete from plan where id = %s", (stored.id,))
+
+
+def test_a_plan_is_begun_once_and_its_end_stays(store: ControlStore) -> None:
+    stored = store.plans.add(plan(subject="a.begun"))
+    assert [store.plans.begin(stored.id) for _ in range(2)] == [PlanStatus.OPEN, PlanStatus.RUNNING]
+    results = (ChangeResult("topic.create", "a.begun", Outcome.FAILED, "no brokers"),)
+    store.plans.finish(stored.id, PlanStatus.FAILED, results)
+    store.plans.finish(stored.id, PlanStatus.DONE)
+    after = store.plans.get(stored.id)
+    assert (after.status, after.results) == (PlanStatus.FAILED, results)
+    assert after.finished_at is not None
+    assert store.plans.begin(stored.id) is PlanStatus.FAILED
+    assert stored.id in {found.plan.id for found in store.plans.list(status=PlanStatus.FAILED)}
+
+
+def test_two_runners_never_hold_one_plan(store: ControlStore) -> None:
+    inside, release = threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        with store.plans.running("p1") as mine:
+            inside.set()
+            release.wait(10)
+            return mine
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(hold)
+        assert inside.wait(10)
+        with store.plans.running("p1") as second:
+            assert not second
+        release.set()
+        assert first.result()
+
+
+# Alarms and the log
+
+
+def test_an_alarm_is_open_once_told_once_and_may_come_again(store: ControlStore, stream: str) -> None:
+    assert [store.alarms.open("dead_stream", stream, f"try {i}") for i in range(3)] == [True, False, False]
+    alarm = next(a for a in store.alarms.list(only_untold=True) if a.subject == stream)
+    assert alarm.detail == "try 2"
+    assert [store.alarms.mark_told(alarm.identity) for _ in range(2)] == [True, False]
+    assert stream not in {a.subject for a in store.alarms.list(only_untold=True)}
+    assert [store.alarms.close("dead_stream", stream) for _ in range(2)] == [True, False]
+    assert store.alarms.open("dead_stream", stream, "again")
+    assert len([a for a in store.alarms.list(only_open=False) if a.subject == stream]) == 2
+
+
+def test_one_of_many_openers_opens_an_alarm(store: ControlStore, stream: str) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        opened = list(pool.map(lambda _: store.alarms.open("lost", stream, "d"), range(6)))
+    assert opened.count(True) == 1
+
+
+def test_the_log_of_a_pipeline_holds_its_streams_and_nobody_elses(store: ControlStore) -> None:
+    for subject in ("p_1", "p_1.a", "p_1x", "pq1.a"):
+        store.log.append(actor="a", action="x.y", subject=subject, reason="r", before={"a": "1"}, after={"a": "2"})
+    entries = store.log.list(subject="p_1")
+    assert [entry.subject for entry in entries] == ["p_1.a", "p_1"]
+    assert (entries[0].before, entries[0].after, entries[0].outcome) == ({"a": "1"}, {"a": "2"}, "done")
+    assert len(store.log.list(subject="p_1", limit=1)) == 1
+
+
+def test_sqlalchemy_never_prints_the_password(store: ControlStore) -> None:
+    assert store._settings.password not in repr(store._engine) + repr(store._settings)
+    assert isinstance(store._engine, sa.Engine)

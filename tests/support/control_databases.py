@@ -1,0 +1,66 @@
+"""Empty control databases with roles as `up` makes them, on a server that is there."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+
+import psycopg
+from psycopg import sql
+
+from millrace.settings import PostgresSettings
+
+
+@dataclass(frozen=True)
+class ControlDatabase:
+    """One database, as the role that owns it and as the role Millrace works as."""
+
+    owner: PostgresSettings
+    working: PostgresSettings
+
+
+class Databases:
+    """Makes databases on a server, and drops them with their roles at the end."""
+
+    def __init__(self, superuser: PostgresSettings) -> None:
+        self._superuser = superuser
+        self._made: list[str] = []
+
+    def create(self) -> ControlDatabase:
+        """A new, empty database with two roles of its own."""
+        name = f"control_{uuid.uuid4().hex[:10]}"
+        owner = replace(self._superuser, user=f"{name}_owner", password=uuid.uuid4().hex, database=name)
+        working = replace(owner, user=f"{name}_working", password=uuid.uuid4().hex)
+        for role in (owner, working):
+            self.execute(
+                self._superuser,
+                sql.SQL("create role {} login password {}").format(sql.Identifier(role.user), role.password),
+            )
+        make = sql.SQL("create database {} owner {}").format(sql.Identifier(name), sql.Identifier(owner.user))
+        self.execute(self._superuser, make)
+        self._made.append(name)
+        return ControlDatabase(owner, working)
+
+    def execute(
+        self, settings: PostgresSettings, statement: str | sql.Composed, parameters: tuple[object, ...] = ()
+    ) -> None:
+        """Run one statement."""
+        with psycopg.connect(**settings.keywords(), autocommit=True) as connection:
+            connection.execute(statement, parameters or None)
+
+    def query(self, settings: PostgresSettings, statement: str) -> list[tuple[object, ...]]:
+        """The rows of one query."""
+        with psycopg.connect(**settings.keywords(), autocommit=True) as connection:
+            return connection.execute(statement).fetchall()
+
+    def end_connections(self, settings: PostgresSettings) -> None:
+        """End every connection of a role, as a restart of the server would."""
+        end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = %s"
+        self.execute(self._superuser, end, (settings.user,))
+
+    def drop_all(self) -> None:
+        """Drop what was made."""
+        for name in self._made:
+            self.execute(self._superuser, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+            for role in (f"{name}_owner", f"{name}_working"):
+                self.execute(self._superuser, sql.SQL("drop role {}").format(sql.Identifier(role)))
