@@ -30,7 +30,11 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class RunningApp:
-    """One app as its runner sees it. `handle` is the runner's own name for it, stable over restarts of Millrace."""
+    """One app as its runner sees it.
+
+    `handle` is the runner's own name for it, stable over restarts of Millrace; `phase` is what the driver last said
+    of itself (`starting`, `running`, `draining`, `ended`), empty where that is not known.
+    """
 
     stream: str
     epoch: int
@@ -38,8 +42,11 @@ class RunningApp:
     handle: str
     state: RunState
     started_at: datetime | None = None
+    stopping_since: datetime | None = None
+    ended_at: datetime | None = None
     exit_code: int | None = None
     detail: str = ""
+    phase: str = ""
 
 
 class StreamRunner(Protocol):
