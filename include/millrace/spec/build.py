@@ -1,0 +1,90 @@
+"""A sound draft as the frozen values of `domain.declaration`, every default filled in."""
+
+from __future__ import annotations
+
+from millrace.domain.declaration import (
+    Key,
+    Manage,
+    Pipeline,
+    PostgresSink,
+    Resources,
+    Retention,
+    SourceProgram,
+    Stream,
+    Topic,
+    ValueSchema,
+)
+from millrace.spec.documents import SourceDocument, StreamDocument, TopicDocument
+from millrace.spec.draft import Draft
+from millrace.spec.world import World
+
+DEFAULT_REPLICATION = 3
+
+
+def build_pipeline(draft: Draft, world: World) -> Pipeline:
+    """The pipeline of a draft without errors, with the topics of other files that it refers to."""
+    header = draft.header.document
+    topics = tuple(build_topic(draft.name, name, part.document) for name, part in draft.topics.items())
+    streams = tuple(build_stream(draft.name, name, part.document) for name, part in draft.streams.items())
+    sources = tuple(build_source(draft.name, name, part.document) for name, part in draft.sources.items())
+    used = {name for stream in streams for name in stream.reads} | {source.writes for source in sources}
+    return Pipeline(
+        name=draft.name,
+        owner=header.owner,
+        kafka=header.kafka,
+        topics=topics,
+        streams=streams,
+        sources=sources,
+        references=_references(world, sorted(used - {topic.name for topic in topics})),
+        description=header.description,
+    )
+
+
+def _references(world: World, names: list[str]) -> tuple[Topic, ...]:
+    found = []
+    for name in names:
+        owner, part = world.owner(name), world.topic(name)
+        if owner is not None and part is not None:
+            found.append(build_topic(owner.name, name, part.document))
+    return tuple(found)
+
+
+def build_topic(pipeline: str, name: str, document: TopicDocument) -> Topic:
+    """A topic as a value."""
+    retention, value, key = document.retention, document.value, document.key
+    managed = document.manage is Manage.FULL
+    return Topic(
+        name=name,
+        pipeline=pipeline,
+        manage=document.manage,
+        partitions=document.partitions,
+        replication=document.replication or (DEFAULT_REPLICATION if managed else None),
+        key=Key(key.field, key.partitioner) if key else None,
+        cleanup=document.cleanup,
+        retention=Retention(retention.time, retention.size_per_partition) if retention else None,
+        value=ValueSchema(value.format, value.columns) if value else None,
+        config=tuple(sorted(document.config.items())),
+    )
+
+
+def build_stream(pipeline: str, name: str, document: StreamDocument) -> Stream:
+    """A stream as a value."""
+    sink, resources = document.writes.postgres, document.resources
+    return Stream(
+        name=name,
+        pipeline=pipeline,
+        app=document.app,
+        reads=tuple(document.reads),
+        sink=PostgresSink(sink.connection, sink.table, sink.mode),
+        group=document.group or f"millrace.{pipeline}.{name}",
+        trigger=document.trigger,
+        start=document.start,
+        on_rewind=document.on_rewind,
+        on_bad_record=document.on_bad_record,
+        resources=Resources(resources.cores, resources.memory, resources.max_records_per_batch),
+    )
+
+
+def build_source(pipeline: str, name: str, document: SourceDocument) -> SourceProgram:
+    """A source program as a value."""
+    return SourceProgram(name=name, pipeline=pipeline, program=document.program, writes=document.writes)

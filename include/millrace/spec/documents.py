@@ -1,0 +1,236 @@
+"""The shape of declarations and environment files: what fields there are and what each may hold.
+
+These models check one field at a time; what fields mean to each other is in `rules`. They are also the
+source of the JSON schema.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from millrace.domain.declaration import (
+    Cleanup,
+    Column,
+    Manage,
+    OnBadRecord,
+    OnRewind,
+    Partitioner,
+    SinkMode,
+    Start,
+    ValueFormat,
+)
+from millrace.spec.ddl import parse_schema
+from millrace.spec.fields import (
+    RESERVED_PIPELINES,
+    RetentionSize,
+    RetentionTime,
+    Rule,
+    Setting,
+    Table,
+    TopicName,
+    Wrong,
+    bounded_duration,
+    bounded_size,
+    choice,
+    described,
+    pattern,
+    sentence,
+    setting,
+    whole_number,
+)
+
+_NAME = r"[a-z][a-z0-9_]{0,23}"
+_RULE = "a lower-case letter and up to 23 lower-case letters, digits and `_`"
+_RESERVED = {word: "Millrace names its own DAGs with it" for word in RESERVED_PIPELINES}
+
+
+def not_yet(subject: str) -> str:
+    """What is said about a capability that the design has and this version has not."""
+    return f"{subject} does not exist in Millrace yet"
+
+
+PipelineName = Annotated[str, pattern(_NAME, _RULE, "shop", reserved=_RESERVED)]
+StreamName = Annotated[str, pattern(_NAME, _RULE, "purchases")]
+QualifiedName = Annotated[str, pattern(rf"{_NAME}\.{_NAME}", "PIPELINE.STREAM", "shop.purchases")]
+ConnectionName = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,62}", "a Connection's name in lower case", "millrace_kafka")]
+ModuleName = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,47}", "a Python module's name in lower case", "shop_purchases")]
+GroupName = Annotated[
+    str, pattern(r"[A-Za-z0-9._-]{1,249}", "a consumer group's name: letters, digits, `.`, `_`, `-`", "my-team.shop")
+]
+ConfigKey = Annotated[str, pattern(r"[a-z][a-z0-9]*(\.[a-z0-9]+)*", "a Kafka setting's name", "max.message.bytes")]
+FieldName = Annotated[str, pattern(r"[A-Za-z][A-Za-z0-9_]{0,62}", "a column's name", "customer_id")]
+Columns = Annotated[
+    tuple[Column, ...],
+    Rule(parse_schema, {"type": "string", "examples": ["id STRING NOT NULL, amount DECIMAL(12,2)"]}),
+]
+Description = Annotated[str, sentence(2000)]
+Person = Annotated[str, sentence(100)]
+_OTHER_FORMATS = {word: not_yet(f"the value format `{word}`") for word in ("avro", "protobuf", "csv", "text", "raw")}
+Format = Annotated[ValueFormat, choice(ValueFormat, _OTHER_FORMATS)]
+Mode = Annotated[SinkMode, choice(SinkMode, {"upsert": not_yet("the sink mode `upsert`")})]
+Rewind = Annotated[OnRewind, choice(OnRewind, {"rebuild": not_yet("`on_rewind: {rebuild: ...}`")})]
+Trigger = Annotated[
+    timedelta,
+    bounded_duration(
+        timedelta(milliseconds=100),
+        timedelta(hours=1),
+        "100ms to 1h",
+        {"realtime": not_yet("the trigger `realtime`")},
+    ),
+]
+Memory = Annotated[int, bounded_size(512 * 1024**2, 1024**4, "512MiB to 1TiB")]
+Partitions = Annotated[int, whole_number(1, 10_000)]
+Replication = Annotated[int, whole_number(1, 32_767)]
+
+
+class Document(BaseModel):
+    """Base of all: an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class KeyDocument(Document):
+    """The value field that the record key is made from."""
+
+    field: FieldName
+    partitioner: Annotated[Partitioner, choice(Partitioner)] = Partitioner.MURMUR2
+
+
+class RetentionDocument(Document):
+    """How long and how much a topic keeps."""
+
+    time: RetentionTime
+    size_per_partition: RetentionSize = None
+
+
+class ValueDocument(Document):
+    """The encoding and the columns of a topic's record values."""
+
+    format: Format = ValueFormat.JSON
+    columns: Columns = Field(alias="schema")
+
+
+class TopicDocument(Document):
+    """A topic, declared once over all files."""
+
+    manage: Annotated[Manage, choice(Manage)] = Manage.FULL
+    partitions: Partitions | None = None
+    replication: Replication | None = None
+    key: KeyDocument | None = None
+    cleanup: Annotated[Cleanup, choice(Cleanup)] | None = None
+    retention: RetentionDocument | None = None
+    value: ValueDocument | None = None
+    config: dict[ConfigKey, Setting] = Field(default_factory=dict)
+
+
+class PostgresDocument(Document):
+    """A table in PostgreSQL."""
+
+    connection: ConnectionName
+    table: Table
+    mode: Mode = SinkMode.APPEND
+
+
+class WritesDocument(Document):
+    """Exactly one sink."""
+
+    postgres: PostgresDocument
+
+
+class ResourcesDocument(Document):
+    """What one stream may use."""
+
+    cores: Annotated[int, whole_number(1, 64)] = 1
+    memory: Memory = 1024**3
+    max_records_per_batch: Annotated[int, whole_number(1, 10_000_000)] = 100_000
+
+
+class StreamDocument(Document):
+    """A stream: one app, one query, one consumer group, one sink."""
+
+    app: ModuleName
+    reads: list[TopicName]
+    writes: WritesDocument
+    trigger: Trigger = timedelta(seconds=2)
+    start: Annotated[Start, choice(Start)] = Start.EARLIEST
+    on_rewind: Rewind = OnRewind.REPROCESS
+    on_bad_record: Annotated[OnBadRecord, choice(OnBadRecord)] = OnBadRecord.QUARANTINE
+    resources: ResourcesDocument = Field(default_factory=ResourcesDocument)
+    group: GroupName | None = None
+
+
+class SourceDocument(Document):
+    """A program that feeds a topic."""
+
+    program: ModuleName
+    writes: TopicName
+
+
+class HeaderDocument(Document):
+    """What a pipeline says of itself."""
+
+    pipeline: PipelineName
+    owner: Person
+    description: Description = ""
+    kafka: ConnectionName = "millrace_kafka"
+
+
+class PipelineDocument(HeaderDocument):
+    """A pipeline: one file `include/pipelines/NAME.yaml`."""
+
+    topics: dict[TopicName, TopicDocument] = Field(default_factory=dict)
+    streams: dict[StreamName, StreamDocument] = Field(default_factory=dict)
+    sources: dict[StreamName, SourceDocument] = Field(default_factory=dict)
+
+
+class TopicOverride(Document):
+    """What an environment may say of a topic."""
+
+    partitions: Partitions | None = None
+    replication: Replication | None = None
+    retention: RetentionDocument | None = None
+
+
+class StreamOverride(Document):
+    """What an environment may say of a stream."""
+
+    resources: ResourcesDocument | None = None
+
+
+def _notifier(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or "kind" not in value:
+        raise Wrong(f"{described(value)} is not a notifier", "write {kind: log}, or a notifier class's import path")
+    return {str(name): setting(argument) for name, argument in value.items()}
+
+
+NotifierFields = Annotated[
+    dict[str, str],
+    Rule(
+        _notifier,
+        {
+            "type": "object",
+            "properties": {"kind": {"type": "string"}},
+            "required": ["kind"],
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+        },
+    ),
+]
+NotifierKind = pattern(
+    r"log|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+", "`log` or a class's import path", "log"
+)
+
+
+class EnvironmentDocument(Document):
+    """One installation's differences: a file `include/environments/NAME.yaml`."""
+
+    description: Description = ""
+    connections: dict[ConnectionName, ConnectionName] = Field(default_factory=dict)
+    all_topics: TopicOverride = Field(default_factory=TopicOverride)
+    topics: dict[TopicName, TopicOverride] = Field(default_factory=dict)
+    all_streams: StreamOverride = Field(default_factory=StreamOverride)
+    streams: dict[QualifiedName, StreamOverride] = Field(default_factory=dict)
+    notifiers: list[NotifierFields] = Field(default_factory=list)
+    operators: list[Person] = Field(default_factory=list)

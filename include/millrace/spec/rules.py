@@ -1,0 +1,158 @@
+"""What the fields of one pipeline file mean to each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millrace.domain.declaration import Cleanup, Manage
+from millrace.spec.documents import TopicDocument
+from millrace.spec.draft import SECTIONS, Draft
+from millrace.spec.fields import PIPELINE_NAME, nearest
+from millrace.spec.findings import WHOLE_FILE, Place, shown
+from millrace.spec.reader import Mapping, Scalar, Sequence
+from millrace.spec.validate import Part
+
+PIPELINES = "include/pipelines"
+_ONLY_MANAGED = ("partitions", "replication", "cleanup", "retention", "config")
+_OWN_FIELDS = {
+    "retention.ms": "retention.time",
+    "retention.bytes": "retention.size_per_partition",
+    "cleanup.policy": "cleanup",
+    "num.partitions": "partitions",
+    "replication.factor": "replication",
+}
+
+
+def check_pipeline(draft: Draft, root: Path) -> None:
+    """Add what is wrong inside one file to its findings.
+
+    Args:
+        draft: the pipeline as read.
+        root: the project's root, where apps and source programs are looked for.
+    """
+    _header(draft)
+    for topic in draft.topics.values():
+        _managed(draft, topic)
+        _key(draft, topic)
+        _retention(draft, topic)
+        _config(draft, topic)
+    _colliding(draft)
+    for stream in draft.streams:
+        _stream(draft, stream, root)
+    for source in draft.sources.values():
+        program = source.document.program
+        if program and not (root / "sources" / f"{program}.py").is_file():
+            what = f"there is no file sources/{program}.py"
+            draft.say(source.place("program"), what, f"write sources/{program}.py with a function `records()`")
+
+
+def _header(draft: Draft) -> None:
+    whole = Place(draft.file, 1, WHOLE_FILE)
+    name = draft.header.document.pipeline
+    if not PIPELINE_NAME.fullmatch(draft.name):
+        what = f"the file's name `{shown(draft.name)}` is not a pipeline's name"
+        draft.say(whole, what, "name the file like the pipeline: a lower-case letter, then up to 23 of a-z, 0-9, _")
+    elif name and name != draft.name:
+        what = f"the pipeline `{name}` is not named like its file {draft.name}.yaml"
+        step = f"write `pipeline: {draft.name}`, or rename the file to {name}.yaml"
+        draft.say(draft.header.place("pipeline"), what, step)
+    if not any(section in draft.tree.entries for section in SECTIONS) and draft.sound:
+        draft.say(whole, "the pipeline declares nothing", "add `topics`, `streams` or `sources`")
+
+
+def _managed(draft: Draft, topic: Part[TopicDocument]) -> None:
+    document = topic.document
+    if document.manage is Manage.NONE:
+        for name in _ONLY_MANAGED:
+            if name in topic.tree.entries:
+                what = f"`{name}` has no effect on a topic with `manage: none`, which Millrace never changes"
+                draft.say(topic.place(name), what, f"remove `{name}`, or write `manage: full`")
+    elif document.partitions is None and not {"partitions", "manage"} & topic.wrong:
+        what = "`partitions` is missing"
+        draft.say(topic.place("partitions"), what, "add `partitions: 4`, or write `manage: none`")
+
+
+def _key(draft: Draft, topic: Part[TopicDocument]) -> None:
+    document = topic.document
+    if document.cleanup in (Cleanup.COMPACT, Cleanup.COMPACT_DELETE) and "key" not in topic.tree.entries:
+        what = "a compacted topic keeps the last record of each key, and this one declares no key"
+        draft.say(topic.place("cleanup"), what, "add `key: {field: COLUMN}`, or write `cleanup: delete`")
+    if document.key is None or "value" in topic.wrong:
+        return
+    if document.value is None:
+        what = f"the column `{document.key.field}` is unknown, because the topic declares no `value`"
+        draft.say(topic.place("key", "field"), what, "add `value: {schema: ...}`, or remove `key`")
+        return
+    names = [column.name for column in document.value.columns]
+    if document.key.field not in names:
+        what = f"`{document.key.field}` is not a column of the topic's schema"
+        draft.say(topic.place("key", "field"), what, nearest(document.key.field, names))
+
+
+def _retention(draft: Draft, topic: Part[TopicDocument]) -> None:
+    document = topic.document
+    if document.cleanup is Cleanup.COMPACT and document.retention is not None:
+        limit = "time" if document.retention.time is not None else "size_per_partition"
+        limit = limit if topic.tree.get("retention", limit) is not None else "time"
+        what = "retention has no effect with `cleanup: compact`"
+        draft.say(topic.place("retention", limit), what, "remove `retention`, or write `cleanup: compact,delete`")
+
+
+def _config(draft: Draft, topic: Part[TopicDocument]) -> None:
+    for key in topic.tree.mapping("config").entries:
+        if key in _OWN_FIELDS:
+            step = f"remove it and write `{_OWN_FIELDS[key]}`"
+            place = topic.tree.mapping("config").entries[key].place
+            draft.say(place, f"`{key}` has a field of its own", step)
+
+
+def _colliding(draft: Draft) -> None:
+    """Kafka refuses to create two topics that differ only in `.` and `_`: their metrics would have one name."""
+    seen: dict[str, str] = {}
+    for name, entry in draft.tree.mapping("topics").entries.items():
+        other = seen.setdefault(name.replace(".", "_"), name)
+        if other != name:
+            what = f"Kafka cannot hold `{shown(name)}` beside `{shown(other)}`: it takes `.` and `_` for the same"
+            draft.say(entry.place, what, "rename one of them")
+
+
+def _stream(draft: Draft, name: str, root: Path) -> None:
+    stream = draft.streams[name]
+    app = stream.document.app
+    if app and not (root / "spark_apps" / app / "transform.py").is_file():
+        what = f"there is no file spark_apps/{app}/transform.py"
+        draft.say(stream.place("app"), what, f"write spark_apps/{app}/transform.py with `transform(inputs, tables)`")
+    group = stream.document.group
+    if group and group.startswith("millrace.") and group != f"millrace.{draft.name}.{name}":
+        what = f"the group `{group}` is reserved: `millrace.` begins the groups Millrace names itself"
+        draft.say(stream.place("group"), what, "remove `group`, or choose a name that begins otherwise")
+    _sinks(draft, stream.tree, stream.place("writes"))
+    _reads(draft, stream.tree, stream.place("reads"))
+
+
+def _sinks(draft: Draft, tree: Mapping, place: Place) -> None:
+    sinks = list(tree.mapping("writes").entries)
+    if len(sinks) > 1:
+        what = f"the stream has {len(sinks)} sinks: {', '.join(shown(each) for each in sinks)}"
+        draft.say(place, what, "keep one; a second stream can read the same topic and write the other")
+    target = tree.get("writes", "kafka", "topic")
+    reads = tree.get("reads")
+    if isinstance(target, Scalar) and isinstance(reads, Sequence):
+        for item in reads.items:
+            if isinstance(item, Scalar) and not item.broken and item.value == target.value:
+                what = f"the stream would read its own sink `{shown(item.value)}`"
+                draft.say(item.place, what, "read another topic, or write to another one")
+
+
+def _reads(draft: Draft, tree: Mapping, place: Place) -> None:
+    reads = tree.get("reads")
+    if not isinstance(reads, Sequence):
+        return
+    if not reads.items:
+        draft.say(place, "the stream reads no topic", "name at least one, like [shop.purchases]")
+    seen: set[object] = set()
+    for item in reads.items:
+        if isinstance(item, Scalar) and not item.broken:
+            if item.value in seen:
+                draft.say(item.place, f"the topic `{shown(item.value)}` is read twice", "remove one of them")
+            seen.add(item.value)
