@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,15 +15,14 @@ from millrace.domain.sources import SourceRecord, TopicRecord, sequence_header
 from millrace.errors import DeclarationError, FencedError, MillraceError, UnreachableError
 from millrace.settings import KafkaSettings
 
+_LOG = logging.getLogger(__name__)
 _ANSWER_SECONDS = 60.0
 _ATTEMPTS = 5
-_FENCED_CODES = frozenset(
-    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._STATE}
-)
+_FENCED_CODES = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
 
 @contextmanager
-def open_source_topic(kafka: KafkaSettings, topic: str, transactional_id: str) -> Iterator[LoadedTopic]:
+def open_source_topic(kafka: KafkaSettings, topic: str, source: str) -> Iterator[LoadedTopic]:
     """Open a topic for one loader of a source and fence every older one.
 
     An older loader's open transaction is aborted before this returns; its next call fails as fenced.
@@ -30,7 +30,7 @@ def open_source_topic(kafka: KafkaSettings, topic: str, transactional_id: str) -
     Args:
         kafka: where the cluster is.
         topic: the topic to load; it must exist.
-        transactional_id: the same for every loader of one source, `millrace.source.PIPELINE.NAME`.
+        source: the source, `PIPELINE.NAME`; its loaders share the transactional id `millrace.source.PIPELINE.NAME`.
 
     Raises:
         DeclarationError: the topic does not exist.
@@ -41,17 +41,17 @@ def open_source_topic(kafka: KafkaSettings, topic: str, transactional_id: str) -
     producer = Producer(
         dict(kafka.librdkafka)
         | {
-            "transactional.id": transactional_id,
+            "transactional.id": f"millrace.source.{source}",
             "partitioner": "murmur2_random",
             "acks": "all",
-            "compression.type": "lz4",
+            "compression.type": "gzip",  # the one codec that every client reads without a further library
             "linger.ms": 20,
             "transaction.timeout.ms": 60_000,
-        }
+        },
+        logger=_LOG,
     )
     _call(lambda: producer.init_transactions(_ANSWER_SECONDS), topic, kafka)
-    prefix = transactional_id.removeprefix("millrace.source.")
-    yield LoadedTopic(kafka, reader, producer, topic, prefix, len(partitions))
+    yield LoadedTopic(kafka, reader, producer, topic, source, len(partitions))
 
 
 class LoadedTopic:
@@ -96,26 +96,28 @@ class LoadedTopic:
                 _call(lambda: self._producer.abort_transaction(_ANSWER_SECONDS), self._topic, self._kafka)
 
     def _write_once(self, batch: list[SourceRecord], first_sequence: int) -> None:
-        producer = self._producer
-        producer.begin_transaction()
+        self._producer.begin_transaction()
         for sequence, record in enumerate(batch, first_sequence):
-            arguments: dict[str, Any] = {
-                "key": record.key,
-                "value": record.value,
-                "headers": [*record.headers, sequence_header(self._source, sequence)],
-                # librdkafka lets -1 through to the log as it is; only 0 would become "now"
-                "timestamp": record.timestamp_milliseconds,
-            }
-            if record.key is None:
-                arguments["partition"] = sequence % self._partitions
-            while True:
-                try:
-                    producer.produce(self._topic, **arguments)
-                    break
-                except BufferError:  # the local queue is full: let deliveries make room
-                    producer.poll(0.1)
-            producer.poll(0)
-        _retried(lambda: producer.commit_transaction(_ANSWER_SECONDS))
+            self._produce(record, sequence)
+        _retried(lambda: self._producer.commit_transaction(_ANSWER_SECONDS))
+
+    def _produce(self, record: SourceRecord, sequence: int) -> None:
+        arguments: dict[str, Any] = {
+            "key": record.key,
+            "value": record.value,
+            "headers": [*record.headers, sequence_header(self._source, sequence)],
+            # librdkafka writes -1 to the log as it is; only 0 would become "now"
+            "timestamp": record.timestamp_milliseconds,
+        }
+        if record.key is None:
+            arguments["partition"] = sequence % self._partitions
+        while True:
+            try:
+                self._producer.produce(self._topic, **arguments)
+                break
+            except BufferError:  # the local queue is full: let deliveries make room
+                self._producer.poll(0.1)
+        self._producer.poll(0)
 
 
 def _retried(call: Callable[[], None]) -> None:

@@ -66,12 +66,7 @@ class SourceTopic(Protocol):
 
 
 OpenSourceTopic = Callable[[KafkaSettings, str, str], AbstractContextManager[SourceTopic]]
-"""Opens (connection, topic, transactional id)."""
-
-
-def transactional_id(source: SourceProgram) -> str:
-    """The id by which the broker knows every loader of this source, and fences all but the newest."""
-    return f"millrace.source.{source.pipeline}.{source.name}"
+"""Opens (connection, topic, PIPELINE.NAME of the source)."""
 
 
 def find_source(pipeline: Pipeline, name: str) -> SourceProgram:
@@ -122,10 +117,10 @@ def load_source(
         DataLossError: the topic holds a record of the source twice, or more than the program yields.
     """
     source = find_source(pipeline, name)
-    qualified = f"{pipeline.name}.{name}"
+    qualified = f"{source.pipeline}.{source.name}"
     program = load_program(settings.root, source.program)
     progress(LoadProgress(LoadPhase.FENCING))
-    with open_topic(settings.kafka(pipeline.kafka), source.writes, transactional_id(source)) as topic:
+    with open_topic(settings.kafka(pipeline.kafka), source.writes, qualified) as topic:
         found = topic.committed(lambda count: progress(LoadProgress(LoadPhase.SCANNING, count)))
         there = loaded(sequence for record in found if (sequence := sequence_of(qualified, record.headers)) is not None)
         if there.doubled:

@@ -1,0 +1,232 @@
+"""A source is in its topic once: run twice, killed at any point, or run twice at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer
+from kafka import TopicPartition as KafkaPythonPartition
+from kafka.partitioner.default import murmur2
+
+from millrace.settings import Settings, open_settings
+from millrace.usecases.sources import load_program
+
+CHILD = Path(__file__).with_name("source_loader_child.py")
+PACKAGE_FOLDER = Path(__file__).parents[2] / "include"
+RECORDS = 12_000
+PARTITIONS = 4
+
+PROGRAM = f"""
+from datetime import UTC, datetime, timedelta
+from millrace.domain.sources import SourceRecord
+
+FIRST = datetime(1997, 1, 1, tzinfo=UTC)
+
+def records():
+    for number in range({RECORDS}):
+        key = None if number % 1000 == 7 else str(number % 313).encode()
+        timestamp = None if number % 1000 == 9 else FIRST + timedelta(seconds=number)
+        yield SourceRecord(key, str(number).encode(), timestamp)
+"""
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    return open_settings(Path(__file__).parents[2])
+
+
+@dataclass
+class Loading:
+    """A topic and a project folder with one source program, and the children that load it."""
+
+    root: Path
+    topic: str
+    bootstrap: str
+    environment: dict[str, str]
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, stall_at: int = -1) -> subprocess.Popen[str]:
+        command = [sys.executable, str(CHILD), str(self.root), "numbers", self.topic, str(stall_at)]
+        child = subprocess.Popen(
+            command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.children.append(child)
+        return child
+
+    def load(self) -> str:
+        child = self.start()
+        output, _ = child.communicate(timeout=90)
+        assert child.returncode == 0, output
+        return output.splitlines()[-1]
+
+    def committed(self) -> list[tuple[int, int, int, bytes | None, bytes]]:
+        """(partition, offset, timestamp, key, value) of every committed record, read by another client."""
+        partitions = [KafkaPythonPartition(self.topic, number) for number in range(PARTITIONS)]
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap, isolation_level="read_committed", enable_auto_commit=False
+        )
+        try:
+            consumer.assign(partitions)
+            consumer.seek_to_beginning()
+            ends = consumer.end_offsets(partitions)
+            found = []
+            while any(consumer.position(partition) < ends[partition] for partition in partitions):
+                for batch in consumer.poll(1000).values():
+                    found += [(r.partition, r.offset, r.timestamp, r.key, r.value) for r in batch]
+            return found
+        finally:
+            consumer.close()
+
+    def assert_once(self) -> None:
+        values = Counter(int(value) for *_, value in self.committed())
+        assert values == Counter(range(RECORDS))
+
+
+@pytest.fixture
+def loading(settings: Settings, tmp_path: Path) -> Iterator[Loading]:
+    topic = f"test-load-{uuid.uuid4().hex[:8]}"
+    bootstrap = settings.kafka().bootstrap_servers
+    admin = AdminClient(dict(settings.kafka().librdkafka))
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})])[topic].result(30)
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "numbers.py").write_text(textwrap.dedent(PROGRAM))
+    connection = settings.lookup("millrace_kafka") or ""
+    environment = dict(os.environ) | {
+        "AIRFLOW_CONN_MILLRACE_KAFKA": connection,
+        "PYTHONPATH": str(PACKAGE_FOLDER),
+    }
+    made = Loading(tmp_path, topic, bootstrap, environment)
+    yield made
+    for child in made.children:
+        child.kill()
+        child.communicate(timeout=30)
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def line_of(child: subprocess.Popen[str], wanted: str) -> None:
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.strip() == wanted:
+            return
+    pytest.fail(f"the loader ended without saying {wanted!r}")
+
+
+def test_loading_twice_writes_once(loading: Loading) -> None:
+    assert loading.load() == f"done {RECORDS} 0 {RECORDS}"
+    assert loading.load() == f"done 0 {RECORDS} {RECORDS}"
+    loading.assert_once()
+
+
+def test_partitions_are_kafkas_own_choice_and_timestamps_arrive_as_given(loading: Loading) -> None:
+    loading.load()
+    for partition, _, timestamp, key, value in loading.committed():
+        number = int(value)
+        expected = number % PARTITIONS if key is None else (murmur2(key) & 0x7FFFFFFF) % PARTITIONS
+        assert partition == expected
+        assert timestamp == (-1 if number % 1000 == 9 else 852_076_800_000 + number * 1000)
+
+
+def test_order_within_a_partition_is_the_order_of_the_source(loading: Loading) -> None:
+    loading.load()
+    committed = loading.committed()
+    for partition in range(PARTITIONS):
+        offsets = sorted((offset, int(value)) for p, offset, _, _, value in committed if p == partition)
+        numbers = [number for _, number in offsets]
+        assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("stall_at", [0, 6_250, RECORDS - 1])
+def test_killed_in_the_middle_of_a_transaction(loading: Loading, stall_at: int) -> None:
+    child = loading.start(stall_at)
+    line_of(child, "stalled")
+    child.kill()
+    child.wait(30)
+    whole_transactions = stall_at // 500 * 500
+    assert loading.load() == f"done {RECORDS - whole_transactions} {whole_transactions} {RECORDS}"
+    loading.assert_once()
+
+
+def test_killed_again_and_again_at_random_points(loading: Loading) -> None:
+    points = random.Random(3)
+    kills = 0
+    for _ in range(6):
+        child = loading.start()
+        line_of(child, "open")
+        try:
+            child.wait(points.uniform(0.0, 0.5))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait(30)
+            kills += 1
+    assert kills, "no loader lived long enough to be killed"
+    loading.load()
+    loading.assert_once()
+
+
+def test_an_older_loader_that_wakes_up_is_fenced(loading: Loading) -> None:
+    older = loading.start(stall_at=6_250)
+    line_of(older, "stalled")
+    older.send_signal(signal.SIGSTOP)
+    assert loading.load() == f"done {RECORDS - 6_000} 6000 {RECORDS}"
+    older.send_signal(signal.SIGCONT)
+    output, _ = older.communicate(timeout=60)
+    assert older.returncode == 4
+    assert output.startswith("FencedError: a newer loader")
+    loading.assert_once()
+
+
+def test_two_at_once(loading: Loading) -> None:
+    both = [loading.start(), loading.start()]
+    outputs = [child.communicate(timeout=120)[0] for child in both]
+    codes = sorted(child.returncode for child in both)
+    assert codes in ([0, 0], [0, 4]), outputs
+    loading.assert_once()
+
+
+def test_records_of_others_are_not_counted(loading: Loading, settings: Settings) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer(dict(settings.kafka().librdkafka))
+    other = [("millrace-sequence", b"another.source/11999")]
+    producer.produce(loading.topic, b"0", headers=other)
+    producer.produce(loading.topic, b"0")
+    assert producer.flush(30) == 0
+    assert loading.load() == f"done {RECORDS} 0 {RECORDS}"
+
+
+def test_a_missing_topic_is_named(loading: Loading) -> None:
+    loading.topic, there = "test-load-not-there", loading.topic
+    child = loading.start()
+    output, _ = child.communicate(timeout=60)
+    loading.topic = there
+    assert child.returncode == 1
+    assert "DeclarationError: the topic does not exist" in output
+
+
+@pytest.fixture
+def shop_records() -> Callable[[], int]:
+    root = Path(__file__).parents[2]
+    return lambda: sum(1 for _ in load_program(root, "cdnow")())
+
+
+def test_the_shop_source_is_fetched_by_package_name(
+    shop_records: Callable[[], int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert shop_records() == 69_659 + 22
+    kept = list((tmp_path / "millrace" / "sources").iterdir())
+    assert [path.name for path in kept] == ["Lifetimes-0.11.3-py3-none-any.whl"]
+    kept[0].write_bytes(b"damaged")
+    assert shop_records() == 69_659 + 22
