@@ -1,24 +1,37 @@
-"""Waiting for a condition with a deadline: what tests do instead of sleeping."""
+"""Waiting for a condition with a deadline, instead of sleeping."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TypeVar
 
-Value = TypeVar("Value")
+Found = TypeVar("Found")
 
 
-def eventually(condition: Callable[[], Value | None], *, within: float = 10.0, every: float = 0.05) -> Value:
-    """What `condition` returns once that is true.
+def eventually(
+    condition: Callable[[], Found],
+    *,
+    within: timedelta | float,
+    what: str = "a condition",
+    every: timedelta = timedelta(milliseconds=100),
+    ignoring: tuple[type[Exception], ...] = (),
+) -> Found:
+    """The first true value of `condition`, asked again and again until `within` (a number is seconds) has passed.
 
     Raises:
-        AssertionError: it was not true `within` seconds.
+        AssertionError: it was not true in time; says what was waited for and what it met last.
     """
-    deadline = time.monotonic() + within
+    limit = within if isinstance(within, timedelta) else timedelta(seconds=within)
+    deadline = time.monotonic() + limit.total_seconds()
     while True:
-        if found := condition():
-            return found
+        try:
+            met: object = (found := condition())
+            if found:
+                return found
+        except ignoring as error:
+            met = error
         if time.monotonic() > deadline:
-            raise AssertionError(f"not so within {within} s: {condition}")
-        time.sleep(every)
+            raise AssertionError(f"waited {limit.total_seconds():g} s for {what}; met last: {met!r}")
+        time.sleep(every.total_seconds())

@@ -1,0 +1,180 @@
+"""The embedded Airflow: its four components as programs of their own, one metadata database, simple users."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import quote
+
+from millrace.embedded import environment
+from millrace.embedded.credentials import AIRFLOW_USERS
+from millrace.embedded.layout import write_private
+from millrace.embedded.part import NotReadyError, Site
+from millrace.embedded.processes import ROOT_VARIABLE, PartRecord
+from millrace.embedded.program import Program
+from millrace.errors import PartFailedError
+
+COMPONENTS = {
+    "scheduler": "airflow-scheduler",
+    "dag_processor": "airflow-dag-processor",
+    "triggerer": "airflow-triggerer",
+}
+"""The heartbeats of the health page, with the program each comes from."""
+
+MIGRATION_MARK = "migrated"
+
+
+class Airflow:
+    """Scheduler, DAG processor, API server and triggerer, each in a process group of its own."""
+
+    name = "airflow"
+    port_names: tuple[str, ...] = ("airflow",)
+    program_names: tuple[str, ...] = (
+        "airflow-scheduler",
+        "airflow-dag-processor",
+        "airflow-triggerer",
+        "airflow-api-server",
+    )
+    patience = timedelta(seconds=240)
+
+    def prepare(self, site: Site, tell: Callable[[str], None]) -> None:
+        """Write its configuration and users; bring its database to the installed version. Needs PostgreSQL ready."""
+        write_private(site.layout.airflow_passwords, json.dumps(site.credentials.airflow_passwords))
+        lines = "".join(f"{name}={value}\n" for name, value in self.configuration(site).items())
+        write_private(site.layout.airflow_environment_file, lines)
+        mark = site.layout.state / "postgres" / MIGRATION_MARK
+        installed = version("apache-airflow-core")
+        if not mark.exists() or mark.read_text(encoding="utf-8") != installed:
+            self._migrate(site, tell)
+            write_private(mark, installed)
+
+    def configuration(self, site: Site) -> dict[str, str]:
+        """Airflow's configuration as the variables it reads.
+
+        The last two scheduler settings bring work of a killed scheduler back within a minute instead of five.
+        Listeners: only the API server listens, on 127.0.0.1; the log servers of scheduler and triggerer, which
+        would listen on all addresses, are off.
+        """
+        password = quote(site.credentials.database_passwords["airflow"], safe="")
+        address = f"127.0.0.1:{site.ports['postgres']}"
+        api = f"http://127.0.0.1:{site.ports['airflow']}"
+        root = site.layout.root
+        sections = {
+            "core": {
+                "dags_folder": str(root / "dags"),
+                "plugins_folder": str(root / "plugins"),
+                "load_examples": "False",
+                "executor": "LocalExecutor",
+                "parallelism": "4",
+                "dags_are_paused_at_creation": "False",
+                "fernet_key": site.credentials.airflow_fernet_key,
+                "auth_manager": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
+                "simple_auth_manager_users": ",".join(f"{user}:{role}" for user, role in AIRFLOW_USERS.items()),
+                "simple_auth_manager_passwords_file": str(site.layout.airflow_passwords),
+                "execution_api_server_url": f"{api}/execution/",
+            },
+            "database": {
+                "sql_alchemy_conn": f"postgresql+psycopg2://airflow:{password}@{address}/airflow",
+                "sql_alchemy_pool_size": "5",
+                "sql_alchemy_max_overflow": "5",
+            },
+            "api": {"host": "127.0.0.1", "port": str(site.ports["airflow"]), "base_url": api, "workers": "1"},
+            "api_auth": {"jwt_secret": site.credentials.airflow_jwt_secret},
+            "dag_processor": {
+                "refresh_interval": "10",
+                "min_file_process_interval": "15",
+                "parsing_processes": "1",
+            },
+            "scheduler": {"orphaned_tasks_check_interval": "30", "task_instance_heartbeat_timeout": "60"},
+            "usage_data_collection": {"enabled": "False"},
+        }
+        sections["api"]["secret_key"] = site.credentials.airflow_api_key
+        named = {
+            f"AIRFLOW__{section.upper()}__{key.upper()}": value
+            for section, keys in sections.items()
+            for key, value in keys.items()
+        }
+        return {"AIRFLOW_HOME": str(site.layout.airflow_home), **named}
+
+    def programs(self, site: Site) -> list[Program]:
+        """The four components."""
+        arguments = {
+            "airflow-scheduler": ["scheduler", "--skip-serve-logs"],
+            "airflow-dag-processor": ["dag-processor"],
+            "airflow-triggerer": ["triggerer", "--skip-serve-logs"],
+            "airflow-api-server": ["api-server", "--host", "127.0.0.1", "--port", str(site.ports["airflow"])],
+        }
+        arguments["airflow-api-server"] += ["--workers", "1"]
+        return [
+            Program(name, [sys.executable, "-m", "airflow", *words], airflow=True) for name, words in arguments.items()
+        ]
+
+    def probe(self, site: Site) -> str:
+        """Read the health page: all four components healthy, by heartbeats of their present life."""
+        address = f"http://127.0.0.1:{site.ports['airflow']}/api/v2/monitor/health"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(address, timeout=5) as answer:
+                health: dict[str, Any] = json.load(answer)
+        except (OSError, ValueError) as error:
+            raise NotReadyError(f"no answer from {address}: {error}") from error
+        ill = [name for name in ("metadatabase", *COMPONENTS) if (health.get(name) or {}).get("status") != "healthy"]
+        ill += [
+            name
+            for name, program in COMPONENTS.items()
+            if name not in ill and self._is_old(site, program, health[name])
+        ]
+        if ill:
+            raise NotReadyError("not healthy yet: " + ", ".join(ill))
+        return "all four components healthy"
+
+    def complete(self, site: Site, tell: Callable[[str], None]) -> None:
+        """Nothing: pools and variables come with what needs them."""
+
+    def _is_old(self, site: Site, program: str, component: dict[str, Any]) -> bool:
+        """Whether a heartbeat is of a former life: a killed component looks healthy for half a minute."""
+        told = next((value for key, value in component.items() if key.startswith("latest_") and value), None)
+        started = _started_at(site, program)
+        if told is None or started is None:
+            return told is None
+        return datetime.fromisoformat(str(told)) < started
+
+    def _migrate(self, site: Site, tell: Callable[[str], None]) -> None:
+        tell("airflow: bringing its database to the installed version")
+        variables = environment.of_part(site.layout, Program("airflow-migrate", [], airflow=True))
+        log = site.layout.log_file("airflow-migrate")
+        with log.open("w", encoding="utf-8") as stream:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "airflow", "db", "migrate"],
+                env=variables | {ROOT_VARIABLE: str(site.layout.root)},
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                cwd=site.layout.root,
+            )
+            while process.poll() is None:
+                tell("airflow: bringing its database to the installed version")
+                time.sleep(0.2)
+        if process.returncode != 0:
+            tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
+            raise PartFailedError(
+                f"its database could not be brought to the installed version:\n{tail}",
+                where=str(log),
+                next_step="look at the log; an older Airflow cannot use a newer one's database",
+            )
+
+
+def _started_at(site: Site, program: str) -> datetime | None:
+    """When a component's present process started, from its record; None when it has none."""
+    record = PartRecord.read(site.layout, program)
+    if record is None or not record.leader.is_alive():
+        return None
+    written = (site.layout.run / f"{program}.json").stat().st_mtime
+    return datetime.fromtimestamp(written, UTC)

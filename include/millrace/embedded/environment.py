@@ -1,0 +1,126 @@
+"""Which variables each process of the stack gets: by allow-list, never simply what the caller happened to have."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from millrace.embedded.credentials import Credentials
+from millrace.embedded.layout import Layout, virtual_environment_bin, write_private
+from millrace.embedded.ports import Ports
+from millrace.embedded.processes import PART_VARIABLE, ROOT_VARIABLE
+from millrace.embedded.program import Program
+from millrace.settings import read_environment_file, variable_name
+
+JAVA_VARIABLE = "MILLRACE_JAVA_HOME"
+HANDED_ON: tuple[str, ...] = (
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "USER",
+    "LOGNAME",
+    "TERM",
+    "MILLRACE_ENVIRONMENT",
+)
+HANDED_ON += ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+OWNER_ONLY = variable_name("millrace_control_owner")
+
+
+def connections(ports: Ports, credentials: Credentials) -> dict[str, str]:
+    """The embedded stack's Connections in Airflow's JSON form, by variable name."""
+    postgres = {
+        name: {
+            "conn_type": "postgres",
+            "host": "127.0.0.1",
+            "port": ports["postgres"],
+            "login": login,
+            "password": credentials.database_passwords[login],
+            "schema": database,
+        }
+        for name, login, database in (
+            ("millrace_control", "millrace_control", "millrace_control"),
+            ("millrace_control_owner", "millrace_control_owner", "millrace_control"),
+            ("millrace_sink", "millrace_sink", "millrace_sink"),
+        )
+    }
+    s3_extra = {
+        "endpoint_url": f"http://127.0.0.1:{ports['s3']}",
+        "region_name": "us-east-1",
+        "config_kwargs": {"s3": {"addressing_style": "path"}},
+    }
+    all_of_them: dict[str, Mapping[str, object]] = {
+        "millrace_kafka": {
+            "conn_type": "kafka",
+            "extra": {"bootstrap.servers": f"127.0.0.1:{ports['kafka']}"},
+        },
+        "millrace_s3": {
+            "conn_type": "aws",
+            "login": credentials.s3_key,
+            "password": credentials.s3_secret,
+            "extra": s3_extra,
+        },
+        **postgres,
+        "millrace_spark": {"conn_type": "spark", "host": "local", "extra": {}},
+    }
+    return {variable_name(name): json.dumps(document) for name, document in all_of_them.items()}
+
+
+def write_connections(layout: Layout, ports: Ports, credentials: Credentials, java_home: Path | None) -> None:
+    """Write `.millrace/env`: the Connections and the Java that streaming apps run on."""
+    variables = connections(ports, credentials)
+    if java_home is not None:
+        variables[JAVA_VARIABLE] = str(java_home)
+    lines = "".join(f"{name}={value}\n" for name, value in variables.items())
+    write_private(
+        layout.environment_file, "# Made by `./millrace up`; read by the CLI, the apps and Airflow.\n" + lines
+    )
+
+
+def of_part(layout: Layout, program: Program) -> dict[str, str]:
+    """The whole environment of a part's process."""
+    variables = _plain(layout) | {PART_VARIABLE: program.part}
+    if program.airflow:
+        variables |= of_airflow(layout)
+    return variables | program.environment
+
+
+def of_airflow(layout: Layout) -> dict[str, str]:
+    """What Airflow's programs need: its own configuration and the Connections, but not the control database's owner."""
+    variables = read_environment_file(layout.environment_file) | read_environment_file(layout.airflow_environment_file)
+    variables.pop(OWNER_ONLY, None)
+    if JAVA_VARIABLE in variables:
+        variables["JAVA_HOME"] = variables[JAVA_VARIABLE]
+    return variables
+
+
+def of_command(layout: Layout, caller: Mapping[str, str]) -> dict[str, str]:
+    """The environment of `run -- COMMAND`: the caller's own, with the project's put over it."""
+    variables = {name: value for name, value in caller.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    variables |= {name: value for name, value in of_airflow(layout).items() if name not in variables}
+    file = read_environment_file(layout.environment_file)
+    path = [str(virtual_environment_bin()), str(layout.tools)]
+    if java := file.get(JAVA_VARIABLE):
+        variables["JAVA_HOME"] = java
+        path.append(f"{java}/bin")
+    kafka = variables.get(variable_name("millrace_kafka"))
+    if kafka:
+        variables.setdefault("KAFKA_BOOTSTRAP", json.loads(kafka)["extra"]["bootstrap.servers"])
+    variables |= {
+        ROOT_VARIABLE: str(layout.root),
+        "VIRTUAL_ENV": sys.prefix,
+        "PATH": os.pathsep.join([*path, caller.get("PATH", os.defpath)]),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    return variables
+
+
+def _plain(layout: Layout) -> dict[str, str]:
+    """The few variables every part gets."""
+    handed_on = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
+    path = os.pathsep.join([str(virtual_environment_bin()), os.environ.get("PATH", os.defpath)])
+    return {"LANG": "C.UTF-8", **handed_on, "PATH": path, ROOT_VARIABLE: str(layout.root), "PYTHONUNBUFFERED": "1"}

@@ -1,0 +1,319 @@
+"""The embedded stack as a whole: start it, stop it, say how it is."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+
+from millrace.embedded import environment, parts, ports
+from millrace.embedded.airflow import Airflow
+from millrace.embedded.credentials import Credentials
+from millrace.embedded.java import find_java
+from millrace.embedded.kafka import Kafka
+from millrace.embedded.layout import Layout
+from millrace.embedded.locking import only_one
+from millrace.embedded.part import NotReadyError, Part, Site
+from millrace.embedded.postgres import Postgres
+from millrace.embedded.processes import end, end_left_of_part, left_of_part, stream_apps
+from millrace.embedded.progress import Progress
+from millrace.embedded.s3 import S3
+from millrace.embedded.supervisor import ProgramState, Supervisor
+from millrace.errors import MillraceError, PartFailedError
+from millrace.settings import Settings, open_settings
+
+PARTS: dict[str, Part] = {part.name: part for part in (Kafka(), S3(), Postgres(), Airflow())}
+EVERYTHING = frozenset(PARTS)
+NEEDS = {"airflow": frozenset({"postgres"})}
+STREAM_GRACE = timedelta(seconds=20)
+PART_GRACE = timedelta(seconds=20)
+LOG_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PartStatus:
+    """How one part is: `healthy` by a real call, with what the call said."""
+
+    name: str
+    healthy: bool
+    detail: str
+    ports: dict[str, int]
+    programs: list[ProgramState] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StackReport:
+    """What a start did: seconds downloading and seconds of its own work apart."""
+
+    parts: list[PartStatus]
+    download_seconds: float
+    own_seconds: float
+    control_revision: str = ""
+
+
+class Stack:
+    """The stack of one project.
+
+    Args:
+        root: the project's folder; dags, plugins and pipelines are read there, and all state lives in its `.millrace`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self.layout = Layout(self.root)
+        self.supervisor = Supervisor(self.layout)
+
+    def settings(self) -> Settings:
+        """The settings a command would have in this project."""
+        return open_settings(self.root)
+
+    def start(self, progress: Progress, only: Collection[str] = EVERYTHING) -> StackReport:
+        """Start these parts and what they need, and wait until each answers a real call.
+
+        Repeatable at any time: parts that run and answer are left alone, what a killed stack left is ended first.
+
+        Raises:
+            PartFailedError: a part did not come up; the end of its log is in the message.
+            UnreachableError: the jars could not be downloaded.
+        """
+        wanted = frozenset(only).union(*(NEEDS.get(name, frozenset()) for name in only))
+        self.layout.make()
+        former = os.umask(0o077)
+        try:
+            with progress, only_one(self.layout.state / "stack.lock", "millrace up", progress):
+                return self._start(wanted, progress)
+        finally:
+            os.umask(former)
+
+    def stop_parts(self, progress: Progress, only: Collection[str]) -> None:
+        """Stop some parts and leave the others running: for drills."""
+        names = [name for part in only for name in PARTS[part].program_names]
+        with progress, only_one(self.layout.state / "stack.lock", "stopping parts", progress):
+            self.supervisor.stop_programs(names)
+
+    def stop(self, progress: Progress, *, wipe: bool = False) -> int:
+        """Stop everything this project runs, the streaming apps included; returns how many apps there were.
+
+        Args:
+            progress: shows what is waited for.
+            wipe: also remove all data, passwords and logs.
+        """
+        if not self.layout.state.is_dir():
+            return 0
+        with progress, only_one(self.layout.state / "stack.lock", "millrace down", progress):
+            apps = self._stop(progress)
+            if wipe:
+                with progress.waiting("wipe", "removing all data"):
+                    self._wipe()
+            return apps
+
+    def status(self) -> list[PartStatus]:
+        """Every part, asked by a real call now."""
+        site = Site(self.layout, ports.read(self.layout), Credentials.of(self.layout)) if self._was_started() else None
+        states = self.supervisor.states()
+        with ThreadPoolExecutor(len(PARTS)) as pool:
+            return list(pool.map(lambda part: self._status_of(part, site, states), PARTS.values()))
+
+    def upgrade_control(self) -> str:
+        """Bring the control database to this version's tables; returns its revision."""
+        if find_spec("millrace.usecases") is None or find_spec("millrace.usecases.control") is None:
+            return ""
+        report = importlib.import_module("millrace.usecases.control").upgrade(self.settings())
+        return str(getattr(report, "after", report))
+
+    def _start(self, wanted: frozenset[str], progress: Progress) -> StackReport:
+        started = time.monotonic()
+        self._make_way(progress)
+        credentials = Credentials.of(self.layout)
+        running = [name for name, state in self.supervisor.states().items() if state.pid]
+        in_use = [port for part in PARTS.values() if set(part.program_names) & set(running) for port in part.port_names]
+        site = Site(self.layout, ports.choose(self.layout, in_use=in_use), credentials)
+        if not self.supervisor.is_running():
+            places = {name: place for place, part in enumerate(PARTS.values()) for name in part.program_names}
+            self.supervisor.start(places)
+        with ThreadPoolExecutor(2) as pool:
+            databases = pool.submit(self._start_databases, site, wanted, progress)
+            servers = pool.submit(self._start_servers, site, wanted, progress)
+            download_seconds, revision = servers.result(), databases.result()
+        if "airflow" in wanted:
+            self._bring_up(PARTS["airflow"], site, progress)
+        statuses = [status for status in self.status() if status.name in wanted]
+        own = time.monotonic() - started - download_seconds
+        return StackReport(statuses, download_seconds, own, revision)
+
+    def _start_databases(self, site: Site, wanted: frozenset[str], progress: Progress) -> str:
+        """PostgreSQL, then what lives in it: these need no Java, so they go on while jars are downloaded."""
+        if "postgres" not in wanted:
+            return ""
+        environment.write_connections(self.layout, site.ports, site.credentials, _former_java(self.layout))
+        self._bring_up(PARTS["postgres"], site, progress)
+        with progress.waiting("control", "control database: bringing its tables to this version"):
+            revision = self.upgrade_control()
+        if "airflow" in wanted:
+            with progress.waiting("airflow", "airflow: preparing"):
+                PARTS["airflow"].prepare(site, lambda line: progress.tell("airflow", line))
+        return revision
+
+    def _start_servers(self, site: Site, wanted: frozenset[str], progress: Progress) -> float:
+        """The servers that run on Java; returns the seconds spent downloading their jars."""
+        jar_sets = [
+            name
+            for name, part in (("kafka", "kafka"), ("s3proxy", "s3"), ("spark-connector", "kafka"))
+            if part in wanted
+        ]
+        with progress.waiting("jars", "jars: checking"):
+            site.java = find_java(self.layout.state / "java")
+            fetched = parts.fetch(jar_sets, site.java, lambda line: progress.tell("jars", line))
+        site.jars = fetched.jars
+        if "spark-connector" in fetched.jars:
+            parts.write_spark_jars(self.layout, fetched.jars["spark-connector"])
+        environment.write_connections(self.layout, site.ports, site.credentials, site.java.home)
+        names = [name for name in ("kafka", "s3") if name in wanted]
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda name: self._bring_up(PARTS[name], site, progress), names))
+        return fetched.download_seconds
+
+    def _bring_up(self, part: Part, site: Site, progress: Progress) -> None:
+        """Start one part's programs where they do not run, wait for its real call, complete it."""
+        began = time.monotonic()
+        with progress.waiting(part.name, f"{part.name}: preparing"):
+            states = self.supervisor.states()
+            absent = [name for name in part.program_names if not states[name].pid]
+            if absent:
+                if part.name != "airflow":  # prepared with the databases, before anything of it starts
+                    part.prepare(site, lambda line: progress.tell(part.name, line))
+                for program in part.programs(site):
+                    program.write(self.layout)
+                for name in absent:
+                    self.supervisor.start_program(name)
+            self._wait_ready(part, site, lambda line: progress.tell(part.name, line))
+            part.complete(site, lambda line: progress.tell(part.name, line))
+        verb = "ready" if absent else "already running"
+        progress.say(f"{part.name}: {verb} on {_addresses(part, site)} ({time.monotonic() - began:.1f} s)")
+
+    def _wait_ready(self, part: Part, site: Site, tell: Callable[[str], None]) -> None:
+        deadline = time.monotonic() + part.patience.total_seconds()
+        met = ""
+        while True:
+            states = self.supervisor.states()
+            dead = [name for name in part.program_names if name in states and states[name].state == "FATAL"]
+            try:
+                if not dead:
+                    part.probe(site)
+                    return
+            except NotReadyError as error:
+                met = str(error).splitlines()[0][:110]
+            if dead or time.monotonic() > deadline:
+                raise self._did_not_come_up(part, dead or list(part.program_names), met)
+            restarts = [name for name in part.program_names if name in states and states[name].state == "BACKOFF"]
+            tell(f"{part.name}: waiting for it to answer ({met})" + (f", restarting {restarts}" if restarts else ""))
+            time.sleep(0.2)
+
+    def _did_not_come_up(self, part: Part, programs: Sequence[str], met: str) -> PartFailedError:
+        logs = [self.layout.log_file(name) for name in programs]
+        tails = "\n".join(f"--- last lines of {log}\n{_tail(log)}" for log in logs)
+        waited = f"within {part.patience.total_seconds():.0f} s" if met else "at all"
+        return PartFailedError(
+            f"{part.name} did not come up {waited}: {met or 'its program ends again and again'}\n{tails}",
+            where=", ".join(str(log) for log in logs),
+            next_step="mend what the log says and run `./millrace up` again; what runs keeps running",
+        )
+
+    def _make_way(self, progress: Progress) -> None:
+        """End what a killed stack has left, and stop a running one whose port somebody else has taken meanwhile."""
+        if self.supervisor.is_running():
+            states = self.supervisor.states()
+            down = [part for part in PARTS.values() if not any(states[name].pid for name in part.program_names)]
+            names = [name for part in down for name in part.port_names]
+            if not (lost := ports.taken(self.layout, names)):
+                return
+            progress.say(f"somebody else listens on {lost}: starting the whole stack on other ports")
+            with progress.waiting("restart", "stopping the stack"):
+                self._stop_supervised(progress)
+        self._end_leftovers(progress)
+
+    def _end_leftovers(self, progress: Progress) -> None:
+        for part in reversed(PARTS.values()):
+            for name in part.program_names:
+                working_in = self.layout.state / "postgres" / "data" if name == "postgres" else None
+                if left_of_part(self.layout, name, working_in=working_in):
+                    with progress.waiting("leftovers", f"ending what a former {name} has left"):
+                        end_left_of_part(self.layout, name, grace=PART_GRACE, working_in=working_in)
+
+    def _stop(self, progress: Progress) -> int:
+        """Airflow first, so that nothing starts an app again; then the apps; then the servers they write to."""
+        if self.supervisor.is_running():
+            with progress.waiting("airflow", "stopping Airflow"):
+                self.supervisor.stop_programs(PARTS["airflow"].program_names)
+        for name in PARTS["airflow"].program_names:
+            end_left_of_part(self.layout, name, grace=PART_GRACE)
+        with progress.waiting("streams", "stopping the streaming apps"):
+            apps = self._stop_stream_apps()
+        with progress.waiting("servers", "stopping Kafka, S3 and PostgreSQL"):
+            self._stop_supervised(progress)
+            self._end_leftovers(progress)
+        return apps
+
+    def _stop_supervised(self, progress: Progress) -> None:
+        if self.supervisor.is_running():
+            names = [name for part in reversed(PARTS.values()) for name in part.program_names]
+            self.supervisor.stop_programs(names)
+        self.supervisor.shut_down()
+
+    def _stop_stream_apps(self) -> int:
+        """Let the apps finish their batch; what is left after that, wherever it came from, is ended by its marks."""
+        apps = len(stream_apps(self.root))
+        if find_spec("millrace.adapters") and find_spec("millrace.adapters.runner_process"):
+            runner = importlib.import_module("millrace.adapters.runner_process").ProcessRunner(self.root)
+            runner.stop_all(STREAM_GRACE)
+        end(stream_apps(self.root), grace=STREAM_GRACE)
+        return apps
+
+    def _status_of(self, part: Part, site: Site | None, states: dict[str, ProgramState]) -> PartStatus:
+        programs = [states[name] for name in part.program_names if name in states]
+        if site is None or not all(name in site.ports for name in part.port_names):
+            return PartStatus(part.name, False, "never started", {}, programs)
+        numbers = {name: site.ports[name] for name in part.port_names}
+        idle = [state for state in programs if not state.pid]
+        if idle or not programs:
+            detail = "; ".join(f"{state.name} {state.state.lower()}" for state in idle) or "the supervisor does not run"
+            return PartStatus(part.name, False, detail, numbers, programs)
+        try:
+            return PartStatus(part.name, True, part.probe(site), numbers, programs)
+        except (NotReadyError, OSError, MillraceError) as error:
+            return PartStatus(part.name, False, str(error).splitlines()[0], numbers, programs)
+
+    def _was_started(self) -> bool:
+        return self.layout.credentials_file.exists() and self.layout.ports_file.exists()
+
+    def _wipe(self) -> None:
+        """Remove all state; the locks stay, for another launcher may be waiting on them."""
+        for entry in self.layout.state.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry.suffix != ".lock":
+                entry.unlink()
+
+
+def _former_java(layout: Layout) -> Path | None:
+    from millrace.settings import read_environment_file
+
+    known = read_environment_file(layout.environment_file).get(environment.JAVA_VARIABLE)
+    return Path(known) if known else None
+
+
+def _addresses(part: Part, site: Site) -> str:
+    return ", ".join(f"127.0.0.1:{site.ports[name]}" for name in part.port_names[:1])
+
+
+def _tail(log: Path) -> str:
+    if not log.exists():
+        return "(no log)"
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:])

@@ -1,0 +1,192 @@
+"""The supervisor that keeps the parts running: one supervisord a project, on a socket only its owner can use."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import os
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import xmlrpc.client
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from millrace.embedded.layout import Layout, write_private
+from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, end_left_of_part
+from millrace.errors import PartFailedError
+
+RECORD = "supervisord"
+LONGEST_SOCKET_PATH = 90
+"""A socket's path may have 107 bytes; supervisord first binds one with its process id appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramState:
+    """What the supervisor says of one program. `state` is its own word: RUNNING, STARTING, BACKOFF, FATAL, ..."""
+
+    name: str
+    state: str
+    pid: int
+    uptime_seconds: float
+    message: str
+
+
+class Supervisor:
+    """The supervisord of one project."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def is_running(self) -> bool:
+        """Whether it answers."""
+        try:
+            return bool(self._remote().supervisor.getState()["statename"] == "RUNNING")
+        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+            return False
+
+    def start(self, programs: Mapping[str, int]) -> None:
+        """Start it with these programs, none of them started yet; what a killed one has left must be gone.
+
+        Args:
+            programs: program name to its place in the order of stopping: higher ones stop first.
+
+        Raises:
+            PartFailedError: it does not answer within 20 seconds.
+        """
+        end_left_of_part(self._layout, RECORD, grace=timedelta(seconds=5))
+        self._socket().unlink(missing_ok=True)
+        configuration = self._layout.run / "supervisord.conf"
+        write_private(configuration, self._configuration(programs))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PYTHON"))}
+        if "PYTHONPATH" in os.environ:  # only in a checkout whose environment was not made by the launcher
+            environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(configuration)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self._layout.root,
+            env=environment | {ROOT_VARIABLE: str(self._layout.root)},
+            start_new_session=True,
+        )
+        identity = Identity.of(process.pid)
+        if identity:
+            PartRecord(RECORD, identity, int(signal.SIGTERM)).write(self._layout)
+        deadline = time.monotonic() + 20
+        while not self.is_running():
+            if process.poll() is not None or time.monotonic() > deadline:
+                log = self._layout.log_file(RECORD)
+                tail = log.read_text(errors="replace")[-1500:] if log.exists() else ""
+                raise PartFailedError(f"the supervisor did not start\n{tail}", where=str(log), next_step="see its log")
+            time.sleep(0.05)
+
+    def states(self) -> dict[str, ProgramState]:
+        """Every program's state; empty when the supervisor does not answer."""
+        try:
+            rows: Any = self._remote().supervisor.getAllProcessInfo()
+        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+            return {}
+        return {
+            row["name"]: ProgramState(
+                name=row["name"],
+                state=row["statename"],
+                pid=row["pid"],
+                uptime_seconds=float(row["now"] - row["start"]) if row["pid"] else 0.0,
+                message=row["spawnerr"] or row["description"],
+            )
+            for row in rows
+        }
+
+    def start_program(self, name: str) -> None:
+        """Start one program; nothing when it runs already."""
+        try:
+            self._remote().supervisor.startProcess(name, False)
+        except xmlrpc.client.Fault as fault:
+            if "ALREADY_STARTED" not in fault.faultString:
+                raise PartFailedError(
+                    f"could not be started: {fault.faultString}",
+                    where=name,
+                    next_step=f"look into {self._layout.log_file(name)}",
+                ) from fault
+
+    def stop_programs(self, names: Iterable[str]) -> None:
+        """Ask these programs to end, all at once, and wait for it; one that does not is killed by the supervisor."""
+        remote = self._remote()
+        for name in names:
+            try:
+                remote.supervisor.stopProcess(name, False)
+            except xmlrpc.client.Fault as fault:
+                if "NOT_RUNNING" not in fault.faultString:
+                    raise
+        waited_for = set(names)
+        while any(state.pid for name, state in self.states().items() if name in waited_for):
+            time.sleep(0.1)
+
+    def shut_down(self) -> None:
+        """End it and what it still runs; returns when it is gone."""
+        record = PartRecord.read(self._layout, RECORD)
+        with contextlib.suppress(OSError, xmlrpc.client.Error, http.client.HTTPException):
+            self._remote().supervisor.shutdown()
+        deadline = time.monotonic() + 60
+        while record and record.leader.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        end_left_of_part(self._layout, RECORD, grace=timedelta(seconds=5))
+        self._socket().unlink(missing_ok=True)
+
+    def _remote(self) -> Any:
+        from supervisor.xmlrpc import SupervisorTransport
+
+        transport = SupervisorTransport(None, None, f"unix://{self._socket()}")
+        return xmlrpc.client.ServerProxy("http://127.0.0.1", transport)
+
+    def _socket(self) -> Path:
+        usual = self._layout.run / "supervisor.sock"
+        if len(os.fsencode(usual)) <= LONGEST_SOCKET_PATH:
+            return usual
+        digest = hashlib.sha256(os.fsencode(self._layout.root)).hexdigest()[:16]
+        folder = Path(tempfile.gettempdir()) / f"millrace-{os.geteuid()}-{digest}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        about = folder.lstat()
+        if about.st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode) or about.st_mode & 0o077:
+            raise PartFailedError(
+                "somebody else has made the folder for the supervisor's socket",
+                where=str(folder),
+                next_step="remove it, or move the project to a shorter path",
+            )
+        return folder / "supervisor.sock"
+
+    def _configuration(self, programs: Mapping[str, int]) -> str:
+        sections = [
+            f"[unix_http_server]\nfile={_escaped(self._socket())}\nchmod=0600\n",
+            f"[supervisord]\nlogfile={_escaped(self._layout.log_file(RECORD))}\nlogfile_maxbytes=5MB\n"
+            f"logfile_backups=1\npidfile={_escaped(self._layout.run / 'supervisord.pid')}\numask=077\nminfds=1024\n"
+            f"directory={_escaped(self._layout.root)}\n",
+            "[rpcinterface:supervisor]\n"
+            "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface\n",
+        ]
+        return "\n".join([*sections, *(self._program(name, place) for name, place in programs.items())])
+
+    def _program(self, name: str, place: int) -> str:
+        command = shlex.join([sys.executable, "-m", "millrace.embedded.component", name])
+        whole_group = "false" if name == "postgres" else "true"
+        return (
+            f"[program:{name}]\ncommand={_escaped(command)}\nautostart=false\nautorestart=true\nstartsecs=2\n"
+            f"startretries=5\npriority={place}\nstopsignal={'INT' if name == 'postgres' else 'TERM'}\n"
+            f"stopwaitsecs=30\nstopasgroup={whole_group}\nkillasgroup=true\nredirect_stderr=true\n"
+            f"stdout_logfile={_escaped(self._layout.log_file(name))}\nstdout_logfile_maxbytes=20MB\n"
+            "stdout_logfile_backups=2\n"
+        )
+
+
+def _escaped(value: object) -> str:
+    """Text as supervisord's configuration takes it: it expands `%`."""
+    return str(value).replace("%", "%%")
