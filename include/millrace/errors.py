@@ -6,6 +6,7 @@ reached, 4 refused (stale, fenced, not approved).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -71,3 +72,20 @@ class RecreatedTopicError(RefusedError):
 
 class PartFailedError(MillraceError):
     """A part of the embedded stack, or a stream's process, ended or did not become ready."""
+
+
+class TopicAccessError(RefusedError):
+    """The cluster would not describe some topics. `failures` holds the reason for each of them by name."""
+
+    def __init__(self, failures: Mapping[str, str], *, where: str = "") -> None:
+        self.failures = dict(failures)
+        named = ", ".join(f"{name} ({reason})" for name, reason in sorted(self.failures.items()))
+        super().__init__(
+            f"the cluster would not describe {named}",
+            where=where,
+            next_step="give the user of this connection the rights Describe and DescribeConfigs on these topics",
+        )
+
+
+class IncompleteError(MillraceError):
+    """What could be done by itself was done; the rest waits for a person or failed, and is named."""

@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from millrace.domain.topics import NewTopic, ObservedTopic
+
 
 class RunState(StrEnum):
     """What a runner knows of one submitted app."""
@@ -84,21 +86,6 @@ class StreamRunner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedTopic:
-    """A topic as the cluster has it.
-
-    `config` holds the values set on the topic itself; what is absent follows the broker's default in `defaults`.
-    """
-
-    name: str
-    topic_id: str
-    partitions: int
-    replication: int
-    config: Mapping[str, str]
-    defaults: Mapping[str, str]
-
-
 class TopicAdmin(Protocol):
     """Topics of one Kafka cluster. Calls are batched: their number does not grow with the number of topics."""
 
@@ -107,7 +94,12 @@ class TopicAdmin(Protocol):
         ...
 
     def observe(self, names: Collection[str]) -> Mapping[str, ObservedTopic]:
-        """The topics that exist among `names`."""
+        """The topics that exist among `names`.
+
+        Raises:
+            TopicAccessError: some may not be described, so that nobody can tell whether they exist.
+            UnreachableError: the cluster does not answer.
+        """
         ...
 
     def create(self, topics: Sequence[NewTopic]) -> Mapping[str, str | None]:
@@ -121,13 +113,3 @@ class TopicAdmin(Protocol):
     def set_config(self, changes: Mapping[str, Mapping[str, str]]) -> Mapping[str, str | None]:
         """Set these keys of these topics and leave every other key alone; per topic None, or why it failed."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to be created."""
-
-    name: str
-    partitions: int
-    replication: int
-    config: Mapping[str, str]

@@ -1,0 +1,257 @@
+"""Topics: what a cluster has, what the declaration wants, and the changes between the two.
+
+A plan never deletes a topic. Topics and settings that no declaration names are left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from millrace.domain.declaration import Manage, Topic
+from millrace.domain.plan import Change, Facts, Refusal, Standing, facts
+
+CREATE = "topic.create"
+ADD_PARTITIONS = "topic.add_partitions"
+SET_CONFIG = "topic.set_config"
+
+BROKER_DEFAULT = -1  # Kafka's own word for it in CreateTopics, since KIP-464
+CONFIG = "config."
+_EXISTS, _TOPIC_ID, _PARTITIONS, _REPLICATION = "exists", "topic_id", "partitions", "replication"
+_UNLIMITED = Decimal(-1)
+_LISTS = frozenset(
+    {"cleanup.policy", "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
+)
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTopic:
+    """A topic as the cluster has it.
+
+    `config` holds the values set on the topic itself; what is absent follows the broker's default in `defaults`.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+    defaults: Mapping[str, str]
+
+    def setting(self, key: str) -> str:
+        """The value in force; empty where the broker does not know the key."""
+        return self.config.get(key, self.defaults.get(key, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created. `partitions` and `replication` -1 mean the broker's default."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDifference:
+    """What stands between declaration and cluster: what can be changed, and what no plan will."""
+
+    changes: tuple[Change, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def plan_topics(
+    declared: Iterable[Topic], observed: Mapping[str, ObservedTopic], unreadable: Mapping[str, str] | None = None
+) -> TopicDifference:
+    """The changes that make the observed topics as declared.
+
+    Args:
+        declared: topics as declared.
+        observed: the topics that exist, by name.
+        unreadable: topics that the cluster would not describe, with its reason.
+
+    Guarantees: independent of the order of its input; once its changes are made, planning again gives none;
+    nothing is ever deleted, and what the declaration does not name is not touched.
+    """
+    unreadable = unreadable or {}
+    changes: list[Change] = []
+    refusals: list[Refusal] = []
+    for topic in declared:
+        if topic.name in unreadable:
+            refusals.append(
+                Refusal(
+                    topic.name,
+                    f"the cluster will not describe it: {unreadable[topic.name]}",
+                    "give the user of this connection the rights Describe and DescribeConfigs on it",
+                )
+            )
+        elif topic.name not in observed:
+            _missing(topic, changes, refusals)
+        elif topic.manage is Manage.FULL:
+            refusals += _refusals(topic, observed[topic.name])
+            changes += _differences(topic, observed[topic.name])
+    return TopicDifference(
+        tuple(sorted(changes, key=lambda change: (change.subject, change.action, change.after))),
+        tuple(sorted(refusals, key=lambda refusal: (refusal.subject, refusal.what))),
+    )
+
+
+def wanted_config(topic: Topic) -> dict[str, str]:
+    """The declared settings of a topic by their Kafka names. A limit declared as none is Kafka's -1."""
+    config = dict(topic.config)
+    if topic.cleanup is not None:
+        config["cleanup.policy"] = topic.cleanup.value
+    if (limits := topic.retention) is not None:
+        milliseconds = None if limits.time is None else int(limits.time.total_seconds() * 1000)
+        config["retention.ms"] = _limit(milliseconds)
+        config["retention.bytes"] = _limit(limits.size_per_partition_bytes)
+    return config
+
+
+def same_setting(key: str, one: str, other: str) -> bool:
+    """Whether two spellings of a setting mean the same: `0.50` and `0.5`, `compact, delete` and `delete,compact`."""
+    return _meaning(key, one) == _meaning(key, other)
+
+
+def standing(change: Change, observed: ObservedTopic | None) -> Standing:
+    """How a change of a plan meets the topic as it is now."""
+    if dict(change.before).get(_TOPIC_ID) != (observed.topic_id if observed else None) and change.action != CREATE:
+        return Standing.MOVED
+    if _holds(change.before, observed):
+        return Standing.PENDING
+    return Standing.DONE if _holds(change.after, observed) else Standing.MOVED
+
+
+def new_topic(change: Change) -> NewTopic:
+    """The topic a `topic.create` change creates."""
+    after = dict(change.after)
+    partitions, replication = (int(after.get(name, BROKER_DEFAULT)) for name in (_PARTITIONS, _REPLICATION))
+    return NewTopic(change.subject, partitions, replication, settings_of(change.after))
+
+
+def partition_count(change: Change) -> int:
+    """How many partitions a topic has after a `topic.add_partitions` change."""
+    return int(dict(change.after)[_PARTITIONS])
+
+
+def settings_of(values: Facts) -> dict[str, str]:
+    """The broker settings among facts, by their Kafka names."""
+    return {name.removeprefix(CONFIG): value for name, value in values if name.startswith(CONFIG)}
+
+
+def _limit(value: int | None) -> str:
+    return "-1" if value is None else str(value)
+
+
+def _meaning(key: str, value: str) -> object:
+    text = value.strip()
+    if key in _LISTS:
+        return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+    if _NUMBER.fullmatch(text):
+        return Decimal(text)
+    return text.lower() if text.lower() in {"true", "false"} else text
+
+
+def _missing(topic: Topic, changes: list[Change], refusals: list[Refusal]) -> None:
+    if topic.manage is Manage.NONE:
+        refusals.append(
+            Refusal(
+                topic.name,
+                "it does not exist, and it is declared as `manage: none`",
+                "let its owner create it, correct its name, or declare it as `manage: full`",
+            )
+        )
+        return
+    after: dict[str, object] = {CONFIG + key: value for key, value in wanted_config(topic).items()}
+    if topic.partitions is not None:
+        after[_PARTITIONS] = topic.partitions
+    if topic.replication is not None:
+        after[_REPLICATION] = topic.replication
+    changes.append(Change(CREATE, topic.name, facts({_EXISTS: "no"}), facts(after | {_EXISTS: "yes"})))
+
+
+def _refusals(topic: Topic, observed: ObservedTopic) -> Iterator[Refusal]:
+    if topic.partitions is not None and topic.partitions < observed.partitions:
+        yield Refusal(
+            topic.name,
+            f"it has {observed.partitions} partitions and {topic.partitions} are declared: "
+            "Kafka cannot take partitions back",
+            f"declare `partitions: {observed.partitions}`, or move to a new topic with fewer",
+        )
+    if topic.replication is not None and topic.replication != observed.replication:
+        yield Refusal(
+            topic.name,
+            f"it has replication {observed.replication} and {topic.replication} is declared: "
+            "Millrace does not move replicas between brokers",
+            f"declare `replication: {observed.replication}`, or reassign with kafka-reassign-partitions",
+        )
+    for key in sorted(wanted_config(topic)):
+        if not _is_known(key, observed):
+            yield Refusal(
+                topic.name,
+                f"the cluster knows no topic setting {key}",
+                "correct its name in the declaration, or take it out",
+            )
+
+
+def _differences(topic: Topic, observed: ObservedTopic) -> Iterator[Change]:
+    if topic.partitions is not None and topic.partitions > observed.partitions:
+        yield Change(
+            ADD_PARTITIONS,
+            topic.name,
+            facts({_TOPIC_ID: observed.topic_id, _PARTITIONS: observed.partitions}),
+            facts({_PARTITIONS: topic.partitions}),
+            "keys move: new records of a key may land in another partition than its earlier ones, so their order "
+            "across the change is lost; Kafka cannot take partitions back",
+        )
+    reasons = {
+        key: (value, _danger(key, observed.setting(key), value))
+        for key, value in wanted_config(topic).items()
+        if _is_known(key, observed) and not same_setting(key, observed.setting(key), value)
+    }
+    for dangerous in (False, True):
+        chosen = {key: value for key, (value, reason) in reasons.items() if bool(reason) is dangerous}
+        if chosen:
+            before = {CONFIG + key: observed.setting(key) for key in chosen} | {_TOPIC_ID: observed.topic_id}
+            unsafe = "; ".join(sorted(reasons[key][1] for key in chosen)) if dangerous else ""
+            after = facts({CONFIG + key: value for key, value in chosen.items()})
+            yield Change(SET_CONFIG, topic.name, facts(before), after, unsafe)
+
+
+def _is_known(key: str, observed: ObservedTopic) -> bool:
+    """Whether the cluster knows this setting: it lists every one, set on the topic or not."""
+    return key in observed.config or key in observed.defaults
+
+
+def _danger(key: str, now: str, wanted: str) -> str:
+    """Why a person has to look at this change of a setting; empty where records cannot be lost by it."""
+    if key == "cleanup.policy":
+        return f"cleanup.policy from {now or 'unknown'} to {wanted} decides which records are deleted"
+    if key not in {"retention.ms", "retention.bytes"}:
+        return ""
+    old, new = _meaning(key, now), _meaning(key, wanted)
+    if new == _UNLIMITED or (isinstance(old, Decimal) and isinstance(new, Decimal) and _UNLIMITED != old <= new):
+        return ""
+    return f"{key} from {now or 'unknown'} to {wanted} deletes records at the next sweep"
+
+
+def _holds(values: Facts, observed: ObservedTopic | None) -> bool:
+    """Whether all these facts are so."""
+    if observed is None:
+        return (_EXISTS, "no") in values
+    actual = {
+        _EXISTS: "yes",
+        _TOPIC_ID: observed.topic_id,
+        _PARTITIONS: str(observed.partitions),
+        _REPLICATION: str(observed.replication),
+    }
+    return all(
+        same_setting(name.removeprefix(CONFIG), observed.setting(name.removeprefix(CONFIG)), value)
+        if name.startswith(CONFIG)
+        else actual[name] == value
+        for name, value in values
+    )

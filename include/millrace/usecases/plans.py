@@ -1,0 +1,112 @@
+"""Plans: look at them, and run one that is still true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from millrace.domain.plan import (
+    Change,
+    ChangeResult,
+    Outcome,
+    Plan,
+    PlanKind,
+    PlanStatus,
+    Standing,
+    StoredPlan,
+    still_true,
+)
+from millrace.errors import RefusedError, StalePlanError
+from millrace.usecases import topics
+
+if TYPE_CHECKING:
+    from millrace.wiring import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How plans of one kind are compared with what is there, run, and made anew."""
+
+    look: Callable[[Platform, Plan], tuple[str, tuple[Standing, ...]]]
+    run: Callable[[Platform, Plan, Sequence[Standing]], Iterator[tuple[Change, ChangeResult]]]
+    again: str
+
+
+_KINDS = {PlanKind.TOPICS: _Kind(topics.look, topics.run_changes, "millrace topics plan {target}")}
+
+
+def list_plans(platform: Platform, *, status: PlanStatus | None = None, limit: int = 50) -> tuple[StoredPlan, ...]:
+    """The latest plans, newest first."""
+    return platform.control().plans.list(status=status, limit=limit)
+
+
+def show(platform: Platform, plan_id: str) -> StoredPlan:
+    """A plan and what came of it.
+
+    Raises:
+        UsageError: there is no plan of this id.
+    """
+    return platform.control().plans.get(plan_id)
+
+
+def run(platform: Platform, plan_id: str, *, actor: str, reason: str = "", now: datetime | None = None) -> StoredPlan:
+    """Run a plan, once.
+
+    Each change that was made, or failed, is one entry of the action log. A plan whose runner died in the middle
+    can be run again: what is done already is found done, and what nobody else touched since is done now.
+
+    Guarantees: of two runners at once, one is refused; a plan that ended is never run again.
+
+    Raises:
+        StalePlanError: it was run before, expired, is for another cluster, or what it saw has changed.
+        RefusedError: somebody is running it right now.
+        UsageError: there is no plan of this id.
+        UnreachableError: the cluster or the control database does not answer; run it again then.
+    """
+    store = platform.control().plans
+    with store.running(plan_id) as mine:
+        if not mine:
+            raise RefusedError(
+                "somebody is running this plan right now",
+                where=plan_id,
+                next_step=f"see with `millrace plans show {plan_id}` what comes of it",
+            )
+        stored = store.get(plan_id)
+        standings = _checked(platform, stored, now or datetime.now(UTC))
+        store.begin(plan_id)
+        results = []
+        for change, result in _KINDS[stored.plan.kind].run(platform, stored.plan, standings):
+            results.append(result)
+            _log(platform, stored.plan, change, result, actor, reason)
+        failed = any(result.outcome is Outcome.FAILED for result in results)
+        store.finish(plan_id, PlanStatus.FAILED if failed else PlanStatus.DONE, results)
+        return store.get(plan_id)
+
+
+def _checked(platform: Platform, stored: StoredPlan, now: datetime) -> tuple[Standing, ...]:
+    plan = stored.plan
+    kind = _KINDS[plan.kind]
+    advice = f"make a new plan with `{kind.again.format(target=plan.target)}`"
+    if stored.status not in {PlanStatus.OPEN, PlanStatus.RUNNING}:
+        ended = f" at {stored.finished_at:%Y-%m-%d %H:%M} UTC" if stored.finished_at else ""
+        raise StalePlanError(f"this plan ended{ended}: {stored.status.value}", where=plan.id, next_step=advice)
+    cluster_id, standings = kind.look(platform, plan)
+    resumed = stored.status is PlanStatus.RUNNING
+    if reason := still_true(plan, standings, cluster_id=cluster_id, now=now, resumed=resumed):
+        platform.control().plans.finish(plan.id, PlanStatus.STALE)
+        raise StalePlanError(f"this plan is no longer true: {reason}", where=plan.id, next_step=advice)
+    return standings
+
+
+def _log(platform: Platform, plan: Plan, change: Change, result: ChangeResult, actor: str, reason: str) -> None:
+    platform.control().log.append(
+        actor=actor,
+        action=change.action,
+        subject=change.subject,
+        reason=f"{reason} (plan {plan.id})" if reason else f"plan {plan.id}",
+        before=dict(change.before),
+        after=dict(change.before if result.outcome is Outcome.FAILED else change.after),
+        outcome=f"failed: {result.error}" if result.outcome is Outcome.FAILED else result.outcome.value,
+    )

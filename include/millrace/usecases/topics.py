@@ -1,0 +1,157 @@
+"""Topics as declared: plan the difference, run it, provision a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from millrace.domain import topics
+from millrace.domain.declaration import Pipeline
+from millrace.domain.plan import LIFETIME, Change, ChangeResult, Outcome, Plan, PlanKind, Refusal, Standing
+from millrace.domain.topics import ObservedTopic
+from millrace.errors import IncompleteError, MillraceError, TopicAccessError
+from millrace.ports import TopicAdmin
+
+if TYPE_CHECKING:
+    from millrace.wiring import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionReport:
+    """What provisioning a pipeline came to. `waiting` is the stored plan of changes that a person has to run."""
+
+    pipeline: str
+    results: tuple[ChangeResult, ...]
+    waiting: Plan | None
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """One sentence for each thing that is not as declared after provisioning."""
+        failed = (f"{r.subject}: {r.action} failed: {r.error}" for r in self.results if r.outcome is Outcome.FAILED)
+        refused = (f"{refusal.subject}: {refusal.what}; {refusal.next_step}" for refusal in self.refusals)
+        waiting = () if self.waiting is None else self.waiting.changes
+        unsafe = (f"{change.subject}: {change.action} waits for a person: {change.unsafe}" for change in waiting)
+        return (*failed, *refused, *unsafe)
+
+
+def propose(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | None = None) -> Plan:
+    """What would make the topics of a pipeline as declared. Nothing is stored, so the control database is not needed.
+
+    Topics that other pipelines declare are theirs to make.
+
+    Raises:
+        UnreachableError: the pipeline's cluster does not answer.
+    """
+    admin = platform.topic_admin(pipeline.kafka)
+    created = now or datetime.now(UTC)
+    observed, unreadable = _observe(admin, [topic.name for topic in pipeline.topics])
+    difference = topics.plan_topics(pipeline.topics, observed, unreadable)
+    return Plan(
+        kind=PlanKind.TOPICS,
+        target=pipeline.name,
+        cluster_id=admin.cluster_id(),
+        connection=pipeline.kafka,
+        changes=difference.changes,
+        refusals=difference.refusals,
+        created=created,
+        expires=created + LIFETIME,
+        by=by,
+    )
+
+
+def make_plan(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | None = None) -> Plan:
+    """As `propose`, and the plan is stored so that it can be run; one without changes is not.
+
+    An open plan that says the same is returned in its place.
+
+    Raises:
+        UnreachableError: the pipeline's cluster or the control database does not answer.
+    """
+    plan = propose(platform, pipeline, by=by, now=now)
+    return platform.control().plans.add(plan) if plan.changes else plan
+
+
+def provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str) -> ProvisionReport:
+    """Make the topics of a pipeline as declared, as far as a machine may.
+
+    Runs what can lose nothing (new topics, longer retention, other settings). What only a person may decide
+    (more partitions, shorter retention, another cleanup policy) is stored as a plan of its own.
+
+    Raises:
+        IncompleteError: something is not as declared afterwards; every such thing is named.
+        UnreachableError: the cluster or the control database does not answer.
+    """
+    from millrace.usecases import plans  # plans runs what this module makes
+
+    plan = propose(platform, pipeline, by=actor)
+    safe = replace(plan, changes=tuple(change for change in plan.changes if not change.unsafe), refusals=())
+    unsafe = replace(plan, changes=tuple(change for change in plan.changes if change.unsafe))
+    store = platform.control().plans
+    waiting = store.add(unsafe) if unsafe.changes else None
+    results: tuple[ChangeResult, ...] = ()
+    if safe.changes:
+        results = plans.run(platform, store.add(safe).id, actor=actor, reason=reason).results
+    report = ProvisionReport(pipeline.name, results, waiting, plan.refusals)
+    if report.problems:
+        raise IncompleteError(
+            f"{len(report.problems)} of its topics' settings are not as declared: " + " | ".join(report.problems),
+            where=pipeline.name,
+            next_step=f"look at plan {waiting.id} with `millrace plans show {waiting.id}`, then run it with "
+            f"`millrace plans run {waiting.id}`"
+            if waiting
+            else "do what each of them says, then provision again",
+        )
+    return report
+
+
+def look(platform: Platform, plan: Plan) -> tuple[str, tuple[Standing, ...]]:
+    """The id of the cluster a plan's connection leads to, and how each of its changes stands there."""
+    admin = platform.topic_admin(plan.connection)
+    observed = admin.observe(sorted({change.subject for change in plan.changes}))
+    return admin.cluster_id(), tuple(topics.standing(change, observed.get(change.subject)) for change in plan.changes)
+
+
+def run_changes(platform: Platform, plan: Plan, standings: Sequence[Standing]) -> Iterator[tuple[Change, ChangeResult]]:
+    """Make a plan's changes, one request for each sort of change; each change's result comes as soon as it is known.
+
+    A change that fails stops no other. What is found done is not done again.
+    """
+    admin = platform.topic_admin(plan.connection)
+    pending: dict[str, list[Change]] = {topics.CREATE: [], topics.ADD_PARTITIONS: [], topics.SET_CONFIG: []}
+    for change, standing in zip(plan.changes, standings, strict=True):
+        if standing is Standing.DONE:
+            yield change, ChangeResult(change.action, change.subject, Outcome.FOUND_DONE)
+        else:
+            pending[change.action].append(change)
+    for action, changes in pending.items():
+        outcomes = _run(admin, action, changes) if changes else {}
+        for change in changes:
+            error = outcomes[change.subject]
+            outcome = Outcome.DONE if error is None else Outcome.FAILED
+            yield change, ChangeResult(change.action, change.subject, outcome, error or "")
+
+
+def _run(admin: TopicAdmin, action: str, changes: Sequence[Change]) -> Mapping[str, str | None]:
+    if action == topics.CREATE:
+        return admin.create([topics.new_topic(change) for change in changes])
+    if action == topics.ADD_PARTITIONS:
+        return admin.add_partitions({change.subject: topics.partition_count(change) for change in changes})
+    wanted: dict[str, dict[str, str]] = {}
+    for change in changes:
+        wanted.setdefault(change.subject, {}).update(topics.settings_of(change.after))
+    return admin.set_config(wanted)
+
+
+def _observe(admin: TopicAdmin, names: Sequence[str]) -> tuple[Mapping[str, ObservedTopic], Mapping[str, str]]:
+    """The topics that exist, and those the cluster would not describe: these must not fail the others."""
+    try:
+        return admin.observe(names), {}
+    except TopicAccessError as error:
+        unreadable = error.failures
+        rest = [name for name in names if name not in unreadable]
+        if len(rest) == len(names):
+            raise MillraceError("the cluster refused topics nobody asked for", where=", ".join(unreadable)) from error
+        return admin.observe(rest), unreadable
