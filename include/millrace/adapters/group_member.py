@@ -1,0 +1,220 @@
+"""The driver as the one static member of its consumer group.
+
+It joins with a `group.instance.id`, is assigned every partition, pauses them all and never fetches. So the broker
+itself refuses to reset the group of a running stream, fences an older driver's commits, keeps the offsets from
+expiring, and shows client id and host to every tool (KIP-345).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from millrace.domain.groups import CommitMetadata
+from millrace.domain.offsets import TopicPartition
+from millrace.errors import FencedError, UnreachableError
+from millrace.settings import KafkaSettings
+
+SESSION_TIMEOUT = timedelta(seconds=10)
+_JOIN_WITHIN = timedelta(seconds=45)
+_COMMIT_WITHIN = timedelta(seconds=30)
+_POLL_SECONDS = 0.2
+
+_FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED}
+_NOT_A_MEMBER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
+_PASSING = {
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._WAIT_COORD,
+    KafkaError._ALL_BROKERS_DOWN,
+}
+
+log = structlog.get_logger()
+
+
+class MembershipLostError(FencedError):
+    """The group no longer counts this driver as its member: it must stop reading and look again."""
+
+
+class GroupMember:
+    """Holds the group for one running stream.
+
+    Guarantees: after `join` returns, an older instance's commits are refused by the broker.
+    Does not guarantee: that membership lasts; `lost` says when it ended, and `commit` then fails.
+
+    Args:
+        settings: the cluster's Connection.
+        stream: PIPELINE.STREAM, also the member's `group.instance.id`.
+        group: the consumer group.
+        epoch: written into each commit.
+    """
+
+    def __init__(self, settings: KafkaSettings, *, stream: str, group: str, epoch: int) -> None:
+        self._where = settings.bootstrap_servers
+        self._stream = stream
+        self._group = group
+        self._epoch = epoch
+        self._assigned: set[tuple[str, int]] = set()
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        self._lost: str | None = None
+        self._consumer = Consumer(
+            {
+                **settings.librdkafka,
+                "group.id": group,
+                "group.instance.id": stream,
+                "client.id": f"millrace.{stream}#{epoch}",
+                "session.timeout.ms": int(SESSION_TIMEOUT.total_seconds() * 1000),
+                "heartbeat.interval.ms": 2500,
+                "partition.assignment.strategy": "range",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "latest",
+                "topic.metadata.refresh.interval.ms": 10_000,
+            }
+        )
+        self._thread = threading.Thread(target=self._poll, name="group-member", daemon=True)
+
+    @property
+    def lost(self) -> str | None:
+        """Why the membership ended, or None while it holds."""
+        return self._lost
+
+    def join(self, partitions: Sequence[TopicPartition]) -> None:
+        """Join the group and wait until all of `partitions` are assigned to this member.
+
+        Raises:
+            MembershipLostError: a newer instance took the membership over.
+            UnreachableError: the group did not settle in time.
+        """
+        wanted = {(p.topic, p.partition) for p in partitions}
+        self._consumer.subscribe(
+            sorted({topic for topic, _ in wanted}),
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+        self._thread.start()
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: self._lost is not None or wanted <= self._assigned, timeout=_JOIN_WITHIN.total_seconds()
+            )
+        self.check()
+        if not done:
+            missing = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(wanted - self._assigned))
+            raise UnreachableError(
+                f"the group did not assign {missing} within {_JOIN_WITHIN.total_seconds():.0f} s",
+                where=f"group {self._group} at {self._where}",
+                next_step=f"`kafka-consumer-groups --describe --members --group {self._group}` shows other members: "
+                "a stream must be alone in its group",
+            )
+
+    def check(self) -> None:
+        """Raise `MembershipLostError` where the membership has ended."""
+        if self._lost:
+            raise MembershipLostError(
+                self._lost,
+                where=f"group {self._group}",
+                next_step="`kafka-consumer-groups --describe --members` shows who is in the group now",
+            )
+
+    def commit(self, positions: Mapping[TopicPartition, int], timeline: int) -> None:
+        """Commit the next offset to read of each partition, with metadata that names this stream and epoch.
+
+        Waits out rebalances and a moving coordinator.
+
+        Raises:
+            MembershipLostError: the broker refused the commit as that of no member, or of a fenced one.
+            UnreachableError: the coordinator did not answer in time.
+        """
+        offsets = [
+            ClientTopicPartition(
+                p.topic,
+                p.partition,
+                offset,
+                CommitMetadata(self._stream, p.topic_id, timeline, self._epoch, offset).encode(),
+            )
+            for p, offset in positions.items()
+        ]
+        if not offsets:
+            return
+        deadline = time.monotonic() + _COMMIT_WITHIN.total_seconds()
+        while True:
+            error = self._try_commit(offsets)
+            if error is None:
+                return
+            self._raise_if_lost(error)
+            if error.code() not in _PASSING or time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"the group's commit failed: {error.str()}",
+                    where=f"group {self._group} at {self._where}",
+                    next_step="the record of work is ahead of the group; the next start commits again",
+                )
+            log.info("commit_waits", error=error.str())
+            self._closing.wait(0.5)
+
+    def close(self) -> None:
+        """Stop polling and leave. A static member stays listed until its session times out."""
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=5)
+        self._consumer.close()
+
+    def _try_commit(self, offsets: list[ClientTopicPartition]) -> KafkaError | None:
+        try:
+            results = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            failure: KafkaError = error.args[0]
+            return failure
+        return next((result.error for result in results or [] if result.error), None)
+
+    def _raise_if_lost(self, error: KafkaError) -> None:
+        if error.code() in _FENCED | _NOT_A_MEMBER:
+            self._mark_lost(error.str())
+        self.check()
+
+    def _poll(self) -> None:
+        while not self._closing.is_set():
+            message = self._consumer.poll(_POLL_SECONDS)
+            error = message.error() if message is not None else None
+            if error is None:
+                continue
+            if error.code() in _FENCED or error.fatal():
+                self._mark_lost(error.str())
+                return
+            log.info("group_member_waits", error=error.str())
+
+    def _on_assign(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
+        consumer.assign(partitions)
+        consumer.pause(partitions)
+        assigned = {(p.topic, p.partition) for p in partitions}
+        with self._changed:
+            taken = self._assigned - assigned
+            self._assigned = assigned
+            self._changed.notify_all()
+        if taken:
+            names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(taken))
+            self._mark_lost(f"another member of the group was assigned {names}")
+
+    def _on_lost(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
+        # The group may have been reset while the session was gone: to rejoin and commit would undo that.
+        self._mark_lost("the session expired")
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
+        log.info("group_rebalances", partitions=len(partitions))
+
+    def _mark_lost(self, why: str) -> None:
+        with self._changed:
+            self._lost = self._lost or why
+            self._changed.notify_all()

@@ -1,0 +1,253 @@
+"""The tables a stream uses in its sink database: Millrace's own, the target, and the staging of one epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from millrace.errors import DeclarationError
+
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+SCHEMA_VERSION = 1
+STAGING_SCHEMA = "millrace_staging"
+_SCHEMA_LOCK = 7_305_001  # advisory lock: CREATE ... IF NOT EXISTS by two sessions at once can fail
+
+_OWN_TABLES = """
+CREATE SCHEMA IF NOT EXISTS millrace;
+CREATE SCHEMA IF NOT EXISTS millrace_staging;
+CREATE TABLE IF NOT EXISTS millrace.version (version int PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS millrace.fence (
+    stream text PRIMARY KEY,
+    epoch bigint NOT NULL,
+    instance text NOT NULL,
+    raised_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE TABLE IF NOT EXISTS millrace.progress (
+    stream text NOT NULL,
+    timeline int NOT NULL,
+    shard int NOT NULL,
+    topic text NOT NULL,
+    topic_id text NOT NULL,
+    partition int NOT NULL,
+    first_offset bigint NOT NULL,
+    next_offset bigint NOT NULL CHECK (next_offset >= first_offset),
+    epoch bigint NOT NULL,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream, timeline, shard, topic_id, partition)
+) WITH (fillfactor = 50);
+CREATE TABLE IF NOT EXISTS millrace.quarantine (
+    stream text NOT NULL,
+    timeline int NOT NULL,
+    topic text NOT NULL,
+    topic_id text NOT NULL,
+    partition int NOT NULL,
+    "offset" bigint NOT NULL,
+    "timestamp" timestamptz,
+    key bytea,
+    value bytea,
+    headers jsonb NOT NULL,
+    rule text NOT NULL,
+    error text NOT NULL,
+    epoch bigint NOT NULL,
+    quarantined_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream, topic_id, partition, "offset")
+);
+"""
+
+# What identifies a row: its source, and its place among the rows of one record.
+SOURCE_COLUMNS = (
+    ("_topic_id", 'text COLLATE "C"'),
+    ("_partition", "int"),
+    ("_offset", "bigint"),
+    ("_ordinal", "int"),
+)
+
+QUARANTINE_COLUMNS = (
+    ("topic", "text"),
+    ("timestamp", "timestamptz"),
+    ("key", "bytea"),
+    ("value", "bytea"),
+    ("headers", "jsonb"),
+    ("rule", "text"),
+    ("error", "text"),
+)
+
+
+def ensure_schema(cursor: Cursor) -> None:
+    """Make Millrace's own tables where they are missing.
+
+    Raises:
+        DeclarationError: a newer Millrace has made them.
+    """
+    cursor.execute("SELECT to_regclass('millrace.version')")
+    if (row := cursor.fetchone()) and row[0] is not None:
+        cursor.execute("SELECT max(version) FROM millrace.version")
+        found = cursor.fetchone()
+        if found and found[0] == SCHEMA_VERSION:
+            return
+        if found and found[0] is not None:
+            raise DeclarationError(
+                f"the sink's tables have version {found[0]}, this Millrace knows {SCHEMA_VERSION}",
+                where="schema millrace",
+                next_step="run the Millrace that made them, or a newer one",
+            )
+    cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
+    cursor.execute(_OWN_TABLES)
+    cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumn:
+    """A column of the transform's output, with the PostgreSQL type it is stored as."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTable:
+    """The table a stream writes."""
+
+    schema: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> TargetTable:
+        """From `schema.table`."""
+        schema, _, name = text.partition(".")
+        return cls(schema, name)
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """The quoted name."""
+        return sql.Identifier(self.schema, self.name)
+
+    @property
+    def primary_key(self) -> str:
+        """The name of the constraint that keeps one row a source and ordinal."""
+        return f"{self.name[:48]}_source"
+
+    def ensure(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
+        """Make the table, or add the columns it lacks; nothing is ever dropped or retyped.
+
+        Raises:
+            DeclarationError: the table cannot take these columns: another type, a column of its own that must be
+                filled, or no source columns at all (it is somebody else's table).
+        """
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"millrace:{self}",))
+        present = self._present(cursor)
+        if not present:
+            self._create(cursor, columns)
+            return
+        if missing := [name for name, _ in SOURCE_COLUMNS if name not in present]:
+            raise self._unfit(
+                f"it exists and lacks {', '.join(missing)}: it was not made by Millrace", "name another table"
+            )
+        wanted = {column.name: _CANONICAL.get(column.type, column.type) for column in columns}
+        for name, type_ in wanted.items():
+            if name in present and present[name][0] != type_:
+                raise self._unfit(
+                    f"column {name} is {present[name][0]}, the transform now gives {type_}",
+                    f"cast it in the transform, or alter the column with the stream stopped: "
+                    f"ALTER TABLE {self} ALTER COLUMN {name} TYPE {type_}",
+                )
+        own = {name for name, _ in SOURCE_COLUMNS} | {"_timeline"}
+        for name, (_, must_be_given) in present.items():
+            if must_be_given and name not in wanted and name not in own:
+                raise self._unfit(
+                    f"column {name} is NOT NULL without a default and the transform does not give it",
+                    f"let it be null: ALTER TABLE {self} ALTER COLUMN {name} DROP NOT NULL",
+                )
+        for column in columns:
+            if column.name not in present:
+                cursor.execute(
+                    sql.SQL("ALTER TABLE {} ADD COLUMN {} {}").format(
+                        self.identifier, sql.Identifier(column.name), sql.SQL(column.type)
+                    )
+                )
+
+    def _present(self, cursor: Cursor) -> dict[str, tuple[str, bool]]:
+        cursor.execute(
+            "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
+            "FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (self.identifier.as_string(cursor),),
+        )
+        return {str(name): (str(type_), bool(needed)) for name, type_, needed in cursor.fetchall()}
+
+    def _create(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
+        cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self.schema)))
+        body: list[sql.Composable] = [sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(c.type)) for c in columns]
+        body += [sql.SQL("{} {} NOT NULL").format(sql.Identifier(n), sql.SQL(t)) for n, t in SOURCE_COLUMNS]
+        body.append(sql.SQL("_timeline int NOT NULL"))
+        body.append(
+            sql.SQL("CONSTRAINT {} PRIMARY KEY ({})").format(
+                sql.Identifier(self.primary_key), sql.SQL(", ").join(sql.Identifier(n) for n, _ in SOURCE_COLUMNS)
+            )
+        )
+        cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(self.identifier, sql.SQL(", ").join(body)))
+
+    def _unfit(self, what: str, next_step: str) -> DeclarationError:
+        return DeclarationError(f"the table does not fit: {what}", where=f"table {self}", next_step=next_step)
+
+
+# PostgreSQL's own spelling of the types the runtime asks for.
+_CANONICAL = {"int": "integer", "timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """The two unlogged tables one epoch copies into before its transaction: rows, and bad records.
+
+    They are named by the epoch, so that a writer of an older epoch can only fill its own, which nobody merges.
+    """
+
+    application_name: str
+
+    @property
+    def rows(self) -> sql.Identifier:
+        """Where tasks copy output rows."""
+        return sql.Identifier(STAGING_SCHEMA, self.application_name)
+
+    @property
+    def bad_records(self) -> sql.Identifier:
+        """Where tasks copy records for quarantine."""
+        return sql.Identifier(STAGING_SCHEMA, f"{self.application_name}!")
+
+    def create(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
+        """Make both tables, empty."""
+        source = [("_attempt", "bigint"), *SOURCE_COLUMNS]
+        rows = [*source, *((column.name, column.type) for column in columns)]
+        bad = [*source, *QUARANTINE_COLUMNS]
+        for name, body in ((self.rows, rows), (self.bad_records, bad)):
+            fields = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in body]
+            cursor.execute(
+                sql.SQL("CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
+                    name, sql.SQL(", ").join(fields)
+                )
+            )
+
+    def truncate(self, cursor: Cursor) -> None:
+        """Empty both tables."""
+        cursor.execute(sql.SQL("TRUNCATE {}, {}").format(self.rows, self.bad_records))
+
+    def drop(self, cursor: Cursor) -> None:
+        """Drop both tables."""
+        cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(self.rows, self.bad_records))
+
+    @staticmethod
+    def drop_of_stream(cursor: Cursor, stream: str) -> None:
+        """Drop what any epoch of a stream left behind."""
+        cursor.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = %s AND split_part(tablename, '#', 1) = %s",
+            (STAGING_SCHEMA, stream),
+        )
+        for (name,) in cursor.fetchall():
+            cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(STAGING_SCHEMA, str(name))))

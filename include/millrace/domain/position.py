@@ -1,0 +1,249 @@
+"""Where a stream begins to read: one pure decision over everything that claims to know.
+
+The sink's record of work says what is done. The consumer group says what is wanted next, and somebody may have
+moved it. The log says what is still there. `open_at` weighs them; its table of cases stands in
+`tests/unit/test_position.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from millrace.domain.declaration import OnRewind, Start
+from millrace.domain.groups import CommitMetadata, Committed
+from millrace.domain.offsets import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRecord:
+    """The sink's record of work on its newest timeline. Timeline 0 with no partitions: nothing is on record."""
+
+    timeline: int = 0
+    next_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """What a partition's log holds for a read_committed reader: offsets `start <= offset < end`."""
+
+    start: int
+    end: int
+
+
+class Basis(StrEnum):
+    """What a partition's position rests on."""
+
+    RECORD = "record"  # the sink's record of work
+    GROUP = "group"  # the consumer group, moved by somebody
+    START = "start"  # the declaration: nothing else is known
+    BEGINNING = "beginning"  # a partition that is new since the record was written
+    CLAMPED = "clamped"  # the group pointed outside the log
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The offset to read first, and why."""
+
+    offset: int
+    basis: Basis
+    note: str = ""
+
+
+class Refusal(StrEnum):
+    """Why a stream does not start by itself."""
+
+    RECREATED = "recreated"
+    REWIND = "rewind"
+    DATA_LOSS = "data_loss"
+    RECORD_MISSING = "record_missing"
+    FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Go on where the record of work ends. `new` partitions have no row in the record yet."""
+
+    timeline: int
+    positions: Mapping[TopicPartition, Position]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTimeline:
+    """Begin a new timeline at these positions; write them to the record of work before reading."""
+
+    timeline: int
+    positions: Mapping[TopicPartition, Position]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Stay stopped. `what` names the partition and offsets, `next_step` the way out."""
+
+    refusal: Refusal
+    what: str
+    next_step: str
+
+
+Opening = Resume | OpenTimeline | Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the declaration and the operator allow."""
+
+    start: Start = Start.EARLIEST
+    on_rewind: OnRewind = OnRewind.REPROCESS
+    accept_recreated: bool = False
+
+
+def open_at(
+    stream: str,
+    epoch: int,
+    record: WorkRecord,
+    group: Mapping[tuple[str, int], Committed],
+    log: Mapping[TopicPartition, LogBounds],
+    wishes: Wishes,
+) -> Opening:
+    """Decide where a stream begins to read.
+
+    Args:
+        stream: PIPELINE.STREAM.
+        epoch: the epoch that is starting.
+        record: the sink's record of work.
+        group: the consumer group's commits, by topic and partition.
+        log: every partition that exists now, with the ids its topic has now.
+        wishes: what declaration and operator allow.
+    """
+    recreated = _recreated(record, log)
+    if recreated and not wishes.accept_recreated:
+        return Refuse(
+            Refusal.RECREATED,
+            f"{', '.join(sorted(recreated))}: the topic was deleted and created again; the work on record was done "
+            "from the former one",
+            f"look at the new topic; `streams accept {stream}` reads it from its beginning",
+        )
+    positions: dict[TopicPartition, Position] = {}
+    for partition, bounds in sorted(log.items()):
+        committed = group.get((partition.topic, partition.partition))
+        decided = _position(stream, epoch, record, partition, committed, bounds, wishes)
+        if isinstance(decided, Refuse):
+            return decided
+        positions[partition] = decided
+    moved = {p: position for p, position in positions.items() if position.basis in {Basis.GROUP, Basis.CLAMPED}}
+    if record.timeline == 0 or recreated:
+        return OpenTimeline(record.timeline + 1, positions)
+    if not moved:
+        return Resume(record.timeline, positions)
+    if wishes.on_rewind is OnRewind.REFUSE:
+        return Refuse(Refusal.REWIND, _moves(record, moved), _way_back(stream, record, moved))
+    return OpenTimeline(record.timeline + 1, positions)
+
+
+def _recreated(record: WorkRecord, log: Mapping[TopicPartition, LogBounds]) -> set[str]:
+    """Topics whose newest work on record was done from another incarnation than the one that exists."""
+    now = {partition.topic: partition.topic_id for partition in log}
+    on_record: dict[str, set[str]] = {}
+    for partition in record.next_offsets:
+        on_record.setdefault(partition.topic, set()).add(partition.topic_id)
+    return {topic for topic, ids in on_record.items() if topic in now and now[topic] not in ids}
+
+
+def _position(
+    stream: str,
+    epoch: int,
+    record: WorkRecord,
+    partition: TopicPartition,
+    committed: Committed | None,
+    bounds: LogBounds,
+    wishes: Wishes,
+) -> Position | Refuse:
+    done = record.next_offsets.get(partition)
+    metadata = _own_metadata(stream, partition, committed)
+    if metadata is not None and metadata.epoch > epoch:
+        return Refuse(
+            Refusal.FENCED,
+            f"{partition}: epoch {metadata.epoch} has committed, this is epoch {epoch}",
+            f"`streams show {stream}` shows the newer instance",
+        )
+    if done is None:
+        return _without_record(stream, record, partition, committed, metadata, bounds, wishes)
+    own = metadata is not None and metadata.timeline == record.timeline
+    if committed is not None and not own and committed.offset != done:
+        return _within(committed.offset, bounds)
+    if not bounds.start <= done <= bounds.end:
+        return _lost(stream, partition, done, bounds)
+    return Position(done, Basis.RECORD)
+
+
+def _without_record(
+    stream: str,
+    record: WorkRecord,
+    partition: TopicPartition,
+    committed: Committed | None,
+    metadata: CommitMetadata | None,
+    bounds: LogBounds,
+    wishes: Wishes,
+) -> Position | Refuse:
+    if metadata is not None:
+        return Refuse(
+            Refusal.RECORD_MISSING,
+            f"{partition}: the group holds our own commit of offset {metadata.offset} (timeline {metadata.timeline}), "
+            "but the sink has no record of that work: it is not the database it was",
+            f"point the stream at its sink again, or reset its group to where it shall begin in this one "
+            f"(`streams show {stream}` names the group)",
+        )
+    if committed is not None:
+        moved = _within(committed.offset, bounds)
+        if record.timeline and moved.offset == bounds.start:
+            return Position(bounds.start, Basis.BEGINNING)
+        return moved
+    if record.timeline:
+        return Position(bounds.start, Basis.BEGINNING)
+    return Position(bounds.start if wishes.start is Start.EARLIEST else bounds.end, Basis.START)
+
+
+def _own_metadata(stream: str, partition: TopicPartition, committed: Committed | None) -> CommitMetadata | None:
+    """The commit's metadata where this stream wrote it for this very offset of this incarnation of the topic."""
+    if committed is None:
+        return None
+    metadata = CommitMetadata.decode(committed.metadata)
+    if metadata is None or metadata.stream != stream or metadata.topic_id != partition.topic_id:
+        return None
+    return metadata if metadata.offset == committed.offset else None
+
+
+def _within(target: int, bounds: LogBounds) -> Position:
+    if target < bounds.start:
+        note = f"offset {target} is before the log start {bounds.start}: what was between them has expired"
+        return Position(bounds.start, Basis.CLAMPED, note)
+    if target > bounds.end:
+        return Position(bounds.end, Basis.CLAMPED, f"offset {target} is behind the log end {bounds.end}")
+    return Position(target, Basis.GROUP)
+
+
+def _lost(stream: str, partition: TopicPartition, done: int, bounds: LogBounds) -> Refuse:
+    if done < bounds.start:
+        what = f"{partition}: offsets {done} to {bounds.start - 1} expired before they were read"
+    else:
+        what = f"{partition}: the log ends at {bounds.end}, but work is on record up to {done}: the log was cut"
+    return Refuse(
+        Refusal.DATA_LOSS,
+        what,
+        f"to go on without them, reset the group of {stream} to where it shall go on, and start it again",
+    )
+
+
+def _moves(record: WorkRecord, moved: Mapping[TopicPartition, Position]) -> str:
+    def lines() -> Iterator[str]:
+        for partition, position in moved.items():
+            done = record.next_offsets.get(partition)
+            yield f"{partition} from {done} to {position.offset}" + (f" ({position.note})" if position.note else "")
+
+    return "somebody moved the consumer group: " + ", ".join(lines())
+
+
+def _way_back(stream: str, record: WorkRecord, moved: Mapping[TopicPartition, Position]) -> str:
+    back = ", ".join(f"{p}:{record.next_offsets[p]}" for p in moved if p in record.next_offsets)
+    return f"reset the group back to {back or 'its former offsets'}, or declare `on_rewind: reprocess` for {stream}"

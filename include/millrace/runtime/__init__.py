@@ -1,0 +1,1 @@
+"""Stream apps: the only importer of pyspark."""

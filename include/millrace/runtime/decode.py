@@ -1,0 +1,266 @@
+"""Record values to columns by the declared schema, strictly: a record fits whole, or it is bad and says why.
+
+Spark's own `from_json` lets a missing field, a duplicate field, trailing garbage, invalid UTF-8 and a number
+with too many digits through without a sign, so it cannot decide what goes to quarantine. This module does the
+same work on Arrow arrays inside Spark's Python workers; it needs no Spark to be tested.
+
+Type rules: numbers are JSON numbers (DECIMAL also as a JSON string, exactly), DATE is `YYYY-MM-DD`, TIMESTAMP is
+RFC 3339 and means UTC where it names no zone, fields that the schema does not name are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import ROUND_FLOOR, Context, Decimal, DecimalException, Inexact
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute
+
+from millrace.domain.declaration import Column, ColumnType, ValueSchema
+from millrace.domain.quarantine import Rule
+
+_INTEGER_BITS = {ColumnType.TINYINT: 8, ColumnType.SMALLINT: 16, ColumnType.INT: 32, ColumnType.BIGINT: 64}
+_PYTHON_TYPES: dict[ColumnType, Any] = {
+    ColumnType.STRING: str,
+    ColumnType.BOOLEAN: bool,
+    ColumnType.FLOAT: float,
+    ColumnType.DOUBLE: float,
+    ColumnType.DECIMAL: Decimal,
+    ColumnType.DATE: date,
+    ColumnType.TIMESTAMP: datetime,
+}
+_ARROW_TYPES = {
+    ColumnType.STRING: pa.string(),
+    ColumnType.BOOLEAN: pa.bool_(),
+    ColumnType.TINYINT: pa.int8(),
+    ColumnType.SMALLINT: pa.int16(),
+    ColumnType.INT: pa.int32(),
+    ColumnType.BIGINT: pa.int64(),
+    ColumnType.FLOAT: pa.float32(),
+    ColumnType.DOUBLE: pa.float64(),
+    ColumnType.DATE: pa.date32(),
+    ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+}
+_LARGEST_FLOAT32 = 3.4028234663852886e38
+_ERROR_SHOWN = 300
+
+
+class BadRecordError(ValueError):
+    """One record does not fit; `rule` says why, the message says where."""
+
+    def __init__(self, rule: Rule, message: str) -> None:
+        self.rule = rule
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A block of records after decoding.
+
+    Attributes:
+        columns: one Arrow array for each declared column; null where the record is bad.
+        rules: for each record the rule it broke, or None.
+        errors: for each record what is wrong with it, or None.
+    """
+
+    columns: tuple[pa.Array, ...]
+    rules: list[Rule | None]
+    errors: list[str | None]
+
+
+class Decoder:
+    """Decodes record values of one topic.
+
+    Args:
+        schema: the topic's declared value schema.
+        key_required: whether a record without a key is bad.
+    """
+
+    def __init__(self, schema: ValueSchema, *, key_required: bool) -> None:
+        self.schema = schema
+        self._key_required = key_required
+        self._names = tuple(column.name for column in schema.columns)
+        self._field_count = len(self._names)
+        self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(_record_type(schema.columns)).decode
+        self._arrow = tuple(arrow_type(column) for column in schema.columns)
+
+    def decode(
+        self, values: Sequence[bytes | None], keys: Sequence[bytes | None], timestamps_ms: Sequence[int | None]
+    ) -> Decoded:
+        """Decode one block; all three sequences have one entry a record."""
+        records: list[Any] = []
+        rules: list[Rule | None] = []
+        errors: list[str | None] = []
+        for value, key, timestamp in zip(values, keys, timestamps_ms, strict=True):
+            try:
+                records.append(self._record(value, key, timestamp))
+                rules.append(None)
+                errors.append(None)
+            except BadRecordError as bad:
+                records.append(None)
+                rules.append(bad.rule)
+                errors.append(str(bad))
+        columns = tuple(self._column(index, records, rules, errors) for index in range(self._field_count))
+        if any(rules):
+            good = pa.array([rule is None for rule in rules])
+            columns = tuple(pa.compute.if_else(good, column, pa.scalar(None, column.type)) for column in columns)
+        return Decoded(columns, rules, errors)
+
+    def _record(self, value: bytes | None, key: bytes | None, timestamp_ms: int | None) -> Any:
+        if value is None:
+            raise BadRecordError(Rule.NULL_VALUE, "the record has no value")
+        if not value:
+            raise BadRecordError(Rule.EMPTY_VALUE, "the value is empty")
+        if key is None and self._key_required:
+            raise BadRecordError(Rule.NULL_KEY, "the topic declares a key and the record has none")
+        if timestamp_ms is None or timestamp_ms < 0:
+            raise BadRecordError(Rule.NO_TIMESTAMP, f"the record's timestamp is {timestamp_ms} ms")
+        try:
+            record = self._parse(value)
+        except (ValueError, RecursionError) as error:
+            raise _reason(error) from None
+        # In compact JSON each field shows as `":`. Another number of them is no fault, but cause for a second look.
+        if value.count(b'":') != self._field_count:
+            _look_for_duplicates(value)
+        if b"\\u0000" in value:
+            _look_for_nul(record, self._names)
+        return record
+
+    def _column(self, index: int, records: list[Any], rules: list[Rule | None], errors: list[str | None]) -> pa.Array:
+        """One column of all records; what its type cannot hold exactly turns its record bad."""
+        column, arrow = self.schema.columns[index], self._arrow[index]
+        name = f"f{index}"
+        values = [None if record is None else getattr(record, name) for record in records]
+        check = _CHECKS.get(column.type)
+        if check is None:
+            return pa.array(values, type=arrow)
+        try:
+            return _exact_array(column, values, arrow)
+        except (pa.ArrowInvalid, OverflowError, DecimalException):
+            for row, value in enumerate(values):
+                if value is None:
+                    continue
+                try:
+                    values[row] = check(column, value)
+                except BadRecordError as bad:
+                    values[row] = None
+                    if rules[row] is None:
+                        rules[row], errors[row] = bad.rule, str(bad)
+            return pa.array(values, type=arrow)
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """The Arrow type Spark uses for a declared column."""
+    if column.type is ColumnType.DECIMAL:
+        return pa.decimal128(column.precision or 10, column.scale or 0)
+    return _ARROW_TYPES[column.type]
+
+
+def _record_type(columns: Sequence[Column]) -> type[msgspec.Struct]:
+    fields: list[Any] = []
+    for index, column in enumerate(columns):
+        bits = _INTEGER_BITS.get(column.type)
+        python: Any = _PYTHON_TYPES.get(column.type)
+        if bits:
+            python = Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
+        fields.append((f"f{index}", python) if column.required else (f"f{index}", python | None, None))
+    # msgspec wants fields with defaults last unless keyword-only; declared order is kept by the field names.
+    names = {f"f{index}": column.name for index, column in enumerate(columns)}
+    return msgspec.defstruct("Record", fields, kw_only=True, rename=names, gc=False)
+
+
+def _reason(error: Exception) -> BadRecordError:
+    message = str(error)[:_ERROR_SHOWN]
+    if isinstance(error, UnicodeDecodeError):
+        return BadRecordError(Rule.INVALID_UTF8, f"the value is not UTF-8: {error.reason} at byte {error.start}")
+    if isinstance(error, RecursionError):
+        return BadRecordError(Rule.NOT_JSON, "the value is nested too deeply")
+    if isinstance(error, msgspec.ValidationError):
+        if "missing required field" in message:
+            return BadRecordError(Rule.MISSING_FIELD, message)
+        if "out of range" in message or re.search(r"Expected `int` [<>]=", message) or "Invalid RFC3339" in message:
+            return BadRecordError(Rule.OUT_OF_RANGE, message)
+        return BadRecordError(Rule.WRONG_TYPE, message)
+    return BadRecordError(Rule.NOT_JSON, message)
+
+
+def _look_for_duplicates(value: bytes) -> None:
+    """Parse once more, slowly, refusing what the fast parser skips: doubled names, bad bytes in unknown fields."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise BadRecordError(Rule.DUPLICATE_FIELD, f"the field `{name}` appears more than once")
+            seen.add(name)
+
+    try:
+        json.loads(value.decode("utf-8"), object_pairs_hook=unique)
+    except UnicodeDecodeError as error:
+        raise _reason(error) from None
+    except BadRecordError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise BadRecordError(Rule.NOT_JSON, str(error)[:_ERROR_SHOWN]) from None
+
+
+def _look_for_nul(record: Any, names: Sequence[str]) -> None:
+    for index, name in enumerate(names):
+        text = getattr(record, f"f{index}")
+        if isinstance(text, str) and "\0" in text:
+            raise BadRecordError(Rule.NUL_CHARACTER, f"the field `{name}` holds the character U+0000")
+
+
+def _exact_array(column: Column, values: list[Any], arrow: pa.DataType) -> pa.Array:
+    """The whole column at once where every value fits; raises where one may not."""
+    if column.type is ColumnType.TIMESTAMP:
+        return pa.array([None if value is None else _utc(value) for value in values], type=arrow)
+    if column.type is ColumnType.FLOAT and any(value is not None and abs(value) > _LARGEST_FLOAT32 for value in values):
+        raise OverflowError
+    return pa.array(values, type=arrow)
+
+
+def _utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _checked_decimal(column: Column, value: Decimal) -> Decimal:
+    precision, scale = column.precision or 10, column.scale or 0
+    problem = f"the field `{column.name}` does not fit {column.sql_type} exactly: {str(value)[:60]}"
+    if not value.is_finite() or value.adjusted() >= precision - scale:
+        if value.is_finite() and value == 0:
+            return Decimal(0)
+        raise BadRecordError(Rule.OUT_OF_RANGE, problem)
+    try:
+        return value.quantize(
+            Decimal(1).scaleb(-scale), context=Context(prec=precision + 1, rounding=ROUND_FLOOR, traps=[Inexact])
+        )
+    except DecimalException:
+        raise BadRecordError(Rule.OUT_OF_RANGE, problem) from None
+
+
+def _checked_timestamp(column: Column, value: datetime) -> datetime:
+    try:
+        return _utc(value)
+    except OverflowError:
+        message = f"the field `{column.name}` lies outside the years 1 to 9999: {value.isoformat()}"
+        raise BadRecordError(Rule.OUT_OF_RANGE, message) from None
+
+
+def _checked_float(column: Column, value: float) -> float:
+    if abs(value) > _LARGEST_FLOAT32:
+        raise BadRecordError(Rule.OUT_OF_RANGE, f"the field `{column.name}` does not fit FLOAT: {value!r}")
+    return value
+
+
+_CHECKS: dict[ColumnType, Callable[[Column, Any], Any]] = {
+    ColumnType.DECIMAL: _checked_decimal,
+    ColumnType.TIMESTAMP: _checked_timestamp,
+    ColumnType.FLOAT: _checked_float,
+}

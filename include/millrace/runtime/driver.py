@@ -1,0 +1,275 @@
+"""One life of a stream's driver, from the claim to the drained end."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from millrace.adapters.control_db import ControlStore
+from millrace.adapters.group_member import GroupMember
+from millrace.adapters.kafka_log import KafkaLog
+from millrace.adapters.postgres_sink import Identity, PostgresSink
+from millrace.domain.control import StreamProgress
+from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.offsets import TopicPartition
+from millrace.domain.position import OpenTimeline, Refusal, Refuse, Resume, Wishes, open_at
+from millrace.errors import (
+    DataLossError,
+    FencedError,
+    MillraceError,
+    RecreatedTopicError,
+    RefusedError,
+    UnreachableError,
+)
+from millrace.runtime.app import load_transform, output_type, target_columns
+from millrace.runtime.batches import Batches, BatchReport, BatchRunner
+from millrace.runtime.reporter import Phase, Reporter
+from millrace.runtime.session import open_session
+from millrace.runtime.sinks.postgres import Destination
+from millrace.runtime.source import read_stream
+from millrace.settings import Settings
+
+log = structlog.get_logger()
+
+_LOOK_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the runner was told to start."""
+
+    stream: str
+    epoch: int
+    instance: str
+    accept_recreated: bool
+    host: str
+
+
+class ClaimLostError(FencedError):
+    """Another instance has claimed this epoch."""
+
+
+class Driver:
+    """Runs one stream until it is told to stop, fails, or loses its place to a newer epoch."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        control: ControlStore,
+        pipeline: Pipeline,
+        stream: Stream,
+        launch: Launch,
+        folder: Path,
+    ) -> None:
+        self._settings = settings
+        self._control = control
+        self._pipeline = pipeline
+        self._stream = stream
+        self._launch = launch
+        self._folder = folder
+        kafka = settings.kafka(pipeline.kafka)
+        self._kafka = kafka
+        self._log = KafkaLog(kafka, client_id=f"millrace.{launch.stream}#{launch.epoch}")
+        self._identity = Identity(launch.stream, launch.epoch, launch.instance)
+        self._sink = PostgresSink(settings.postgres(stream.sink.connection), self._identity, stream.sink.table)
+        self._member = GroupMember(kafka, stream=launch.stream, group=stream.group, epoch=launch.epoch)
+        self._reporter = Reporter(folder / "status.json", control.streams.save_progress)
+        self._quarantined = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Run until `stop` is set (then drain), or raise what ended the stream."""
+        self._reporter.phase(Phase.STARTING)
+        error: str | None = None
+        try:
+            self._claim()
+            with ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-start") as pool:
+                starting = pool.submit(self._open_session)
+                self._run_with(starting, stop)
+        except MillraceError as failure:
+            error = str(failure)
+            raise
+        finally:
+            self._reporter.phase(Phase.ENDED, error=error)
+            self._reporter.close()
+
+    def _run_with(self, starting: Future[SparkSession], stop: threading.Event) -> None:
+        try:
+            partitions = self._take_over()
+            opening = self._begin(partitions)
+            session = starting.result()
+            batches = self._prepare(session, opening)
+            if not stop.is_set():
+                self._stream_until(stop, session, batches, _offsets(opening))
+            self._sink.discard_staging()
+        finally:
+            self._sink.close()
+            self._member.close()
+            if starting.done() and starting.exception() is None:
+                starting.result().stop()
+
+    def _claim(self) -> None:
+        launch = self._launch
+        if not self._control.streams.claim(launch.stream, launch.epoch, launch.instance, launch.host):
+            raise ClaimLostError(f"another instance has claimed epoch {launch.epoch}", where=f"stream {launch.stream}")
+        log.info("claimed", stream=launch.stream, epoch=launch.epoch, instance=launch.instance)
+
+    def _open_session(self) -> SparkSession:
+        listing = self._settings.state_folder / "spark-jars"
+        jars = [Path(line) for line in listing.read_text(encoding="utf-8").splitlines()] if listing.exists() else []
+        return open_session(self._stream, self._launch.epoch, jars, self._folder / "scratch")
+
+    def _take_over(self) -> list[TopicPartition]:
+        """Fence older writers in the sink, then in the group; only then may the record of work be read."""
+        partitions = self._log.partitions(self._stream.reads)
+        if missing := set(self._stream.reads) - {partition.topic for partition in partitions}:
+            raise UnreachableError(
+                f"there is no topic {', '.join(sorted(missing))}",
+                where=f"stream {self._launch.stream}",
+                next_step=f"`topics plan {self._pipeline.name}` shows what is missing, the DAG "
+                f"{self._pipeline.name}.topics makes it",
+            )
+        self._sink.take_over()
+        log.info("fence_raised", epoch=self._launch.epoch)
+        self._member.join(partitions)
+        log.info("group_joined", group=self._stream.group, partitions=len(partitions))
+        return partitions
+
+    def _begin(self, partitions: list[TopicPartition]) -> Resume | OpenTimeline:
+        """Decide where to begin, put that on record, and commit it to the group before anything is read."""
+        opening = open_at(
+            self._launch.stream,
+            self._launch.epoch,
+            self._sink.read_record(),
+            self._log.committed(self._stream.group),
+            self._log.bounds(partitions),
+            Wishes(self._stream.start, self._stream.on_rewind, self._launch.accept_recreated),
+        )
+        if isinstance(opening, Refuse):
+            raise _refused(opening, self._launch.stream)
+        for partition, position in opening.positions.items():
+            log.info(
+                "begins",
+                timeline=opening.timeline,
+                partition=str(partition),
+                offset=position.offset,
+                basis=position.basis.value,
+                note=position.note,
+            )
+        self._put_on_record(opening)
+        self._member.commit(_offsets(opening), opening.timeline)
+        return opening
+
+    def _put_on_record(self, opening: Resume | OpenTimeline) -> None:
+        positions = _offsets(opening)
+        if isinstance(opening, Resume):
+            known = self._sink.read_record().next_offsets
+            positions = {partition: offset for partition, offset in positions.items() if partition not in known}
+        if positions:
+            self._sink.open_positions(opening.timeline, positions)
+
+    def _prepare(self, session: SparkSession, opening: Resume | OpenTimeline) -> Batches:
+        transform = load_transform(self._settings.root, self._stream.app)
+        output = output_type(session, self._pipeline, self._stream, transform)
+        self._sink.prepare(target_columns(output, self._stream.app))
+        return Batches(
+            stream=self._stream,
+            topics={name: self._pipeline.topic(name) for name in self._stream.reads},
+            transform=transform,
+            sink=self._sink,
+            member=self._member,
+            log=self._log,
+            destination=Destination(self._stream.sink.connection, self._identity),
+            timeline=opening.timeline,
+            offset_log=self._folder / "scratch" / "checkpoint" / "offsets",
+            on_report=lambda report: self._report(opening.timeline, report),
+        )
+
+    def _stream_until(
+        self, stop: threading.Event, session: SparkSession, batches: Batches, positions: dict[TopicPartition, int]
+    ) -> None:
+        runner = BatchRunner(batches, positions)
+        source = read_stream(session, self._kafka, self._stream, positions)
+        query: StreamingQuery = (
+            source.writeStream.queryName(self._launch.stream)
+            .foreachBatch(runner)
+            .option("checkpointLocation", str(batches.offset_log.parent))
+            .trigger(processingTime=f"{self._stream.trigger.total_seconds() * 1000:.0f} milliseconds")
+            .start()
+        )
+        log.info("running", stream=self._launch.stream, timeline=batches.timeline)
+        self._reporter.phase(Phase.RUNNING)
+        while not stop.wait(_LOOK_SECONDS) and query.isActive and self._member.lost is None:
+            pass
+        self._reporter.phase(Phase.DRAINING)
+        log.info("draining", asked=stop.is_set())
+        runner.drain()
+        failure = None if stop.is_set() and query.isActive else _failure(query)
+        query.stop()
+        if runner.failure is not None:
+            raise runner.failure
+        self._member.check()
+        if failure is not None:
+            raise _of_spark(failure)
+
+    def _report(self, timeline: int, report: BatchReport) -> None:
+        log.info(
+            "batch",
+            id=report.batch_id,
+            rows_in=report.rows_in,
+            rows_out=report.counts.rows_out,
+            quarantined=report.counts.quarantined,
+            seconds=round(report.seconds, 3),
+        )
+        self._reporter.phase(Phase.RUNNING, batch_id=report.batch_id)
+        self._reporter.progress(
+            StreamProgress(
+                stream=self._launch.stream,
+                epoch=self._launch.epoch,
+                timeline=timeline,
+                at=datetime.now(UTC),
+                batch_id=report.batch_id,
+                rows_in=report.rows_in,
+                rows_out=report.counts.rows_out,
+                quarantined=report.counts.quarantined,
+                batch_seconds=report.seconds,
+                last_error=None,
+                positions={str(partition): offset for partition, offset in report.positions.items()},
+            )
+        )
+
+
+def _offsets(opening: Resume | OpenTimeline) -> dict[TopicPartition, int]:
+    return {partition: position.offset for partition, position in opening.positions.items()}
+
+
+def _refused(opening: Refuse, stream: str) -> MillraceError:
+    kind: type[MillraceError] = {
+        Refusal.RECREATED: RecreatedTopicError,
+        Refusal.DATA_LOSS: DataLossError,
+        Refusal.FENCED: FencedError,
+    }.get(opening.refusal, RefusedError)
+    return kind(opening.what, where=f"stream {stream}", next_step=opening.next_step)
+
+
+def _failure(query: StreamingQuery) -> PySparkException | None:
+    failure: StreamingQueryException | None = query.exception()
+    return failure
+
+
+def _of_spark(failure: PySparkException) -> MillraceError:
+    """Spark's own failure as ours: lost offsets are told from everything else."""
+    text = str(failure)
+    if "data loss" in text.lower() or "failOnDataLoss" in text or "OffsetOutOfRange" in text:
+        return DataLossError(
+            f"Spark could not read what it planned: {text[:1500]}",
+            next_step="see whether the topic's retention overtook the stream; reset its group to go on without them",
+        )
+    return MillraceError(f"the query failed: {text[:1500]}")

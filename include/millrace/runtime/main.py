@@ -1,0 +1,122 @@
+"""The driver of one stream: claim the epoch, take the sink and the group over, decide where to begin, run, drain.
+
+The order is what keeps two drivers apart: the claim in the control database lets one instance of an epoch through,
+the fence in the sink refuses older epochs' writes, the group refuses older members' commits. Only then is the record
+of work read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+
+import structlog
+
+from millrace import spec
+from millrace.adapters.group_member import MembershipLostError
+from millrace.domain.streams import ExitReason
+from millrace.errors import (
+    DataLossError,
+    DeclarationError,
+    FencedError,
+    MillraceError,
+    RecreatedTopicError,
+    RefusedError,
+    UnreachableError,
+    UsageError,
+)
+from millrace.runtime.driver import ClaimLostError, Driver, Launch
+from millrace.settings import open_settings, project_root
+from millrace.wiring import open_platform
+
+log = structlog.get_logger()
+
+_EXIT_REASONS: tuple[tuple[type[MillraceError], ExitReason], ...] = (
+    (ClaimLostError, ExitReason.CLAIM_LOST),
+    (MembershipLostError, ExitReason.MEMBERSHIP_LOST),
+    (FencedError, ExitReason.FENCED),
+    (RecreatedTopicError, ExitReason.RECREATED),
+    (DataLossError, ExitReason.DATA_LOSS),
+    (DeclarationError, ExitReason.DECLARATION),
+    (UsageError, ExitReason.DECLARATION),
+    (RefusedError, ExitReason.REFUSED),
+    (UnreachableError, ExitReason.UNREACHABLE),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one instance of one epoch of a stream; returns its `ExitReason`."""
+    launch = _parse(argv)
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    _configure_logging()
+    try:
+        _run(launch, stop)
+    except MillraceError as error:
+        reason = exit_reason(error)
+        log.error("ended", reason=reason.name, error=str(error))
+        return int(reason)
+    except Exception:
+        log.exception("ended", reason=ExitReason.FAILED.name)
+        return int(ExitReason.FAILED)
+    log.info("ended", reason=ExitReason.STOPPED.name)
+    return int(ExitReason.STOPPED)
+
+
+def exit_reason(error: MillraceError) -> ExitReason:
+    """The exit code that tells supervision what to do about an error."""
+    return next((reason for kind, reason in _EXIT_REASONS if isinstance(error, kind)), ExitReason.FAILED)
+
+
+def _run(launch: Launch, stop: threading.Event) -> None:
+    root = project_root()
+    settings = open_settings(root)
+    pipeline = spec.load_pipeline(root, launch.stream.partition(".")[0], os.environ.get("MILLRACE_ENVIRONMENT"))
+    try:
+        stream = pipeline.stream(launch.stream.partition(".")[2])
+    except KeyError:
+        raise DeclarationError(f"no declaration names the stream {launch.stream}", where=str(root)) from None
+    folder = settings.state_folder / "streams" / launch.stream / str(launch.epoch)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    scratch = folder / "scratch"
+    driver = Driver(settings, open_platform(settings).control(), pipeline, stream, launch, folder)
+    try:
+        driver.run(stop)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _parse(argv: Sequence[str]) -> Launch:
+    parser = argparse.ArgumentParser(prog="stream.py")
+    parser.add_argument("--stream", required=True, help="PIPELINE.STREAM")
+    parser.add_argument("--epoch", required=True, type=int)
+    parser.add_argument("--instance", required=True)
+    parser.add_argument("--accept-recreated", action="store_true")
+    found = parser.parse_args(argv)
+    return Launch(found.stream, found.epoch, found.instance, found.accept_recreated, socket.gethostname())
+
+
+def _configure_logging() -> None:
+    logging.basicConfig(stream=sys.stdout, level=logging.WARNING)
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+    )

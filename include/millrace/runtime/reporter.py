@@ -1,0 +1,97 @@
+"""What a running stream tells people about itself: a status file, and a copy of its progress in the control database.
+
+Neither counts for correctness: a stream runs on without the control database, and says so once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+import structlog
+
+from millrace.domain.control import StreamProgress
+from millrace.errors import MillraceError
+
+log = structlog.get_logger()
+
+STATUS_SCHEMA = "millrace.stream-status/1"
+
+
+class Phase(StrEnum):
+    """What a driver is doing."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+class Reporter:
+    """Writes the status file at once and saves progress from a thread of its own, latest wins.
+
+    Args:
+        status_file: where the status goes, replaced as a whole.
+        save: saves progress; may fail, then the next one is tried.
+    """
+
+    def __init__(self, status_file: Path, save: Callable[[StreamProgress], object]) -> None:
+        self._status_file = status_file
+        self._save = save
+        self._waiting: StreamProgress | None = None
+        self._condition = threading.Condition()
+        self._closing = False
+        self._unreachable = False
+        self._thread = threading.Thread(target=self._save_latest, name="reporter", daemon=True)
+        self._thread.start()
+
+    def phase(self, phase: Phase, *, batch_id: int | None = None, error: str | None = None) -> None:
+        """Write the status file."""
+        document = {
+            "schema": STATUS_SCHEMA,
+            "phase": phase.value,
+            "batch_id": batch_id,
+            "at": datetime.now(UTC).isoformat(),
+            "error": error,
+        }
+        temporary = self._status_file.with_suffix(".new")
+        temporary.write_text(json.dumps(document), encoding="utf-8")
+        os.replace(temporary, self._status_file)
+
+    def progress(self, progress: StreamProgress) -> None:
+        """Save this progress soon, unless a later one comes first."""
+        with self._condition:
+            self._waiting = progress
+            self._condition.notify()
+
+    def close(self) -> None:
+        """Save what waits, and end the thread."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        self._thread.join(timeout=10)
+
+    def _save_latest(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._closing or self._waiting is not None)
+                progress, self._waiting = self._waiting, None
+                closing = self._closing
+            if progress is not None:
+                self._try_to_save(progress)
+            if closing:
+                return
+
+    def _try_to_save(self, progress: StreamProgress) -> None:
+        try:
+            self._save(progress)
+            self._unreachable = False
+        except MillraceError as error:
+            if not self._unreachable:
+                log.warning("progress_not_saved", error=str(error))
+            self._unreachable = True

@@ -1,0 +1,48 @@
+"""The Spark session of a stream app, bounded for a small machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from millrace.domain.declaration import Stream
+
+_MIB = 1024 * 1024
+
+
+def open_session(stream: Stream, epoch: int, jars: Sequence[Path], scratch: Path) -> SparkSession:
+    """A local session for one stream: loopback only, no web pages, everything temporary under `scratch`."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    cores = stream.resources.cores
+    options = {
+        "spark.driver.memory": f"{stream.resources.memory_bytes // _MIB}m",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Djava.io.tmpdir={scratch}",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * _MIB),
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.ui.retainedExecutions": "1",
+        "spark.ui.retainedJobs": "1",
+        "spark.ui.retainedStages": "1",
+        "spark.ui.retainedTasks": "1",
+        "spark.log.level": "WARN",
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(f"{stream.qualified_name}#{epoch}")
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,1 @@
+"""How a batch's rows leave Spark, one module a sink."""

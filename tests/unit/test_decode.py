@@ -1,0 +1,136 @@
+"""Decoding is strict: every kind of bad record is named, every good one is exact."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSchema
+from millrace.domain.quarantine import Rule
+from millrace.runtime.decode import Decoder
+
+PURCHASE = ValueSchema(
+    ValueFormat.JSON,
+    (
+        Column("note", ColumnType.STRING),
+        Column("customer_id", ColumnType.STRING, required=True),
+        Column("purchased_on", ColumnType.DATE, required=True),
+        Column("quantity", ColumnType.INT, required=True),
+        Column("amount", ColumnType.DECIMAL, required=True, precision=12, scale=2),
+    ),
+)
+GOOD = {"note": "x", "customer_id": "7", "purchased_on": "1997-01-01", "quantity": 2, "amount": 11.77}
+
+
+def decode_one(value, schema=PURCHASE, key=b"7", timestamp=0):
+    decoded = Decoder(schema, key_required=True).decode([value], [key], [timestamp])
+    return tuple(column[0].as_py() for column in decoded.columns), decoded.rules[0], decoded.errors[0]
+
+
+def changed(**fields):
+    return json.dumps({**GOOD, **fields}, separators=(",", ":")).encode()
+
+
+def test_a_good_record_is_exact():
+    row, rule, error = decode_one(changed())
+    assert (rule, error) == (None, None)
+    assert row == ("x", "7", date(1997, 1, 1), 2, Decimal("11.77"))
+
+
+def test_pretty_printed_unknown_fields_and_a_missing_optional_field_are_fine():
+    document = {k: v for k, v in GOOD.items() if k != "note"} | {"extra": {"deep": [1, {"a": 1}]}}
+    row, rule, _ = decode_one(json.dumps(document, indent=2).encode())
+    assert rule is None
+    assert row[0] is None
+
+
+BAD = [
+    (None, Rule.NULL_VALUE),
+    (b"", Rule.EMPTY_VALUE),
+    (b"nope", Rule.NOT_JSON),
+    (changed()[:-5], Rule.NOT_JSON),
+    (changed() + b"x", Rule.NOT_JSON),
+    (b'{"a":' * 100_000, Rule.NOT_JSON),
+    (b"\xff" * 900_000, Rule.NOT_JSON),
+    (b"[1,2]", Rule.WRONG_TYPE),
+    (b"{}", Rule.MISSING_FIELD),
+    (changed(quantity="2"), Rule.WRONG_TYPE),
+    (changed(quantity=2.5), Rule.WRONG_TYPE),
+    (changed(quantity=None), Rule.WRONG_TYPE),
+    (changed(customer_id=7), Rule.WRONG_TYPE),
+    (changed(quantity=2**31), Rule.OUT_OF_RANGE),
+    (changed(amount=1.559), Rule.OUT_OF_RANGE),
+    (changed(amount=12345678901.0), Rule.OUT_OF_RANGE),
+    (changed(amount="NaN"), Rule.OUT_OF_RANGE),
+    (changed(amount="1e400"), Rule.OUT_OF_RANGE),
+    (changed(purchased_on="1997-02-30"), Rule.OUT_OF_RANGE),
+    (changed(customer_id="a\0b"), Rule.NUL_CHARACTER),
+    (changed()[:-1] + b',"quantity":3}', Rule.DUPLICATE_FIELD),
+    (changed()[:-1] + b',"new":1,"new":2}', Rule.DUPLICATE_FIELD),
+    (changed().replace(b'"7"', b'"\xff\xfe"'), Rule.INVALID_UTF8),
+    (changed()[:-1] + b',"new":"\xff"}', Rule.INVALID_UTF8),
+]
+
+
+@pytest.mark.parametrize(("value", "rule"), BAD, ids=[f"{rule}-{n}" for n, (_, rule) in enumerate(BAD)])
+def test_a_bad_record_is_named(value, rule):
+    row, found, error = decode_one(value)
+    assert found is rule
+    assert error
+    assert row == (None,) * 5
+
+
+def test_key_and_timestamp_are_part_of_the_record():
+    assert decode_one(changed(), key=None)[1] is Rule.NULL_KEY
+    assert decode_one(changed(), timestamp=-1)[1] is Rule.NO_TIMESTAMP
+    assert Decoder(PURCHASE, key_required=False).decode([changed()], [None], [0]).rules == [None]
+
+
+def test_an_escaped_backslash_before_u0000_is_text():
+    row, rule, _ = decode_one(changed(customer_id="\\u0000"))
+    assert (row[1], rule) == ("\\u0000", None)
+
+
+def test_bad_records_leave_their_neighbours_alone():
+    values = [changed(amount=1.559), changed(amount=2.5), b"nope", changed(amount="3.100")]
+    decoded = Decoder(PURCHASE, key_required=False).decode(values, [None] * 4, [0] * 4)
+    assert decoded.rules == [Rule.OUT_OF_RANGE, None, Rule.NOT_JSON, None]
+    assert decoded.columns[4].to_pylist() == [None, Decimal("2.50"), None, Decimal("3.10")]
+    assert decoded.columns[1].to_pylist() == [None, "7", None, "7"]
+
+
+def test_timestamps_are_utc_and_their_edges_are_named():
+    schema = ValueSchema(ValueFormat.JSON, (Column("at", ColumnType.TIMESTAMP, required=True),))
+    assert decode_one(b'{"at":"2020-01-01T02:00:00+02:00"}', schema)[0] == (datetime(2020, 1, 1, tzinfo=UTC),)
+    assert decode_one(b'{"at":"2020-01-01T00:00:00"}', schema)[0] == (datetime(2020, 1, 1, tzinfo=UTC),)
+    assert decode_one(b'{"at":"0001-01-01T00:00:00+14:00"}', schema)[1] is Rule.OUT_OF_RANGE
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**13), max_value=10**13))
+def test_a_decimal_is_kept_exactly_or_refused(value):
+    row, rule, _ = decode_one(changed(amount=str(value)))
+    fits = value == round(value, 2) and abs(value) < 10**10
+    assert rule is (None if fits else Rule.OUT_OF_RANGE)
+    if fits:
+        assert row[4] == value
+
+
+@given(st.binary(max_size=200))
+def test_garbage_never_raises(value):
+    assert decode_one(value)[1] is not None
+
+
+@given(
+    st.fixed_dictionaries({"customer_id": st.text(), "quantity": st.integers(-(2**31), 2**31 - 1)}),
+)
+def test_text_and_integers_round_trip(fields):
+    row, rule, _ = decode_one(changed(**fields))
+    if "\0" in fields["customer_id"]:
+        assert rule is Rule.NUL_CHARACTER
+    elif rule is None:
+        assert (row[1], row[3]) == (fields["customer_id"], fields["quantity"])
+    else:  # a lone surrogate is no character
+        assert rule in {Rule.NOT_JSON, Rule.INVALID_UTF8}
