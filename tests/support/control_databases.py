@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import sql
 
 from millrace.settings import PostgresSettings
+
+if TYPE_CHECKING:
+    from millrace.embedded.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -64,3 +68,13 @@ class Databases:
             self.execute(self._superuser, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
             for role in (f"{name}_owner", f"{name}_working"):
                 self.execute(self._superuser, sql.SQL("drop role {}").format(sql.Identifier(role)))
+
+
+def on(stack: Stack) -> Databases:
+    """Databases on the PostgreSQL of the run's stack, which is started where it is not running."""
+    from millrace.embedded.credentials import Credentials
+    from support import stack as runs
+
+    working = runs.start(stack, "postgres").settings().postgres("millrace_control")
+    password = Credentials.of(stack.layout).database_passwords["postgres"]
+    return Databases(replace(working, user="postgres", database="postgres", password=password))

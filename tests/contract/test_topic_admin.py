@@ -1,0 +1,145 @@
+"""One suite for every `TopicAdmin`: the fake keeps the real broker's promises."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from millrace.adapters.kafka_topics import KafkaTopicAdmin, _batches
+from millrace.domain.topics import NewTopic
+from millrace.errors import TopicAccessError, UnreachableError
+from millrace.ports import TopicAdmin
+from millrace.settings import KafkaSettings
+from support.fakes_topics import FakeTopicAdmin
+from support.waiting import eventually
+
+Name = Callable[[str], str]
+
+
+@pytest.fixture(params=["fake", "real"])
+def admin(request: pytest.FixtureRequest) -> TopicAdmin:
+    if request.param == "fake":
+        return FakeTopicAdmin()
+    return KafkaTopicAdmin(request.getfixturevalue("kafka").settings().kafka())
+
+
+@pytest.fixture
+def name() -> Name:
+    run = uuid.uuid4().hex[:8]
+    return lambda text: f"contract-{run}-{text}"
+
+
+def made(admin: TopicAdmin, *topics: NewTopic) -> None:
+    """Create topics and wait until the broker shows them: it answers a little before it does."""
+    names = [topic.name for topic in topics]
+    assert admin.create(topics) == dict.fromkeys(names)
+    eventually(lambda: len(admin.observe(names)) == len(names), within=10, what="the new topics")
+
+
+def test_a_cluster_keeps_its_id(admin: TopicAdmin) -> None:
+    assert admin.cluster_id()
+    assert admin.cluster_id() == admin.cluster_id()
+
+
+def test_a_created_topic_is_observed_as_it_was_asked_for(admin: TopicAdmin, name: Name) -> None:
+    made(admin, NewTopic(name("a"), 3, 1, {"retention.ms": "1000000"}))
+    topic = admin.observe([name("a"), name("absent")])[name("a")]
+    assert (topic.name, topic.partitions, topic.replication) == (name("a"), 3, 1)
+    assert topic.config == {"retention.ms": "1000000"}
+    assert topic.topic_id
+    assert topic.defaults["cleanup.policy"] == "delete"
+    assert "retention.ms" not in topic.defaults
+
+
+def test_absent_topics_are_simply_not_there(admin: TopicAdmin, name: Name) -> None:
+    assert admin.observe([name("absent")]) == {}
+    assert admin.observe([]) == {}
+
+
+def test_the_brokers_defaults_fill_what_is_not_said(admin: TopicAdmin, name: Name) -> None:
+    made(admin, NewTopic(name("a"), -1, -1, {}))
+    topic = admin.observe([name("a")])[name("a")]
+    assert topic.partitions >= 1
+    assert topic.replication >= 1
+    assert topic.config == {}
+
+
+def test_one_bad_topic_fails_alone_when_created(admin: TopicAdmin, name: Name) -> None:
+    made(admin, NewTopic(name("there"), 1, 1, {}))
+    answers = admin.create(
+        [
+            NewTopic(name("there"), 1, 1, {}),
+            NewTopic(name("odd"), 1, 1, {"no.such.setting": "1"}),
+            NewTopic(name("good"), 1, 1, {}),
+        ]
+    )
+    assert answers[name("good")] is None
+    assert "ALREADY_EXISTS" in str(answers[name("there")])
+    assert "no.such.setting" in str(answers[name("odd")])
+    eventually(lambda: set(admin.observe([name("odd"), name("good")])) == {name("good")}, within=10)
+
+
+def test_partitions_grow_and_never_shrink(admin: TopicAdmin, name: Name) -> None:
+    made(admin, NewTopic(name("a"), 2, 1, {}), NewTopic(name("b"), 3, 1, {}))
+    answers = admin.add_partitions({name("a"): 5, name("b"): 2, name("absent"): 2})
+    assert answers[name("a")] is None
+    assert "INVALID_PARTITIONS" in str(answers[name("b")])
+    assert "UNKNOWN_TOPIC" in str(answers[name("absent")])
+    eventually(lambda: admin.observe([name("a")])[name("a")].partitions == 5, within=10)
+    assert admin.observe([name("b")])[name("b")].partitions == 3
+
+
+def test_setting_a_key_leaves_the_others_and_fails_alone(admin: TopicAdmin, name: Name) -> None:
+    made(admin, NewTopic(name("a"), 1, 1, {"segment.ms": "100000"}), NewTopic(name("b"), 1, 1, {}))
+    answers = admin.set_config(
+        {
+            name("a"): {"retention.ms": "2000000"},
+            name("b"): {"no.such.setting": "1"},
+            name("absent"): {"retention.ms": "1"},
+        }
+    )
+    assert answers[name("a")] is None
+    assert "no.such.setting" in str(answers[name("b")])
+    assert "UNKNOWN_TOPIC" in str(answers[name("absent")])
+    wanted = {"segment.ms": "100000", "retention.ms": "2000000"}
+    eventually(lambda: admin.observe([name("a")])[name("a")].config == wanted, within=10)
+
+
+def test_many_topics_are_created_and_observed_together(admin: TopicAdmin, name: Name) -> None:
+    topics = [NewTopic(name(f"t{number}"), 1, 1, {}) for number in range(60)]
+    made(admin, *topics)
+    assert set(admin.observe([topic.name for topic in topics])) == {topic.name for topic in topics}
+
+
+# What only a real cluster, or its absence, can show
+
+
+def test_a_topic_the_broker_will_not_describe_is_named(kafka, name: Name) -> None:  # type: ignore[no-untyped-def]
+    admin = KafkaTopicAdmin(kafka.settings().kafka())
+    made(admin, NewTopic(name("a"), 1, 1, {}))
+    with pytest.raises(TopicAccessError) as caught:
+        admin.observe([name("a"), "not a name"])
+    assert set(caught.value.failures) == {"not a name"}
+
+
+@pytest.mark.parametrize("call", ["cluster_id", "observe", "create", "add_partitions", "set_config"])
+def test_a_cluster_that_is_not_there_is_named_with_the_reason(call: str) -> None:
+    admin = KafkaTopicAdmin(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}), timeout_seconds=1)
+    calls: dict[str, Callable[[], object]] = {
+        "cluster_id": admin.cluster_id,
+        "observe": lambda: admin.observe(["a"]),
+        "create": lambda: admin.create([NewTopic("a", 1, 1, {})]),
+        "add_partitions": lambda: admin.add_partitions({"a": 2}),
+        "set_config": lambda: admin.set_config({"a": {"retention.ms": "1"}}),
+    }
+    with pytest.raises(UnreachableError, match="Connection refused") as caught:
+        calls[call]()
+    assert caught.value.where == "127.0.0.1:1"
+
+
+def test_writes_are_cut_below_the_controllers_limit_and_a_giant_goes_alone() -> None:
+    sizes = [4000, 4000, 4000, 20_000, 1]
+    batches = list(_batches(sizes, lambda size: size, 9_000))
+    assert batches == [[4000, 4000], [4000], [20_000], [1]]
