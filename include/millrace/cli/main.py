@@ -1,0 +1,80 @@
+"""The entry of the command line: finds the noun, imports its module alone, turns errors into exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.util import find_spec
+
+import typer
+
+from millrace.errors import MillraceError
+
+NOUNS = {
+    "spec": "Check, show and make declarations.",
+    "topics": "Plan topic changes and look at retention and size.",
+    "plans": "List, show and run stored plans.",
+    "groups": "Consumer groups: list, lag, activity.",
+    "streams": "List, show, start and stop streams.",
+    "quarantine": "Bad records: list, show, redrive.",
+    "backup": "The archive: audit, coverage, read, restore.",
+    "backfill": "Process closed windows again.",
+    "replay": "Process one customer again.",
+    "quality": "Check rules and reconcile the books.",
+    "control": "The control database.",
+    "log": "The action log: who did what, when, why.",
+}
+"""Each noun has a module `millrace.cli.NOUN`; one that is not there yet is not offered."""
+
+
+def build(arguments: list[str]) -> typer.Typer:
+    """The application for these arguments.
+
+    Only the noun they name is imported; the others are stand-ins that carry a line of help, so that `--help`
+    costs no heavy import.
+    """
+    from millrace.cli import stack
+
+    app = typer.Typer(
+        name="millrace",
+        help="Batch and streaming pipelines: declared in YAML, operated by Airflow, run by Spark.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    stack.register(app)
+    asked = next((word for word in arguments if not word.startswith("-")), "")
+    for noun, line in NOUNS.items():
+        if find_spec(f"millrace.cli.{noun}") is None:
+            continue
+        module = importlib.import_module(f"millrace.cli.{noun}").app if noun == asked else _stand_in()
+        app.add_typer(module, name=noun, help=line)
+    return app
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    from millrace.cli.output import show_error
+
+    try:
+        build(sys.argv[1:])(prog_name="millrace")
+    except MillraceError as error:
+        show_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _stand_in() -> typer.Typer:
+    stand_in = typer.Typer()
+
+    @stand_in.callback(invoke_without_command=True)
+    def _nothing() -> None:
+        """Never called: the noun that is asked for is imported."""
+
+    return stand_in
+
+
+if __name__ == "__main__":
+    main()

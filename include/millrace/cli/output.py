@@ -1,0 +1,51 @@
+"""How every command answers: one JSON document on standard output, or text for people; errors on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from pathlib import Path
+
+from rich.console import Console
+
+from millrace.errors import MillraceError
+
+
+def emit(document: Mapping[str, object], *, as_json: bool, text: Callable[[Console], None]) -> None:
+    """Print a command's result, once.
+
+    Args:
+        document: the result; carries its kind and version as `{"schema": "millrace.NOUN.VERB/1", ...}`.
+        as_json: print the document alone, as one JSON value.
+        text: prints it for people, on the console it is given.
+    """
+    if as_json:
+        sys.stdout.write(json.dumps(document, indent=2, default=_plain) + "\n")
+    else:
+        text(Console())
+
+
+def show_error(error: MillraceError) -> None:
+    """Print what was wrong, where, and what to do next, on standard error."""
+    Console(stderr=True).print(f"millrace: {error}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _plain(value: object) -> object:
+    """What JSON has no word for: times in ISO form, durations in seconds, enums by value, dataclasses by field."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,166 @@
+"""What `./millrace doctor` looks at: each connection with its origin and a live test, and the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from millrace.embedded.java import find_java
+from millrace.embedded.layout import Layout, cache_folder
+from millrace.errors import MillraceError
+from millrace.settings import Settings, open_settings, read_environment_file, variable_name
+
+CONNECTIONS = (
+    "millrace_kafka",
+    "millrace_s3",
+    "millrace_control",
+    "millrace_control_owner",
+    "millrace_sink",
+    "millrace_spark",
+)
+PACKAGES = ("apache-airflow", "pyspark", "confluent-kafka", "boto3", "great-expectations", "psycopg", "supervisor")
+LEAST_FREE_BYTES = 2 * 10**9
+LEAST_MEMORY_BYTES = 5 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: whether it is fine, where it came from, what was found, and the seconds a live test took."""
+
+    name: str
+    fine: bool
+    origin: str
+    found: str
+    seconds: float | None = None
+
+
+def examine(root: Path) -> list[Check]:
+    """Look at everything; nothing is changed."""
+    layout = Layout(root)
+    settings = open_settings(root)
+    from_file = read_environment_file(layout.environment_file)
+    with ThreadPoolExecutor(len(CONNECTIONS)) as pool:
+        connections = list(pool.map(lambda name: _connection(name, settings, from_file), CONNECTIONS))
+    return [
+        *connections,
+        _java(layout),
+        _disk(root),
+        _disk(cache_folder()),
+        _memory(),
+        _versions(),
+        _permissions(layout),
+    ]
+
+
+def _connection(name: str, settings: Settings, from_file: dict[str, str]) -> Check:
+    variable = variable_name(name)
+    if os.environ.get(variable):
+        origin = "environment"
+    elif variable in from_file:
+        origin = ".millrace/env"
+    else:
+        return Check(name, False, "nowhere", f"set {variable}, or start the embedded stack with `./millrace up`")
+    began = time.monotonic()
+    try:
+        found = _live_test(name, settings)
+        return Check(name, True, origin, found, time.monotonic() - began)
+    except MillraceError as error:
+        return Check(name, False, origin, error.what, time.monotonic() - began)
+    except Exception as error:  # whatever a driver raises is a finding here, not a crash
+        return Check(name, False, origin, str(error).strip().splitlines()[0][:200], time.monotonic() - began)
+
+
+def _live_test(name: str, settings: Settings) -> str:
+    kind = settings.connection(name).kind
+    tests: dict[str, Callable[[str, Settings], str]] = {"kafka": _kafka, "aws": _s3, "postgres": _postgres}
+    if kind in tests:
+        return tests[kind](name, settings)
+    return "apps run on this machine" if settings.connection(name).host == "local" else f"not tested ({kind})"
+
+
+def _kafka(name: str, settings: Settings) -> str:
+    from confluent_kafka.admin import AdminClient
+
+    kafka = settings.kafka(name)
+    cluster = AdminClient({**kafka.librdkafka, "log_level": 0}).describe_cluster(request_timeout=5).result(timeout=6)
+    return f"{kafka.bootstrap_servers}, cluster {cluster.cluster_id}, {len(cluster.nodes)} broker(s)"
+
+
+def _s3(name: str, settings: Settings) -> str:
+    import boto3
+    from botocore.config import Config
+
+    s3 = settings.s3(name)
+    patience = Config(
+        connect_timeout=5, read_timeout=5, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}
+    )
+    session = boto3.session.Session(s3.access_key, s3.secret_key, region_name=s3.region)
+    buckets = session.client("s3", endpoint_url=s3.endpoint_url, config=patience).list_buckets()["Buckets"]
+    return f"{s3.endpoint_url or 'the provider'}, {len(buckets)} bucket(s)"
+
+
+def _postgres(name: str, settings: Settings) -> str:
+    import psycopg
+
+    server = settings.postgres(name)
+    with psycopg.connect(**server.keywords(), connect_timeout=5) as connection:  # type: ignore[arg-type]
+        connection.execute("SELECT 1")
+        number = connection.info.server_version
+    return (
+        f"{server.host}:{server.port}/{server.database} as {server.user}, PostgreSQL {number // 10000}.{number % 10000}"
+    )
+
+
+def _java(layout: Layout) -> Check:
+    try:
+        java = find_java(layout.state / "java")
+        return Check("java", True, java.source, f"{java.major} in {java.home}")
+    except (MillraceError, OSError) as error:
+        return Check("java", False, "nowhere", str(error).splitlines()[0])
+
+
+def _disk(folder: Path) -> Check:
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(there).free
+    return Check("disk", free >= LEAST_FREE_BYTES, str(folder), f"{free / 1e9:.1f} GB free")
+
+
+def _memory() -> Check:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    found = f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB available, {os.cpu_count()} cores"
+    return Check("memory", memory.total >= LEAST_MEMORY_BYTES, "this machine", found)
+
+
+def _versions() -> Check:
+    found, absent = [f"Python {platform.python_version()}"], []
+    for package in PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            absent.append(package)
+    text = ", ".join(found) + (f"; missing: {', '.join(absent)}" if absent else "")
+    return Check("versions", not absent, "requirements.txt", text)
+
+
+def _permissions(layout: Layout) -> Check:
+    secret = [
+        layout.environment_file,
+        layout.airflow_environment_file,
+        layout.credentials_file,
+        layout.airflow_passwords,
+    ]
+    folders = [layout.state, layout.run, layout.programs]
+    there = [path for path in (*secret, *folders) if path.exists()]
+    loose = [str(path) for path in there if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    found = f"others can read {', '.join(loose)}" if loose else f"{len(there)} files and folders closed to others"
+    return Check("secrets", not loose, ".millrace", found)
