@@ -6,17 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from millrace.errors import UsageError
 from millrace.settings import Settings
 
 if TYPE_CHECKING:
     from millrace.adapters.control_db import ControlStore
     from millrace.adapters.control_migrations import MigrationReport
     from millrace.domain.declaration import Pipeline
-    from millrace.ports import TopicAdmin
+    from millrace.ports import StreamRunner, TopicAdmin
+    from millrace.usecases.example import ExampleParts
     from millrace.usecases.sources import LoadProgress, LoadReport
 
 CONTROL = "millrace_control"
 CONTROL_OWNER = "millrace_control_owner"
+SPARK = "millrace_spark"
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Platform:
     settings: Settings
     _control: list[ControlStore] = field(default_factory=list, repr=False)
     _topic_admins: dict[str, TopicAdmin] = field(default_factory=dict, repr=False)
+    _runners: list[StreamRunner] = field(default_factory=list, repr=False)
 
     def control(self) -> ControlStore:
         """The control database."""
@@ -42,6 +46,25 @@ class Platform:
 
             self._topic_admins[connection] = KafkaTopicAdmin(self.settings.kafka(connection))
         return self._topic_admins[connection]
+
+    def runner(self) -> StreamRunner:
+        """Where stream apps run: `process` for a `millrace_spark` whose host is `local`.
+
+        Raises:
+            UsageError: the Connection asks for a runner that does not exist.
+        """
+        if not self._runners:
+            from millrace.adapters.runner_process import ProcessRunner
+
+            host = self.settings.connection(SPARK).host if self.settings.lookup(SPARK) else "local"
+            if host != "local":
+                raise UsageError(
+                    f"there is no runner for a Spark at `{host}` yet",
+                    where="connection " + SPARK,
+                    next_step="set its host to `local`: apps then run as processes of this machine",
+                )
+            self._runners.append(ProcessRunner(self.settings))
+        return self._runners[0]
 
 
 def open_platform(settings: Settings) -> Platform:
@@ -66,3 +89,26 @@ def load_source(
     from millrace.usecases import sources
 
     return sources.load_source(settings, pipeline, name, progress, open_topic=open_source_topic)
+
+
+def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
+    """What the example works with: its declaration, its source program, Airflow at this address, Kafka and the sink."""
+    from millrace.adapters.airflow_api import AirflowApi, embedded_address
+    from millrace.adapters.kafka_log import KafkaLog
+    from millrace.adapters.kafka_reader import TopicReader
+    from millrace.adapters.sink_reader import SinkReader
+    from millrace.spec.project import load_pipeline
+    from millrace.usecases import example
+    from millrace.usecases.sources import find_source, load_program
+
+    pipeline = load_pipeline(settings.root, example.PIPELINE)
+    kafka = settings.kafka(pipeline.kafka)
+    return example.ExampleParts(
+        pipeline=pipeline,
+        records=load_program(settings.root, find_source(pipeline, example.SOURCE).program),
+        airflow=AirflowApi(embedded_address(settings.state_folder, airflow_url)),
+        reader=TopicReader(kafka),
+        log=KafkaLog(kafka, client_id="millrace.example"),
+        sink=SinkReader(settings.postgres(pipeline.stream(example.STREAM).sink.connection)),
+        state_folder=settings.state_folder,
+    )

@@ -59,12 +59,22 @@ class Desired:
     accept_recreated: bool = False
 
 
+class Phase(StrEnum):
+    """What a driver says of itself in its `status.json`."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
 @dataclass(frozen=True, slots=True)
 class LivingApp:
     """An app of the stream that is alive now. `stopping_since` is when it was first asked to stop."""
 
     epoch: int
     stopping_since: datetime | None = None
+    phase: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +251,44 @@ def _ended(attempt: Attempt) -> datetime:
 def _failure_text(counted: Sequence[Attempt]) -> str:
     times = "once" if len(counted) == 1 else f"{len(counted)} times in a row"
     return f"it ended {times}, last with {exit_text(counted[0].exit_code)}"
+
+
+class StreamState(StrEnum):
+    """How a stream is, in one word for people."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    BACKING_OFF = "backing off"
+    FAILED = "failed"  # given up until an operator starts it
+    RECREATED = "recreated"  # given up until an operator accepts the new topic
+    UNDECLARED = "undeclared"  # no declaration names it
+    UNKNOWN = "unknown"  # the control database does not answer, so nobody knows what is wanted
+
+
+def state_of(observed: Observed, action: Action) -> StreamState:
+    """How a stream is, given what is there and what `decide` says of it."""
+    newest = observed.newest
+    if newest:
+        if newest.stopping_since or newest.phase == Phase.DRAINING or action == Drain(newest.epoch):
+            return StreamState.DRAINING
+        if not observed.declared:
+            return StreamState.UNDECLARED
+        return StreamState.RUNNING if newest.phase == Phase.RUNNING else StreamState.STARTING
+    if not observed.declared:
+        return StreamState.UNDECLARED
+    match action:
+        case GiveUp(reason=ExitReason.RECREATED):
+            return StreamState.RECREATED
+        case GiveUp():
+            return StreamState.FAILED
+        case Wait(backoff=True):
+            return StreamState.BACKING_OFF
+        case Wait() | Start():
+            return StreamState.STARTING
+        case _:
+            return StreamState.STOPPED
 
 
 def exit_text(code: int | None) -> str:

@@ -1,0 +1,186 @@
+"""The DAGs of one pipeline, made from its declaration: `globals().update(pipeline_dags("shop"))`."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk import DAG, Param
+
+from millrace.airflow import names
+from millrace.airflow.assets import stream_asset, table_asset, topic_asset
+from millrace.airflow.operators import LoadSource, OperateStream, ProvisionTopics, WaitForApp, WatchApp
+from millrace.airflow.settings import airflow_root
+from millrace.domain.declaration import Manage, Pipeline, SourceProgram, Stream, Topic
+from millrace.spec import load_pipeline
+
+FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
+ACTIONS = ("start", "stop", "accept-recreated")
+SHORTEST_REASON = 5
+
+
+def pipeline_dags(name: str) -> dict[str, DAG]:
+    """Every DAG of a pipeline by its id.
+
+    Guarantees: one YAML file and those that refer to it are read, no server is asked, and the same declaration
+    gives the same DAGs, byte by byte.
+
+    Raises:
+        InvalidDeclarationError: the declaration has errors. Airflow shows them as one import error of this file.
+        UsageError: there is no such pipeline.
+    """
+    pipeline = load_pipeline(airflow_root(), name)
+    made = [_topics_dag(pipeline)]
+    made += [_source_dag(pipeline, source) for source in pipeline.sources]
+    made += [_stream_dag(pipeline, stream) for stream in pipeline.streams]
+    if pipeline.streams:
+        made.append(_operate_dag(pipeline))
+    return {dag.dag_id: dag for dag in made}
+
+
+def common(owner: str, tags: list[str], **more: Any) -> dict[str, Any]:
+    """What all of Millrace's DAGs have in common."""
+    environment = os.environ.get("MILLRACE_ENVIRONMENT") or "embedded"
+    return {
+        "start_date": FIRST_DAY,
+        "catchup": False,
+        "max_active_runs": 1,
+        "is_paused_upon_creation": False,
+        "tags": sorted({"millrace", environment, *tags}),
+        "default_args": {"owner": owner, "retries": 0},
+        **more,
+    }
+
+
+def _topics_dag(pipeline: Pipeline) -> DAG:
+    managed = [topic for topic in pipeline.topics if topic.manage is Manage.FULL]
+    dag = DAG(
+        dag_id=names.topics(pipeline),
+        description=f"Keep the topics of {pipeline.name} as declared.",
+        doc_md=_topics_doc(pipeline),
+        schedule="@daily",
+        **common(pipeline.owner, [pipeline.name, "topics"]),
+    )
+    ProvisionTopics(
+        task_id="provision",
+        pipeline=pipeline.name,
+        outlets=[topic_asset(pipeline.kafka, topic.name) for topic in managed],
+        doc_md="Makes what is safe to make and fails on what is not, naming each.",
+        dag=dag,
+    )
+    return dag
+
+
+def _topics_doc(pipeline: Pipeline) -> str:
+    rows = "\n".join(f"| `{topic.name}` | {topic.manage.value} | {_partitions(topic)} |" for topic in pipeline.topics)
+    return (
+        f"Looks daily at the topics of **{pipeline.name}** and makes them as declared, where that loses nothing. "
+        "What it may not do by itself makes this run fail and is named in its log.\n\n"
+        f"| topic | managed | partitions |\n|---|---|---|\n{rows}\n\n"
+        f"By hand: `millrace topics plan {pipeline.name}`, then `millrace plans run ID`."
+    )
+
+
+def _partitions(topic: Topic) -> str:
+    return str(topic.partitions or "as it is")
+
+
+def _source_dag(pipeline: Pipeline, source: SourceProgram) -> DAG:
+    dag = DAG(
+        dag_id=names.source(source),
+        description=f"Load {source.name} into {source.writes}.",
+        doc_md=(
+            f"Runs `sources/{source.program}.py` and writes the records that topic `{source.writes}` does not hold "
+            "yet. Running it again, killing it, or running it twice at once doubles nothing."
+        ),
+        schedule=None,
+        **common(pipeline.owner, [pipeline.name, "source"]),
+    )
+    LoadSource(
+        task_id="load",
+        pipeline=pipeline.name,
+        source=source.name,
+        outlets=[topic_asset(pipeline.kafka, source.writes)],
+        doc_md="Repeatable without doubling.",
+        dag=dag,
+    )
+    return dag
+
+
+def _stream_dag(pipeline: Pipeline, stream: Stream) -> DAG:
+    """One watch of one epoch a run. Scheduled runs only: a run by hand would stay queued behind the watch."""
+    dag = DAG(
+        dag_id=names.stream(stream),
+        description=f"Keep stream {stream.qualified_name} as wanted, and watch it.",
+        doc_md=_stream_doc(stream),
+        schedule="@continuous",
+        allowed_run_types=["scheduled"],
+        **common(pipeline.owner, [pipeline.name, "stream"]),
+    )
+    wait = WaitForApp(
+        task_id="wait",
+        stream=stream.qualified_name,
+        doc_md="Stopped, backing off or given up: its log says which, and until when. Ends when an app lives.",
+        dag=dag,
+    )
+    running = WatchApp(
+        task_id="running",
+        stream=stream.qualified_name,
+        epoch="{{ ti.xcom_pull(task_ids='wait', key='epoch') }}",
+        inlets=[topic_asset(pipeline.kafka, topic) for topic in stream.reads],
+        outlets=[stream_asset(stream), table_asset(stream.sink)],
+        doc_md="An app runs. Success: it stopped as asked. Failed: it died; the log names why.",
+        dag=dag,
+    )
+    wait >> running
+    return dag
+
+
+def _stream_doc(stream: Stream) -> str:
+    reads = ", ".join(f"`{topic}`" for topic in stream.reads)
+    return (
+        f"A run is one watch of one start of **{stream.qualified_name}**, which reads {reads} and writes table "
+        f"`{stream.sink.table}`. In `wait` the stream is stopped or backing off, in `running` its app is alive.\n\n"
+        "Clearing, failing, marking or deleting anything here, or pausing this DAG, neither stops nor doubles the "
+        f"app. To start or stop it use the form of DAG `{stream.pipeline}.operate`, or "
+        f"`millrace streams start|stop {stream.qualified_name} --reason ...`."
+    )
+
+
+def _operate_dag(pipeline: Pipeline) -> DAG:
+    dag = DAG(
+        dag_id=names.operate(pipeline),
+        description=f"Start, stop or accept a stream of {pipeline.name}: press Trigger and fill in the form.",
+        doc_md=(
+            "Press **Trigger**. `start` also forgets past failures; `stop` lets the app finish its batch; "
+            "`accept-recreated` lets the next start read a topic that was deleted and made again. Who, what and why "
+            "goes to the action log: `millrace log`."
+        ),
+        schedule=None,
+        allowed_run_types=["manual"],
+        params={
+            "stream": Param(
+                pipeline.streams[0].name,
+                type="string",
+                enum=[stream.name for stream in pipeline.streams],
+                title="Stream",
+            ),
+            "action": Param("start", type="string", enum=list(ACTIONS), title="Action"),
+            "reason": Param(
+                type="string",
+                minLength=SHORTEST_REASON,
+                maxLength=500,
+                title="Reason",
+                description="For the action log.",
+            ),
+        },
+        **common(pipeline.owner, [pipeline.name, "operate"]) | {"max_active_runs": 4},
+    )
+    OperateStream(
+        task_id="operate",
+        pipeline=pipeline.name,
+        doc_md="Does what the form says, in the name of who triggered the run.",
+        dag=dag,
+    )
+    return dag

@@ -1,0 +1,39 @@
+"""The ids of Millrace's DAGs. Imports nothing of Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.domain.declaration import Pipeline, SourceProgram, Stream
+
+SUPERVISE = "millrace.supervise"
+ALARMS = "millrace.alarms"
+
+
+def topics(pipeline: Pipeline) -> str:
+    """The DAG that keeps a pipeline's topics."""
+    return f"{pipeline.name}.topics"
+
+
+def source(program: SourceProgram) -> str:
+    """The DAG that loads a source."""
+    return f"{program.pipeline}.source.{program.name}"
+
+
+def stream(declared: Stream) -> str:
+    """The DAG that watches a stream."""
+    return f"{declared.pipeline}.stream.{declared.name}"
+
+
+def operate(pipeline: Pipeline) -> str:
+    """The form that starts and stops a pipeline's streams."""
+    return f"{pipeline.name}.operate"
+
+
+def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
+    """Every DAG of a pipeline, in the order they are made."""
+    yield topics(pipeline)
+    yield from map(source, pipeline.sources)
+    yield from map(stream, pipeline.streams)
+    if pipeline.streams:
+        yield operate(pipeline)

@@ -1,0 +1,236 @@
+"""The operators of Millrace's DAGs. Each is a thin way into one use case, which it imports when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.triggers.base import StartTriggerArgs
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from millrace.domain.control import Alarm
+    from millrace.domain.declaration import Notifier
+    from millrace.usecases.alarms import Tell
+
+NEVER_RESUMED = "never_resumed"
+
+
+class _FromTrigger(BaseOperator):
+    """A task that starts and ends in the triggerer: it needs no slot and no worker."""
+
+    start_from_trigger = True
+
+    def never_resumed(self, context: Context, event: object = None) -> None:
+        """What a trigger's event would resume; ours end their task themselves."""
+
+    def _start_by(self, trigger: str, **names: str) -> None:
+        self.start_trigger_args = StartTriggerArgs(
+            trigger_cls=f"millrace.airflow.triggers.{trigger}", trigger_kwargs=names, next_method=NEVER_RESUMED
+        )
+
+
+class WaitForApp(_FromTrigger):
+    """Waits, starting it when it is due, until the stream's app lives; its epoch is the XCom `epoch`."""
+
+    ui_color = "#f2e8cf"
+
+    def __init__(self, *, stream: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.stream = stream
+        self._start_by("AppStarted", stream=stream)
+
+    def execute(self, context: Context) -> None:
+        """Park; only where a worker runs the task after all (`dags test`)."""
+        from millrace.airflow.triggers import AppStarted
+
+        self.defer(trigger=AppStarted(self.stream), method_name=NEVER_RESUMED)
+
+
+class WatchApp(_FromTrigger):
+    """Watches the app of one epoch: succeeds when it stopped as asked, fails when it died."""
+
+    ui_color = "#a7c957"
+    template_fields: Sequence[str] = ("epoch",)
+
+    def __init__(self, *, stream: str, epoch: str = "", **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.stream = stream
+        self.epoch = epoch
+        self._start_by("AppEnded", stream=stream, epoch=epoch)
+
+    def execute(self, context: Context) -> None:
+        """Park; only where a worker runs the task after all (`dags test`)."""
+        from millrace.airflow.triggers import AppEnded
+
+        self.defer(trigger=AppEnded(self.stream, self.epoch), method_name=NEVER_RESUMED)
+
+
+class WaitForAlarm(_FromTrigger):
+    """Waits until there is an alarm nobody was told of."""
+
+    ui_color = "#f2e8cf"
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._start_by("UntoldAlarm")
+
+    def execute(self, context: Context) -> None:
+        """Park; only where a worker runs the task after all (`dags test`)."""
+        from millrace.airflow.triggers import UntoldAlarm
+
+        self.defer(trigger=UntoldAlarm(), method_name=NEVER_RESUMED)
+
+
+class TellAlarms(BaseOperator):
+    """Calls the environment's notifiers for each untold alarm, then fails: a breach is a red run.
+
+    Args:
+        only_overdue: tell only alarms that the DAG `millrace.alarms` should have told long ago.
+    """
+
+    ui_color = "#bc4749"
+
+    def __init__(self, *, only_overdue: bool = False, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.only_overdue = only_overdue
+
+    def execute(self, context: Context) -> None:
+        """Tell, mark told, and fail if there was anything to tell."""
+        from datetime import timedelta
+
+        from millrace.airflow.settings import airflow_platform
+        from millrace.usecases import alarms
+
+        platform = airflow_platform()
+        age = alarms.OVERDUE_AFTER if self.only_overdue else timedelta()
+        found = alarms.untold(platform, older_than=age)
+        if not found:
+            return
+        environment = alarms.environment_of(platform.settings.root)
+        notifiers = alarms.notifiers_of(
+            environment, platform.settings.state_folder, lambda notifier: _airflow_notifier(notifier, context)
+        )
+        told = alarms.tell(platform, found, notifiers)
+        raise AirflowFailException("\n".join(map(str, told)))
+
+
+def _airflow_notifier(notifier: Notifier, context: Context) -> Tell:
+    """An Airflow notifier class by its import path; the alarm stands in the context as `alarm` and `exception`."""
+    from airflow.sdk.module_loading import import_string
+
+    def notify(alarm: Alarm) -> None:
+        text = f"{alarm.kind} of {alarm.subject}: {alarm.detail}"
+        instance = import_string(notifier.kind)(**dict(notifier.arguments))
+        filled = {**context, "alarm": alarm, "exception": AirflowException(text), "reason": text}
+        instance._update_context(filled)
+        instance.render_template_fields(filled)
+        instance.notify(filled)
+
+    return notify
+
+
+class SuperviseStreams(BaseOperator):
+    """Supervises every stream that anybody ever wanted anything of. Reads a declaration only to start a stream."""
+
+    ui_color = "#a7c957"
+
+    def execute(self, context: Context) -> None:
+        """Supervise each; a stream that cannot be looked at does not keep the others from it."""
+        from millrace.airflow.settings import airflow_platform
+        from millrace.usecases.streams import supervise
+
+        platform = airflow_platform()
+        failures = []
+        for desired in platform.control().streams.all_desired():
+            try:
+                report = supervise(platform, desired.stream, f"dag:{context['dag'].dag_id}")
+            except Exception as error:  # whatever it is, the next stream comes first
+                self.log.exception("%s could not be supervised", desired.stream)
+                failures.append(f"{desired.stream}: {error}")
+                continue
+            self.log.info("%s: %s, epoch %s. %s", report.stream, report.state, report.epoch, report.why)
+        if failures:
+            raise AirflowException("\n".join(failures))
+
+
+class OperateStream(BaseOperator):
+    """Does what the form says, in the name of who filled it in."""
+
+    ui_color = "#6a994e"
+
+    def __init__(self, *, pipeline: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> None:
+        """Start, stop or accept; refused for whom the environment does not name as operator."""
+        from millrace.airflow.settings import airflow_platform
+        from millrace.errors import MillraceError
+        from millrace.usecases import streams
+        from millrace.usecases.alarms import environment_of
+
+        platform = airflow_platform()
+        params = context["params"]
+        user = getattr(context["dag_run"], "triggering_user_name", None)
+        operators = environment_of(platform.settings.root).operators
+        if operators and user not in operators:
+            raise AirflowFailException(
+                f"{user or 'who triggered this'} may not operate streams: the environment's operators are "
+                + ", ".join(operators)
+            )
+        act = {"start": streams.start, "stop": streams.stop, "accept-recreated": streams.accept}[params["action"]]
+        stream = f"{self.pipeline}.{params['stream']}"
+        try:
+            report = act(platform, stream, f"airflow:{user or 'unknown'}", params["reason"])
+        except MillraceError as error:
+            raise AirflowFailException(str(error)) from error
+        self.log.info("%s: %s, epoch %s. %s", report.stream, report.state, report.epoch, report.why)
+
+
+class ProvisionTopics(BaseOperator):
+    """Makes the pipeline's topics as declared where that is safe, and fails on what is not."""
+
+    ui_color = "#f4a259"
+
+    def __init__(self, *, pipeline: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> None:
+        """Plan, run what is safe, fail loudly on the rest."""
+        from millrace.airflow.settings import airflow_platform
+        from millrace.spec import load_pipeline
+        from millrace.usecases.topics import provision
+
+        platform = airflow_platform()
+        pipeline = load_pipeline(platform.settings.root, self.pipeline)
+        user = getattr(context["dag_run"], "triggering_user_name", None)
+        actor = f"airflow:{user}" if user else f"dag:{context['dag'].dag_id}"
+        report = provision(platform, pipeline, actor, "asked for in Airflow" if user else "the daily look at topics")
+        self.log.info("%s", report)
+
+
+class LoadSource(BaseOperator):
+    """Runs a source program: writes what its topic does not hold yet."""
+
+    ui_color = "#8cb369"
+
+    def __init__(self, *, pipeline: str, source: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.pipeline = pipeline
+        self.source = source
+
+    def execute(self, context: Context) -> None:
+        """Load; repeatable without doubling."""
+        from millrace.airflow.settings import airflow_platform
+        from millrace.spec import load_pipeline
+        from millrace.wiring import load_source
+
+        settings = airflow_platform().settings
+        pipeline = load_pipeline(settings.root, self.pipeline)
+        report = load_source(settings, pipeline, self.source, lambda progress: self.log.info("%s", progress))
+        self.log.info("%s", report)

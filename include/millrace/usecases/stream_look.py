@@ -1,0 +1,173 @@
+"""A look at one stream: what is wanted, what lives, what was tried, and what `domain.streams.decide` makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from millrace.domain import streams as domain
+from millrace.domain.streams import (
+    Action,
+    Desired,
+    DesiredState,
+    Drain,
+    Kill,
+    LivingApp,
+    Observed,
+    Start,
+    StreamState,
+    Wait,
+)
+from millrace.errors import MillraceError
+from millrace.ports import RunningApp, RunState
+from millrace.spec import load_pipeline
+
+if TYPE_CHECKING:
+    from millrace.domain.control import Attempt, DesiredStream
+    from millrace.wiring import Platform
+
+CONTROL = "millrace_control"
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    """How a stream is after a look at it. Nothing is due before `until`; `busy`: somebody else supervises it now."""
+
+    stream: str
+    state: StreamState
+    epoch: int | None = None
+    since: datetime | None = None
+    why: str = ""
+    until: datetime | None = None
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that is over and not yet recorded so."""
+
+    epoch: int
+    exit_code: int | None
+    at: datetime
+    outcome: str
+    detail: str
+    lost: RunningApp | None = None  # its processes, if any, are to be swept
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at a stream: what is wanted, what lives, what was tried, what ended unrecorded, and what is next."""
+
+    stream: str
+    desired: DesiredStream | None
+    apps: Sequence[RunningApp]
+    attempts: Sequence[Attempt]
+    ended: Sequence[Ended]
+    connections: tuple[str, ...]
+    problem: MillraceError | None
+    observed: Observed
+    action: Action
+    at: datetime
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to do or to write down."""
+        return bool(self.ended) or isinstance(self.action, Start | Drain | Kill) or self._unanswered is not None
+
+    @property
+    def _unanswered(self) -> RunningApp | None:
+        """A living app whose answer to the submit was lost."""
+        known = {attempt.epoch for attempt in self.attempts if attempt.handle is not None}
+        return next((app for app in self.apps if app.epoch not in known), None)
+
+    @property
+    def report(self) -> Supervised:
+        """The look in words for people."""
+        newest = self.apps[0] if self.apps else None
+        state = domain.state_of(self.observed, self.action)
+        why = getattr(self.action, "why", "")
+        if self.problem and not newest:
+            state, why = StreamState.FAILED, self.problem.what
+        last = self.attempts[0] if self.attempts else None
+        since = newest.started_at if newest else (last.ended_at if last else None)
+        epoch = newest.epoch if newest else (last.epoch if last else None)
+        until = self.action.until if isinstance(self.action, Wait) else None
+        return Supervised(self.stream, state, epoch, since, why, until)
+
+
+def look(platform: Platform, stream: str, *, now: datetime | None = None) -> Seen:
+    """Look at a stream and decide, without doing anything.
+
+    Raises:
+        UnreachableError: the control database does not answer. Then nothing may be done: let running apps run.
+    """
+    at = now or datetime.now(UTC)
+    control = platform.control()
+    desired = control.streams.desired(stream)
+    attempts = control.streams.attempts(stream)
+    apps = platform.runner().find(stream)
+    ended = [found for attempt in attempts if (found := _ended(platform, attempt, apps, at))]
+    connections: tuple[str, ...] = ()
+    problem: MillraceError | None = None
+    declared = True
+    if not apps and desired and desired.state is DesiredState.RUNNING:
+        connections, problem, declared = _declaration(platform, stream)
+    observed = Observed(
+        apps=[LivingApp(app.epoch, app.stopping_since, app.phase) for app in apps],
+        attempts=[_attempt(attempt, ended) for attempt in attempts],
+        declared=declared,
+    )
+    action = domain.decide(_desired(desired), observed, at)
+    return Seen(stream, desired, apps, attempts, ended, connections, problem, observed, action, at)
+
+
+def _desired(row: DesiredStream | None) -> Desired | None:
+    if row is None:
+        return None
+    return Desired(row.state, row.epoch, row.changed_at, row.backoff_reset_at, row.accept_recreated)
+
+
+def _attempt(row: Attempt, ended: Sequence[Ended]) -> domain.Attempt:
+    now_known = next((found for found in ended if found.epoch == row.epoch), None)
+    return domain.Attempt(
+        epoch=row.epoch,
+        submitted_at=row.submitted_at,
+        answered=row.handle is not None,
+        ended_at=now_known.at if now_known else row.ended_at,
+        exit_code=now_known.exit_code if now_known else row.exit_code,
+    )
+
+
+def _ended(platform: Platform, attempt: Attempt, apps: Sequence[RunningApp], now: datetime) -> Ended | None:
+    """The end of an attempt that is recorded as open and no longer lives."""
+    if attempt.ended_at is not None or any(app.epoch == attempt.epoch for app in apps):
+        return None
+    app = platform.runner().status(attempt.stream, attempt.epoch)
+    if app and app.state is RunState.EXITED:
+        outcome = domain.exit_text(app.exit_code)
+        return Ended(attempt.epoch, app.exit_code, app.ended_at or now, outcome, app.detail)
+    if app and app.state is RunState.RUNNING:
+        return None  # it appeared while we looked
+    if attempt.handle is None and now < attempt.submitted_at + domain.SETTLING:
+        return None  # whoever submits it may still be at it
+    if app:
+        return Ended(attempt.epoch, None, now, "lost", app.detail, lost=app)
+    return Ended(attempt.epoch, None, now, "never started", "the runner knows nothing of it")
+
+
+def _declaration(platform: Platform, stream: str) -> tuple[tuple[str, ...], MillraceError | None, bool]:
+    """The connections a stream's app may see, what is wrong with its declaration, and whether there is one."""
+    pipeline_name, _, name = stream.partition(".")
+    root = platform.settings.root
+    if not (root / "include" / "pipelines" / f"{pipeline_name}.yaml").exists():
+        return (), None, False
+    try:
+        pipeline = load_pipeline(root, pipeline_name)
+        declared = pipeline.stream(name)
+    except KeyError:
+        return (), None, False
+    except MillraceError as error:
+        return (), error, True
+    return tuple(dict.fromkeys((pipeline.kafka, declared.sink.connection, CONTROL))), None, True

@@ -1,0 +1,263 @@
+"""Supervise streams: look, decide by `domain.streams.decide`, and do the one next step.
+
+Everybody who acts on a stream calls `supervise`: its own DAG, the DAG over all streams, the CLI, the operator's form.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from millrace.domain.streams import Adopt, DesiredState, Drain, ExitReason, GiveUp, Kill, Phase, Start
+from millrace.errors import PartFailedError, RefusedError, UnreachableError, UsageError
+from millrace.ports import RunningApp, Submission
+from millrace.spec import load_pipeline
+from millrace.usecases.stream_look import Seen, Supervised, look
+
+if TYPE_CHECKING:
+    from millrace.wiring import Platform
+
+DIED, GAVE_UP, RECREATED = "stream.died", "stream.gave_up", "stream.recreated"
+WELL_AFTER = timedelta(seconds=60)
+
+
+def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | None = None) -> Supervised:
+    """Look at a stream and do the one next step, if nobody else is at it.
+
+    Args:
+        platform: the adapters.
+        stream: PIPELINE.STREAM.
+        actor: who does it, for the action log.
+        now: the present; default the clock.
+
+    Guarantees:
+        Where the control database does not answer, nothing is done. Each step may be cut short anywhere and be
+        done again: a raised epoch that was never submitted is skipped, a lost answer is settled by `find`.
+
+    Does not guarantee:
+        That only one supervisor acts: the stream's claim and its sink's fence do.
+
+    Raises:
+        UnreachableError: the control database does not answer.
+    """
+    with platform.control().streams.supervising(stream) as mine:
+        seen = look(platform, stream, now=now)
+        if not mine:
+            report = seen.report
+            return Supervised(stream, report.state, report.epoch, report.since, report.why, report.until, busy=True)
+        _record(platform, seen)
+        acted = _act(platform, seen, actor)
+        _alarms(platform, seen)
+        return look(platform, stream, now=now).report if acted else seen.report
+
+
+def _record(platform: Platform, seen: Seen) -> None:
+    """Write down what ended, sweep what it left, and fill in answers that were lost."""
+    streams = platform.control().streams
+    for found in seen.ended:
+        if found.lost:
+            platform.runner().kill(found.lost)
+        streams.record_ended(
+            seen.stream,
+            found.epoch,
+            outcome=found.outcome,
+            exit_code=found.exit_code,
+            detail=found.detail,
+            at=found.at,
+        )
+    known = {attempt.epoch: attempt for attempt in seen.attempts}
+    for app in seen.apps:
+        attempt = known.get(app.epoch)
+        if attempt is None or attempt.handle is None:
+            record_answer(platform, app)
+    newest = seen.apps[0] if seen.apps else None
+    if newest and newest.phase == Phase.RUNNING and seen.desired and seen.desired.accept_recreated:
+        streams.consume_acceptance(seen.stream)
+
+
+def _act(platform: Platform, seen: Seen, actor: str) -> bool:
+    """Do what was decided; whether that changed anything."""
+    runner = platform.runner()
+    match seen.action:
+        case Start():
+            return seen.problem is None and _start(platform, seen, actor)
+        case Drain(epoch=epoch):
+            for app in seen.apps:
+                if app.epoch == epoch:
+                    runner.stop(app)
+            return True
+        case Kill(epoch=epoch):
+            for app in seen.apps:
+                if app.epoch == epoch:
+                    runner.kill(app)
+            platform.control().log.append(
+                actor=actor, action="stream.kill", subject=seen.stream, reason="its grace was over", after=_epoch(epoch)
+            )
+            return True
+        case _:
+            return False
+
+
+def _epoch(epoch: int) -> dict[str, str]:
+    return {"epoch": str(epoch)}
+
+
+def _start(platform: Platform, seen: Seen, actor: str) -> bool:
+    """Raise the epoch, write the attempt down, submit it, write the answer down: each may be the last thing done."""
+    if seen.desired is None:
+        return False
+    epoch = raise_epoch(platform, seen)
+    if epoch is None:
+        return False
+    arguments = ("--accept-recreated",) if seen.desired.accept_recreated else ()
+    submission = Submission(seen.stream, epoch, uuid.uuid4().hex, arguments, seen.connections)
+    record_attempt(platform, submission)
+    reason = f"wanted running since {seen.desired.changed_at:%Y-%m-%d %H:%M:%S} by {seen.desired.changed_by}"
+    platform.control().log.append(
+        actor=actor, action="stream.submit", subject=seen.stream, reason=reason, after=_epoch(epoch)
+    )
+    app = submit_app(platform, submission)
+    if app is not None:
+        record_answer(platform, app)
+    return True
+
+
+def raise_epoch(platform: Platform, seen: Seen) -> int | None:
+    """Begin a start: the new epoch; None where somebody else was first."""
+    expected = seen.desired.epoch if seen.desired else 0
+    return platform.control().streams.raise_epoch(seen.stream, expected)
+
+
+def record_attempt(platform: Platform, submission: Submission) -> None:
+    """Write down that an epoch is about to be submitted."""
+    platform.control().streams.record_submitted(
+        submission.stream, submission.epoch, runner=platform.runner().kind, instance=submission.instance
+    )
+
+
+def submit_app(platform: Platform, submission: Submission) -> RunningApp | None:
+    """Submit; where that fails, believe what `find` says. None where it did not start, which is then on record."""
+    runner = platform.runner()
+    try:
+        return runner.submit(submission)
+    except (PartFailedError, RefusedError, UnreachableError) as error:
+        for app in runner.find(submission.stream):
+            if app.instance == submission.instance:
+                return app
+        platform.control().streams.record_ended(
+            submission.stream, submission.epoch, outcome="not started", detail=str(error)
+        )
+        platform.control().alarms.open(DIED, submission.stream, f"epoch {submission.epoch} did not start: {error.what}")
+        return None
+
+
+def record_answer(platform: Platform, app: RunningApp) -> None:
+    """Write down what the runner calls the app."""
+    platform.control().streams.record_submitted(
+        app.stream, app.epoch, runner=platform.runner().kind, instance=app.instance, handle=app.handle
+    )
+
+
+def _alarms(platform: Platform, seen: Seen) -> None:
+    """Open an alarm for a dead or doomed stream; close it once the stream has run well, or is stopped as wanted."""
+    alarms = platform.control().alarms
+    wanted = seen.desired is not None and seen.desired.state is DesiredState.RUNNING
+    for found in seen.ended:
+        if wanted and found.exit_code != ExitReason.STOPPED and not seen.apps:
+            alarms.open(DIED, seen.stream, f"epoch {found.epoch} ended: {found.outcome}. {found.detail}".strip())
+    if isinstance(seen.action, GiveUp):
+        kind = RECREATED if seen.action.reason is ExitReason.RECREATED else GAVE_UP
+        alarms.open(kind, seen.stream, seen.action.why)
+    elif seen.problem:
+        alarms.open(GAVE_UP, seen.stream, f"its declaration is wrong: {seen.problem.what}")
+    elif _is_well(seen):
+        for kind in (DIED, GAVE_UP, RECREATED):
+            alarms.close(kind, seen.stream)
+
+
+def _is_well(seen: Seen) -> bool:
+    if isinstance(seen.action, Adopt):
+        app = seen.apps[0]
+        return app.phase == Phase.RUNNING and app.started_at is not None and seen.at - app.started_at >= WELL_AFTER
+    return seen.desired is not None and seen.desired.state is DesiredState.STOPPED and not seen.apps
+
+
+def start(platform: Platform, stream: str, actor: str, reason: str) -> Supervised:
+    """Want a stream running, forget its past failures, and supervise it at once.
+
+    Raises:
+        UsageError: no declaration names the stream.
+        InvalidDeclarationError: its declaration is wrong.
+    """
+    _must_be_declared(platform, stream)
+    platform.control().streams.set_desired(
+        stream, actor=actor, reason=reason, state=DesiredState.RUNNING, reset_backoff=True
+    )
+    return supervise(platform, stream, actor)
+
+
+def stop(platform: Platform, stream: str, actor: str, reason: str) -> Supervised:
+    """Want a stream stopped, also one that no declaration names any more, and supervise it at once.
+
+    Raises:
+        UsageError: nobody ever heard of this stream.
+    """
+    control = platform.control()
+    if control.streams.desired(stream) is None and not platform.runner().find(stream):
+        _must_be_declared(platform, stream)
+    control.streams.set_desired(stream, actor=actor, reason=reason, state=DesiredState.STOPPED)
+    return supervise(platform, stream, actor)
+
+
+def accept(platform: Platform, stream: str, actor: str, reason: str) -> Supervised:
+    """Let the next start take topics that were deleted and made again, forget past failures, supervise at once.
+
+    The stream's desired state stays as it is.
+
+    Raises:
+        UsageError: no declaration names the stream.
+        InvalidDeclarationError: its declaration is wrong.
+    """
+    _must_be_declared(platform, stream)
+    platform.control().streams.set_desired(
+        stream, actor=actor, reason=reason, accept_recreated=True, reset_backoff=True
+    )
+    return supervise(platform, stream, actor)
+
+
+def _must_be_declared(platform: Platform, stream: str) -> None:
+    pipeline_name, dot, name = stream.partition(".")
+    if not dot:
+        raise UsageError(
+            f"`{stream}` is not a stream's full name", next_step="write PIPELINE.STREAM; see `millrace streams list`"
+        )
+    pipeline = load_pipeline(platform.settings.root, pipeline_name)
+    if all(declared.name != name for declared in pipeline.streams):
+        known = ", ".join(declared.qualified_name for declared in pipeline.streams) or "none"
+        raise UsageError(
+            f"pipeline {pipeline_name} has no stream {name}",
+            where=f"include/pipelines/{pipeline_name}.yaml",
+            next_step=f"its streams are: {known}",
+        )
+
+
+def supervise_until(
+    platform: Platform,
+    stream: str,
+    actor: str,
+    *,
+    done: Callable[[Supervised], bool],
+    tell: Callable[[Supervised], None],
+    pause: Callable[[], None],
+    within: timedelta,
+) -> Supervised:
+    """Supervise again and again, telling how it is each time, until `done` or the time is over; the last report."""
+    deadline = datetime.now(UTC) + within
+    while True:
+        report = supervise(platform, stream, actor)
+        tell(report)
+        if done(report) or datetime.now(UTC) >= deadline:
+            return report
+        pause()
