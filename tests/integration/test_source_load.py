@@ -20,6 +20,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.partitioner.default import murmur2
 
+from millrace.embedded.stack import Stack
 from millrace.settings import Settings, open_settings
 from millrace.usecases.sources import load_program
 
@@ -42,9 +43,9 @@ def records():
 """
 
 
-@pytest.fixture(scope="module")
-def settings() -> Settings:
-    return open_settings(Path(__file__).parents[2])
+@pytest.fixture
+def settings(kafka: Stack) -> Settings:
+    return open_settings(kafka.root)
 
 
 @dataclass

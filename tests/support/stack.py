@@ -14,7 +14,7 @@ from millrace.embedded.progress import Progress, Silent
 from millrace.embedded.stack import Stack
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-COPIED = ("dags", "plugins", "spark_apps", "include/pipelines", "include/environments", "include/quality")
+COPIED = ("dags", "plugins", "spark_apps", "sources", "include/pipelines", "include/environments", "include/quality")
 OWNER = "owner.json"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -40,11 +39,6 @@ class TopicReader:
         self._settle_seconds = settle_seconds
         self._admin = AdminClient(dict(kafka.librdkafka))
 
-    def topic_id(self, topic: str) -> str:
-        """Kafka's own id of the topic, in its 22-character text form."""
-        described = self._answer(self._admin.describe_topics(TopicCollection([topic]))[topic], topic)
-        return str(described.topic_id)
-
     def partitions(self, topic: str) -> list[int]:
         """The topic's partition numbers.
 
@@ -62,12 +56,6 @@ class TopicReader:
     def ends(self, topic: str) -> dict[int, int]:
         """The next committed offset of each partition: where a reader of committed records stands when it is done."""
         return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
-
-    def group_positions(self, group: str, topic: str) -> dict[int, int]:
-        """The offsets a consumer group has committed for the topic; partitions without one are left out."""
-        request = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p) for p in self.partitions(topic)])]
-        answer = self._answer(self._admin.list_consumer_group_offsets(request)[group], topic)
-        return {item.partition: item.offset for item in answer.topic_partitions if item.offset >= 0}
 
     def committed(self, topic: str, *, progress: Callable[[int], None] | None = None) -> Iterator[TopicRecord]:
         """Every committed record the topic holds now.

@@ -1,0 +1,121 @@
+"""Reads of a PostgreSQL sink: its rows with their sources, its quarantine, and the record of work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from millrace.domain.books import SourceAt, StoredRow
+from millrace.errors import DeclarationError, UnreachableError
+from millrace.settings import PostgresSettings
+
+_ROWS_A_FETCH = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineEntry:
+    """One record in quarantine, without its content."""
+
+    source: SourceAt
+    rule: str
+    error: str
+
+
+class SinkReader:
+    """Reads what streams have written to one sink database. Changes nothing.
+
+    Args:
+        settings: the sink's database.
+    """
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+
+    def next_offsets(self, stream: str, topic_id: str) -> dict[int, int]:
+        """The next offset of each partition by the record of work, on the stream's newest timeline."""
+        found = self._query(
+            "millrace.progress",
+            "SELECT partition, min(next_offset) FROM millrace.progress WHERE stream = %(stream)s AND topic_id = %(id)s "
+            "AND timeline = (SELECT max(timeline) FROM millrace.progress WHERE stream = %(stream)s) GROUP BY partition",
+            {"stream": stream, "id": topic_id},
+        )
+        return {int(partition): int(offset) for partition, offset in found}
+
+    def former_topic_ids(self, stream: str, topic_id: str) -> frozenset[str]:
+        """Ids of topics of the same name that the stream has worked on before."""
+        found = self._query(
+            "millrace.progress",
+            "SELECT DISTINCT topic_id FROM millrace.progress WHERE stream = %(stream)s AND topic_id <> %(id)s",
+            {"stream": stream, "id": topic_id},
+        )
+        return frozenset(str(row[0]) for row in found)
+
+    def rows(self, table: str, columns: Sequence[str], topic: str, topic_id: str) -> Iterator[tuple[str, StoredRow]]:
+        """Every row of a sink table, each with the topic id it names.
+
+        Raises:
+            DeclarationError: the table lacks one of the columns.
+        """
+        schema, _, name = table.partition(".")
+        wanted = sql.SQL(", ").join(map(sql.Identifier, ("_topic_id", "_partition", "_offset", *columns)))
+        statement = sql.SQL("SELECT {} FROM {}").format(wanted, sql.Identifier(schema, name))
+        for found_id, partition, offset, *values in self._query(table, statement, {}):
+            yield str(found_id), StoredRow(SourceAt(topic, int(partition), int(offset)), tuple(values))
+
+    def quarantined(self, stream: str, topic: str, topic_id: str) -> list[QuarantineEntry]:
+        """Every entry in quarantine of one stream and topic id, by partition and offset."""
+        found = self._query(
+            "millrace.quarantine",
+            'SELECT partition, "offset", rule, error FROM millrace.quarantine '
+            'WHERE stream = %(stream)s AND topic_id = %(id)s ORDER BY partition, "offset"',
+            {"stream": stream, "id": topic_id},
+        )
+        return [
+            QuarantineEntry(SourceAt(topic, int(partition), int(offset)), str(rule), str(error))
+            for partition, offset, rule, error in found
+        ]
+
+    def _query(self, table: str, statement: str | sql.Composed, arguments: dict[str, str]) -> Iterator[tuple[Any, ...]]:
+        """The statement's rows; none where the table is not there yet."""
+        with self._connected() as connection:
+            there = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
+            if there != (True,):
+                return
+            with connection.cursor(name="millrace_read") as cursor:
+                cursor.itersize = _ROWS_A_FETCH
+                try:
+                    cursor.execute(statement, arguments)
+                except psycopg.errors.UndefinedColumn as error:
+                    raise DeclarationError(
+                        f"the table does not have a column of the example: {error.diag.message_primary}",
+                        where=table,
+                        next_step="let the stream make the table: stop it, drop the table, rewind it, start it",
+                    ) from error
+                yield from cursor
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        address = f"{self._settings.host}:{self._settings.port}/{self._settings.database}"
+        try:
+            with psycopg.connect(
+                host=self._settings.host,
+                port=self._settings.port,
+                dbname=self._settings.database,
+                user=self._settings.user,
+                password=self._settings.password,
+                application_name="millrace sink reader",
+                connect_timeout=10,
+                options="-c timezone=UTC -c default_transaction_read_only=on",
+            ) as connection:
+                yield connection
+        except psycopg.OperationalError as error:
+            raise UnreachableError(
+                f"the sink database does not answer: {str(error).strip()}",
+                where=address,
+                next_step="see that PostgreSQL runs: `./millrace status`",
+            ) from error

@@ -1,0 +1,324 @@
+"""The example: run the pipeline `shop` through Airflow on real purchases, and report what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from millrace.domain.books import StoredRow, balance
+from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.groups import Committed
+from millrace.domain.offsets import TopicPartition
+from millrace.domain.position import LogBounds
+from millrace.domain.sources import SourceRecord, TopicRecord
+from millrace.errors import PartFailedError
+from millrace.usecases.example_books import (
+    COLUMNS,
+    Quarantined,
+    QuarantineEntry,
+    name_quarantined,
+    what_should_be,
+)
+
+PIPELINE = "shop"
+SOURCE = "cdnow"
+STREAM = "purchases"
+FINDINGS_SHOWN = 20
+
+_DAG_SECONDS = 300.0
+_STALLED_SECONDS = 300.0
+_GROUP_SECONDS = 15.0
+_POLL_SECONDS = 0.5
+_FAILED_WATCHES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleProgress:
+    """What the example is doing now; `done` and `total` count records where `total` is known."""
+
+    step: str
+    done: int = 0
+    total: int | None = None
+
+
+class DagRuns(Protocol):
+    """Airflow, as far as the example needs it."""
+
+    def run(
+        self, dag_id: str, conf: Mapping[str, str], *, within_seconds: float, progress: Callable[[str], None]
+    ) -> str:
+        """Trigger a DAG and wait until its run has succeeded."""
+        ...
+
+    def latest_states(self, prefix: str) -> dict[str, str]:
+        """The state of the latest run of every DAG whose id begins so."""
+        ...
+
+    def latest_run(self, dag_id: str) -> tuple[str, str] | None:
+        """Id and state of a DAG's latest run."""
+        ...
+
+    def link(self, dag_id: str, run_id: str = "") -> str:
+        """Where a person sees the DAG, or one run of it."""
+        ...
+
+
+class TopicReads(Protocol):
+    """Bounded reads of what is committed in a topic."""
+
+    def committed(self, topic: str) -> Iterator[TopicRecord]:
+        """Every committed record the topic holds now."""
+        ...
+
+
+class LogReads(Protocol):
+    """Ids, bounds and commits of topics."""
+
+    def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
+        """Every partition of these topics; none of a topic that is not there."""
+        ...
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
+        """Log start and read_committed end of each partition."""
+        ...
+
+    def committed(self, group: str) -> dict[tuple[str, int], Committed]:
+        """A group's commits by topic and partition."""
+        ...
+
+
+class SinkReads(Protocol):
+    """What a stream has written."""
+
+    def next_offsets(self, stream: str, topic_id: str) -> dict[int, int]:
+        """The next offset of each partition by the record of work."""
+        ...
+
+    def former_topic_ids(self, stream: str, topic_id: str) -> frozenset[str]:
+        """Ids of topics of the same name that the stream has worked on before."""
+        ...
+
+    def rows(self, table: str, columns: Sequence[str], topic: str, topic_id: str) -> Iterator[tuple[str, StoredRow]]:
+        """Every row of a sink table, each with the topic id it names."""
+        ...
+
+    def quarantined(self, stream: str, topic: str, topic_id: str) -> Sequence[QuarantineEntry]:
+        """Every entry in quarantine of one stream and topic id."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleParts:
+    """Everything the example works with."""
+
+    pipeline: Pipeline
+    records: Callable[[], Iterable[SourceRecord]]
+    airflow: DagRuns
+    reader: TopicReads
+    log: LogReads
+    sink: SinkReads
+    state_folder: Path
+
+    @property
+    def stream(self) -> Stream:
+        """The example's stream."""
+        return self.pipeline.stream(STREAM)
+
+    @property
+    def topic(self) -> str:
+        """The topic between source and stream."""
+        return self.stream.reads[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleReport:
+    """What came of the example. `findings` is empty where every source is once where it should be, unchanged."""
+
+    topic: str
+    partitions: int
+    table: str
+    records_in: int
+    rows_out: int
+    quarantined: tuple[Quarantined, ...]
+    lag: int
+    dags: tuple[tuple[str, str], ...]
+    findings: tuple[str, ...]
+    complete: bool
+    already_done: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 where all is right, 1 where the books do not balance."""
+        return 1 if self.findings else 0
+
+
+def run_example(
+    parts: ExampleParts, progress: Callable[[ExampleProgress], None], *, wait: Callable[[float], None] = time.sleep
+) -> ExampleReport:
+    """Make the topics, load the source and start the stream through Airflow; wait until all is done; report.
+
+    Where all that was done before, nothing is started and only the report is made anew.
+
+    Args:
+        parts: what the example works with.
+        progress: called now and then, from this thread.
+        wait: waits that many seconds.
+
+    Guarantees:
+        The report compares every source by itself: a sink row that was deleted, doubled or changed, also one
+        changed since an earlier run, is named in `findings`.
+
+    Raises:
+        PartFailedError: a DAG run failed or the stream does not move; says where to look.
+        UnreachableError: Kafka, PostgreSQL or Airflow does not answer, or the purchases cannot be fetched.
+    """
+    progress(ExampleProgress("fetching the purchases"))
+    records = tuple(parts.records())
+    if _caught_up(parts):
+        progress(ExampleProgress("comparing every purchase with its row"))
+        report = make_report(parts, records)
+        if report.complete:
+            return replace(report, already_done=True)
+    _run_dags(parts, progress)
+    _wait_for_stream(parts, progress, wait)
+    _wait_for_group(parts, progress, wait)
+    progress(ExampleProgress("comparing every purchase with its row"))
+    return make_report(parts, records)
+
+
+def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> ExampleReport:
+    """Compare the source's file, the topic, the sink and the quarantine, record by record."""
+    stream, topic = parts.stream, parts.topic
+    partitions = parts.log.partitions([topic])
+    bounds = parts.log.bounds(partitions)
+    starts = {partition.partition: bound.start for partition, bound in bounds.items()}
+    topic_id = partitions[0].topic_id if partitions else ""
+    wanted = what_should_be(f"{PIPELINE}.{SOURCE}", topic, records, parts.reader.committed(topic), starts)
+    entries = parts.sink.quarantined(stream.qualified_name, topic, topic_id)
+    former = parts.sink.former_topic_ids(stream.qualified_name, topic_id)
+    rows: list[StoredRow] = []
+    strangers: list[str] = []
+    for found_id, row in parts.sink.rows(stream.sink.table, COLUMNS, topic, topic_id):
+        if found_id == topic_id:
+            rows.append(row)
+        elif found_id not in former:
+            strangers.append(f"{row.source}: unknown: the row names topic id {found_id}, which the stream never read")
+    judged = [row for row in rows if row.source.offset >= starts.get(row.source.partition, 0)]
+    sources = [entry.source for entry in entries if entry.source.offset >= starts.get(entry.source.partition, 0)]
+    found = balance(wanted.expected, judged, sources, COLUMNS)
+    lag = sum(_lags(parts).values())
+    return ExampleReport(
+        topic=topic,
+        partitions=len(partitions),
+        table=stream.sink.table,
+        records_in=len(wanted.expected),
+        rows_out=len(rows),
+        quarantined=name_quarantined(entries, wanted.labels),
+        lag=lag,
+        dags=tuple((parts.airflow.latest_states(f"{PIPELINE}.") | parts.airflow.latest_states("millrace.")).items()),
+        findings=(*wanted.findings, *map(str, found), *strangers),
+        complete=wanted.complete,
+    )
+
+
+def _run_dags(parts: ExampleParts, progress: Callable[[ExampleProgress], None]) -> None:
+    steps: list[tuple[str, str, dict[str, str]]] = [
+        ("making the topics", f"{PIPELINE}.topics", {}),
+        ("loading the purchases", f"{PIPELINE}.source.{SOURCE}", {}),
+        (
+            "starting the stream",
+            f"{PIPELINE}.operate",
+            {"stream": STREAM, "action": "start", "reason": "the example, started by `./millrace up`"},
+        ),
+    ]
+    for step, dag_id, conf in steps:
+        said = f"{step}: DAG {dag_id}"
+        progress(ExampleProgress(said))
+
+        def tell(state: str, said: str = said) -> None:
+            progress(ExampleProgress(f"{said}: {state}"))
+
+        parts.airflow.run(dag_id, conf, within_seconds=_DAG_SECONDS, progress=tell)
+
+
+def _remaining(parts: ExampleParts) -> tuple[int, int] | None:
+    """(offsets done, offsets in the topic) by the sink's record of work; None where there is no topic."""
+    partitions = parts.log.partitions([parts.topic])
+    if not partitions:
+        return None
+    bounds = parts.log.bounds(partitions)
+    stored = parts.sink.next_offsets(parts.stream.qualified_name, partitions[0].topic_id)
+    total = sum(bound.end - bound.start for bound in bounds.values())
+    open_offsets = sum(
+        max(0, bound.end - max(bound.start, stored.get(partition.partition, bound.start)))
+        for partition, bound in bounds.items()
+    )
+    return total - open_offsets, total
+
+
+def _caught_up(parts: ExampleParts) -> bool:
+    remaining = _remaining(parts)
+    return remaining is not None and remaining[0] == remaining[1]
+
+
+def _wait_for_stream(
+    parts: ExampleParts, progress: Callable[[ExampleProgress], None], wait: Callable[[float], None]
+) -> None:
+    """Wait until the record of work has reached the end of the topic; give up when nothing moves."""
+    last_done, waited = -1, 0.0
+    failed: set[str] = set()
+    while True:
+        done, total = _remaining(parts) or (0, 0)
+        progress(ExampleProgress("the stream: offsets of the topic done", done, total))
+        if done == total:
+            return
+        if done != last_done:
+            last_done, waited = done, 0.0
+        run = parts.airflow.latest_run(_stream_dag())
+        if run and run[1] == "failed":
+            failed.add(run[0])
+        if waited > _STALLED_SECONDS or len(failed) >= _FAILED_WATCHES:
+            what = f"ended {len(failed)} times" if failed else f"has not moved for {_STALLED_SECONDS:.0f} s"
+            raise PartFailedError(
+                f"stream {parts.stream.qualified_name} {what}: {done} of {total} offsets done",
+                where=parts.airflow.link(_stream_dag(), run[0] if run else ""),
+                next_step=f"its log is {_driver_log(parts)}",
+            )
+        wait(_POLL_SECONDS)
+        waited += _POLL_SECONDS
+
+
+def _wait_for_group(
+    parts: ExampleParts, progress: Callable[[ExampleProgress], None], wait: Callable[[float], None]
+) -> None:
+    """Give the driver time to commit to its group what it has written: the group follows the record of work."""
+    waited = 0.0
+    while sum(_lags(parts).values()) and waited < _GROUP_SECONDS:
+        progress(ExampleProgress("the consumer group is catching up with the sink"))
+        wait(_POLL_SECONDS)
+        waited += _POLL_SECONDS
+
+
+def _lags(parts: ExampleParts) -> dict[int, int]:
+    """By partition, the offsets between the group's commit and the end of the topic."""
+    bounds = parts.log.bounds(parts.log.partitions([parts.topic]))
+    committed = parts.log.committed(parts.stream.group)
+    lags = {}
+    for partition, bound in bounds.items():
+        commit = committed.get((partition.topic, partition.partition))
+        lags[partition.partition] = bound.end - max(bound.start, commit.offset if commit else bound.start)
+    return lags
+
+
+def _stream_dag() -> str:
+    return f"{PIPELINE}.stream.{STREAM}"
+
+
+def _driver_log(parts: ExampleParts) -> Path:
+    """The log of the stream's newest epoch."""
+    folder = parts.state_folder / "streams" / parts.stream.qualified_name
+    epochs = [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
+    return folder / str(max(epochs)) / "driver.log" if epochs else folder
