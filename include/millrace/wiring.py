@@ -11,7 +11,7 @@ from millrace.settings import Settings
 
 if TYPE_CHECKING:
     from millrace.adapters.control_db import ControlStore
-    from millrace.adapters.control_migrations import MigrationReport
+    from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import Pipeline
     from millrace.ports import StreamRunner, TopicAdmin
     from millrace.usecases.example import ExampleParts

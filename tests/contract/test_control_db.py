@@ -17,9 +17,9 @@ from alembic.runtime.migration import MigrationContext
 
 from millrace.adapters.control_connection import open_engine
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import AppendOnly, upgrade
+from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
-from millrace.domain.control import StreamProgress
+from millrace.domain.control import AppendOnly, StreamProgress
 from millrace.domain.plan import Change, ChangeResult, Outcome, Plan, PlanKind, PlanStatus
 from millrace.domain.streams import DesiredState
 from millrace.errors import RefusedError, StalePlanError, UnreachableError, UsageError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -14,29 +12,12 @@ from alembic.script import ScriptDirectory
 
 from millrace.adapters.control_connection import address, open_engine, translated
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
+from millrace.domain.control import AppendOnly, MigrationReport
 from millrace.errors import RefusedError
 from millrace.settings import PostgresSettings
 
 _LOCK = sa.text("select pg_advisory_xact_lock(hashtextextended('millrace.control.upgrade', 0))")
 _APPEND_ONLY = "action_log"
-
-
-class AppendOnly(StrEnum):
-    """What keeps the action log append-only."""
-
-    PERMISSION = "permission"  # the role that writes it has no other right; the trigger stands behind that
-    TRIGGER = "trigger"  # the role that writes it owns it, so only the trigger refuses
-
-
-@dataclass(frozen=True, slots=True)
-class MigrationReport:
-    """What an upgrade did. `before` is None for an empty database; `applied` is empty where nothing was to do."""
-
-    address: str
-    before: str | None
-    after: str
-    applied: tuple[str, ...]
-    append_only: AppendOnly
 
 
 def upgrade(owner: PostgresSettings, role: str) -> MigrationReport:

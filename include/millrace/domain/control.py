@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from millrace.domain.streams import DesiredState
 
@@ -99,3 +100,21 @@ class Alarm:
     opened_at: datetime
     closed_at: datetime | None
     told_at: datetime | None
+
+
+class AppendOnly(StrEnum):
+    """What keeps the action log append-only."""
+
+    PERMISSION = "permission"  # the role that writes it has no other right; the trigger stands behind that
+    TRIGGER = "trigger"  # the role that writes it owns it, so only the trigger refuses
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What an upgrade did. `before` is None for an empty database; `applied` is empty where nothing was to do."""
+
+    address: str
+    before: str | None
+    after: str
+    applied: tuple[str, ...]
+    append_only: AppendOnly

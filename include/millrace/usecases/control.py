@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from millrace.domain.control import MigrationReport
 from millrace.settings import Settings
-
-if TYPE_CHECKING:
-    from millrace.adapters.control_migrations import MigrationReport
 
 
 def upgrade(settings: Settings) -> MigrationReport:

@@ -62,16 +62,24 @@ def propose(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | 
     )
 
 
-def make_plan(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | None = None) -> Plan:
-    """As `propose`, and the plan is stored so that it can be run; one without changes is not.
+def store(platform: Platform, plan: Plan) -> Plan:
+    """Store a plan so that it can be run, unless it changes nothing.
 
-    An open plan that says the same is returned in its place.
+    An open one that says the same is returned instead.
+
+    Raises:
+        UnreachableError: the control database does not answer.
+    """
+    return platform.control().plans.add(plan) if plan.changes else plan
+
+
+def make_plan(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | None = None) -> Plan:
+    """`propose` and `store` in one.
 
     Raises:
         UnreachableError: the pipeline's cluster or the control database does not answer.
     """
-    plan = propose(platform, pipeline, by=by, now=now)
-    return platform.control().plans.add(plan) if plan.changes else plan
+    return store(platform, propose(platform, pipeline, by=by, now=now))
 
 
 def provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str) -> ProvisionReport:
