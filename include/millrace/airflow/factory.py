@@ -127,7 +127,6 @@ def _stream_dag(pipeline: Pipeline, stream: Stream) -> DAG:
     running = WatchApp(
         task_id="running",
         stream=stream.qualified_name,
-        epoch="{{ ti.xcom_pull(task_ids='wait', key='epoch') }}",
         inlets=[topic_asset(pipeline.kafka, topic) for topic in stream.reads],
         outlets=[stream_asset(stream), table_asset(stream.sink)],
         doc_md="An app runs. Success: it stopped as asked. Failed: it died; the log names why.",

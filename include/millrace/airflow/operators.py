@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -54,19 +53,17 @@ class WatchApp(_FromTrigger):
     """Watches the app of one epoch: succeeds when it stopped as asked, fails when it died."""
 
     ui_color = "#a7c957"
-    template_fields: Sequence[str] = ("epoch",)
 
-    def __init__(self, *, stream: str, epoch: str = "", **arguments: Any) -> None:
+    def __init__(self, *, stream: str, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.stream = stream
-        self.epoch = epoch
-        self._start_by("AppEnded", stream=stream, epoch=epoch)
+        self._start_by("AppEnded", stream=stream)
 
     def execute(self, context: Context) -> None:
         """Park; only where a worker runs the task after all (`dags test`)."""
         from millrace.airflow.triggers import AppEnded
 
-        self.defer(trigger=AppEnded(self.stream, self.epoch), method_name=NEVER_RESUMED)
+        self.defer(trigger=AppEnded(self.stream), method_name=NEVER_RESUMED)
 
 
 class WaitForAlarm(_FromTrigger):

@@ -7,11 +7,13 @@ None of them has an `on_kill`: clearing, failing or marking a task never touches
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from airflow.sdk.execution_time.xcom import XCom
 from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSuccessEvent, TriggerEvent
 
 from millrace.airflow.settings import airflow_platform, forget_platform
@@ -30,6 +32,7 @@ LOOK_SECONDS = 15.0
 IDLE_SECONDS = 5.0
 SUPERVISE_ANYWAY_SECONDS = 60.0
 AFTER_ERROR_SECONDS = 10.0
+XCOM_SECONDS = 15.0
 KILLED_BY = frozenset({137, 143, None})
 
 
@@ -103,16 +106,12 @@ class AppStarted(_StreamTrigger):
 class AppEnded(_StreamTrigger):
     """Succeeds when the app of one epoch stopped as asked, fails when it died.
 
-    `epoch` is what the task before it found; empty means the newest app there is.
+    The epoch is the XCom that the task before it left; where there is none, the newest app's.
     """
 
-    def __init__(self, stream: str, epoch: str | int = "") -> None:
-        super().__init__(stream)
-        self.epoch = epoch
-
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Where the trigger is, the stream's name and the epoch."""
-        return "millrace.airflow.triggers.AppEnded", {"stream": self.stream, "epoch": self.epoch}
+        """Where the trigger is and the stream's name."""
+        return "millrace.airflow.triggers.AppEnded", {"stream": self.stream}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch the app until it is gone, supervising now and then."""
@@ -134,12 +133,23 @@ class AppEnded(_StreamTrigger):
             yield TaskFailedEvent()
 
     async def _watched_epoch(self) -> int:
-        if str(self.epoch).isdigit():
-            return int(self.epoch)
+        """The epoch that `wait` found.
+
+        Not a template: Airflow 3.3 renders a trigger's fields in its event loop, where `xcom_pull` never returns
+        (the triggerer does not know the request GetXComSequenceSlice).
+        """
+        with contextlib.suppress(Exception):  # a watch of the newest app is better than none
+            found = await asyncio.wait_for(asyncio.to_thread(self._epoch_of_wait), XCOM_SECONDS)
+            if isinstance(found, int):
+                return found
         while True:
             seen = await self._call(self._look)
             if seen is not None:
                 return seen.report.epoch or 0
+
+    def _epoch_of_wait(self) -> object:
+        instance = self.task_instance
+        return XCom.get_one(key="epoch", dag_id=instance.dag_id, task_id="wait", run_id=instance.run_id)
 
     async def _watch(self, epoch: int) -> RunningApp | None:
         looked_at = time.monotonic()
