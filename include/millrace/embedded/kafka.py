@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+from millrace.embedded import ports
 from millrace.embedded.layout import write_private
 from millrace.embedded.part import NotReadyError, Site
 from millrace.embedded.program import Program
@@ -77,6 +78,8 @@ class Kafka:
         from confluent_kafka.admin import AdminClient
 
         address = f"127.0.0.1:{site.ports['kafka']}"
+        if ports.is_free(site.ports["kafka"]):  # the client would wait out its timeout before it said so
+            raise NotReadyError(f"nothing listens on {address} yet")
         client = AdminClient({"bootstrap.servers": address, "log_level": 0}, logger=_silent())
         try:
             cluster = client.describe_cluster(request_timeout=4).result(timeout=5)

@@ -151,7 +151,7 @@ def end_left_of_part(layout: Layout, part: str, *, grace: timedelta, working_in:
     record = PartRecord.read(layout, part)
     if record and record.leader in left:
         end([record.leader], grace=grace, ask=signal.Signals(record.stop_signal))
-    end([process for process in left if process.is_alive()], grace=min(grace, timedelta(seconds=5)))
+    end([process for process in left if process.is_alive()], grace=min(grace, timedelta(seconds=3)))
     return len(left)
 
 
