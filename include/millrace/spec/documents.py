@@ -66,8 +66,8 @@ Columns = Annotated[
     tuple[Column, ...],
     Rule(parse_schema, {"type": "string", "examples": ["id STRING NOT NULL, amount DECIMAL(12,2)"]}),
 ]
-Description = Annotated[str, sentence(2000)]
-Person = Annotated[str, sentence(100)]
+Description = Annotated[str, sentence(2000, "Purchases of the shop.")]
+Person = Annotated[str, sentence(100, "commerce-data")]
 _OTHER_FORMATS = {word: not_yet(f"the value format `{word}`") for word in ("avro", "protobuf", "csv", "text", "raw")}
 Format = Annotated[ValueFormat, choice(ValueFormat, _OTHER_FORMATS)]
 Mode = Annotated[SinkMode, choice(SinkMode, {"upsert": not_yet("the sink mode `upsert`")})]

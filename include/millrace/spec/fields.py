@@ -94,7 +94,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _text(value: object, example: str) -> str:
     if isinstance(value, str):
         return value
-    quoted = f'quote it: "{shown(value).lower()}"' if isinstance(value, bool | int | float) else f"write `{example}`"
+    quoted = (
+        f'quote it: "{shown(value).lower()}"'
+        if isinstance(value, bool | int | float)
+        else f"write text, like `{example}`"
+    )
     raise Wrong(f"{described(value)} is not text", quoted)
 
 
@@ -121,11 +125,11 @@ def pattern(expression: str, rule: str, example: str, *, reserved: Mapping[str, 
     return Rule(check, schema)
 
 
-def sentence(maximum: int) -> Rule:
+def sentence(maximum: int, example: str) -> Rule:
     """A rule: text for people, not empty, of at most so many characters."""
 
     def check(value: object) -> str:
-        text = _text(value, "some words").strip()
+        text = _text(value, example).strip()
         if not text:
             raise Wrong("the text is empty", "write some words, or remove the field")
         if len(text) > maximum:

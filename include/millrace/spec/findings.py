@@ -31,9 +31,14 @@ class Place:
         return Place(self.file, self.line, join(self.field, name))
 
 
+def printable(text: str) -> str:
+    """Text as one line, with an escape for each character that cannot be printed."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def shown(text: object, limit: int = 80) -> str:
     """Text from a declaration as it may stand in a message: one printable line of bounded length."""
-    line = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(text)[: limit + 1])
+    line = printable(str(text)[: limit + 1])
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
@@ -65,7 +70,9 @@ class Finding:
 
 def finding(place: Place, what: str, next_step: str, severity: Severity = Severity.ERROR) -> Finding:
     """A finding at a place."""
-    return Finding(place.file, max(place.line, 1), place.field or WHOLE_FILE, what, next_step, severity)
+    return Finding(
+        place.file, max(place.line, 1), place.field or WHOLE_FILE, printable(what), printable(next_step), severity
+    )
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

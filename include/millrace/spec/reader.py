@@ -133,7 +133,7 @@ class _Composer:
 
     def compose(self, event: Any, path: str, depth: int, line: int | None = None) -> Node:
         place = self.place(event, path)
-        if line is not None and not isinstance(event, ScalarEvent | AliasEvent):
+        if line is not None and (not isinstance(event, ScalarEvent | AliasEvent) or _is_absent(event)):
             place = replace(place, line=line)
         self.values += 1
         if self.values > MAXIMUM_VALUES:
@@ -224,6 +224,11 @@ class _Composer:
         if len(self.findings) == before and not isinstance(node.value, str):
             self.report(key_place, f"the key {shown(event.value)} is not text", f'quote it: "{event.value}"')
         return (event.value or None, key_place) if len(self.findings) == before else (None, key_place)
+
+
+def _is_absent(event: Any) -> bool:
+    """Whether nothing was written: the event then stands where the next thing begins."""
+    return isinstance(event, ScalarEvent) and event.value == "" and event.style in (None, "")
 
 
 def _clearer(text: str) -> str:

@@ -31,7 +31,7 @@ NOT_YET = {
     ("streams", "*", "event_time"): "event time (`event_time`)",
     ("streams", "*", "on_change"): "kept state and what a new release does to it (`on_change`)",
     ("streams", "*", "quality"): "checking quality (`quality`)",
-    ("streams", "*", "tables"): "lookup tables (`tables`)",
+    ("streams", "*", "tables"): "joining lookup tables (`tables`)",
     ("streams", "*", "window"): "windows of event time (`window`)",
     ("streams", "*", "idle_after"): "windows of event time (`idle_after`)",
     ("streams", "*", "writes", "kafka"): "writing to Kafka (`writes.kafka`)",
@@ -178,7 +178,9 @@ def _unusable(error: ErrorDetails, node: Node, place: Place) -> Iterator[Finding
         problems = (cause,)
     elif error["type"] in _SHAPES:
         shape = _SHAPES[error["type"]]
-        step = "write [a, b]" if shape == "a list" else "write the fields below it, indented, one a line"
+        step = "write the fields below it, indented, one a line"
+        if shape == "a list":
+            step = f"write [{shown(value)}]" if isinstance(value, str) else "write [a, b]"
         problems = (Wrong(f"{described(value)} is not {shape}", step),)
     else:
         problems = (Wrong(f"{described(value)}: {shown(error['msg'])}", "see docs/guide/declaration.md"),)

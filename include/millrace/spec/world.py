@@ -72,7 +72,7 @@ class World:
         part = owner.topics.get(name)
         if owner is not draft:
             first = owner.tree.mapping("topics").entries[name].place
-            if part is None or not self._sound_topic(owner, name):
+            if part is None or (reading and not self._readable(owner, name)):
                 what = f"the topic `{name}` is declared in {first.file}:{first.line}, which has findings of its own"
                 draft.say(place, what, f"run `./millrace spec check` and mend {first.file}")
                 return
@@ -91,14 +91,10 @@ class World:
         return hint if hint.startswith("did") else "declare it under `topics`, here or in the pipeline it belongs to"
 
     @staticmethod
-    def _sound_topic(owner: Draft, name: str) -> bool:
-        """Whether no error is about this topic; a name may begin another one's, so the longest counts."""
-        names = owner.tree.mapping("topics").entries
-        for each in errors(owner.findings):
-            about = [topic for topic in names if f"{each.field}.".startswith(f"topics.{topic}.")]
-            if max(about, key=len, default=None) == name:
-                return False
-        return True
+    def _readable(owner: Draft, name: str) -> bool:
+        """Whether the topic's value is sound; what else is wrong with it is its own pipeline's matter."""
+        about = (f"topics.{name}.value.", f"topics.{name}.value:", f"topics.{name}:")
+        return not any(f"{each.field}:".startswith(about) for each in errors(owner.findings))
 
     def _groups(self) -> Iterator[tuple[tuple[object, ...], object, Draft, str]]:
         for draft in self.drafts.values():

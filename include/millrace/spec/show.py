@@ -1,0 +1,139 @@
+"""The effective declaration: each value as it counts, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from millrace.domain.declaration import Pipeline, SourceProgram, Stream, Topic
+from millrace.spec.build import build_pipeline
+from millrace.spec.environment import BUILT_IN, ENVIRONMENTS
+from millrace.spec.project import survey_pipeline
+from millrace.spec.reader import Mapping, Sequence
+from millrace.spec.spelling import spell_duration, spell_size
+
+Path_ = tuple[str, ...]
+
+
+class OriginKind(StrEnum):
+    """Who says a value."""
+
+    DECLARATION = "declaration"
+    ENVIRONMENT = "environment"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveValue:
+    """One field as it counts. `file` and `line` are None for what no file says."""
+
+    field: str
+    value: str
+    origin: OriginKind
+    file: str | None = None
+    line: int | None = None
+
+    @property
+    def where(self) -> str:
+        """The origin for people."""
+        return f"{self.file}:{self.line}" if self.file else str(self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveDeclaration:
+    """A pipeline with its environment applied, every default filled in."""
+
+    pipeline: str
+    environment: str
+    values: tuple[EffectiveValue, ...]
+
+
+def effective(root: Path, name: str, environment: str | None = None) -> EffectiveDeclaration:
+    """The effective declaration of one pipeline.
+
+    Raises:
+        InvalidDeclarationError: the pipeline or the environment has errors.
+        UsageError: there is no such pipeline or environment.
+    """
+    survey = survey_pipeline(root, name, environment)
+    draft = survey.drafts[name]
+    pipeline = build_pipeline(draft, survey.world)
+    values = tuple(_with_origin(draft.tree, path, value) for path, value in _fields(pipeline))
+    return EffectiveDeclaration(name, survey.overlay.environment.name, values)
+
+
+def _with_origin(tree: Mapping, path: Path_, value: str) -> EffectiveValue:
+    name = ".".join(path)
+    node = tree.get(*path)
+    if node is None:
+        return EffectiveValue(name, value, OriginKind.DEFAULT)
+    if node.place.file == BUILT_IN:
+        return EffectiveValue(name, value, OriginKind.ENVIRONMENT)
+    kind = OriginKind.ENVIRONMENT if node.place.file.startswith(ENVIRONMENTS) else OriginKind.DECLARATION
+    line = node.items[0].place.line if isinstance(node, Sequence) and node.items else node.place.line
+    return EffectiveValue(name, value, kind, node.place.file, line)
+
+
+def _fields(pipeline: Pipeline) -> Iterator[tuple[Path_, str]]:
+    yield ("pipeline",), pipeline.name
+    yield ("owner",), pipeline.owner
+    if pipeline.description:
+        yield ("description",), pipeline.description
+    yield ("kafka",), pipeline.kafka
+    for topic in pipeline.topics:
+        yield from ((("topics", topic.name, *path), value) for path, value in _topic(topic))
+    for stream in pipeline.streams:
+        yield from ((("streams", stream.name, *path), value) for path, value in _stream(stream))
+    for source in pipeline.sources:
+        yield from ((("sources", source.name, *path), value) for path, value in _source(source))
+
+
+def _topic(topic: Topic) -> Iterator[tuple[Path_, str]]:
+    yield ("manage",), topic.manage.value
+    if topic.partitions is not None:
+        yield ("partitions",), str(topic.partitions)
+    if topic.replication is not None:
+        yield ("replication",), str(topic.replication)
+    if topic.key:
+        yield ("key", "field"), topic.key.field
+        yield ("key", "partitioner"), topic.key.partitioner.value
+    if topic.cleanup:
+        yield ("cleanup",), topic.cleanup.value
+    if topic.retention:
+        yield ("retention", "time"), _or_unlimited(topic.retention.time)
+        yield ("retention", "size_per_partition"), _or_unlimited(topic.retention.size_per_partition_bytes)
+    for key, value in topic.config:
+        yield ("config", key), value
+    if topic.value:
+        yield ("value", "format"), topic.value.format.value
+        yield ("value", "schema"), topic.value.ddl
+
+
+def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:
+    yield ("app",), stream.app
+    yield ("reads",), ", ".join(stream.reads)
+    yield ("writes", "postgres", "connection"), stream.sink.connection
+    yield ("writes", "postgres", "table"), stream.sink.table
+    yield ("writes", "postgres", "mode"), stream.sink.mode.value
+    yield ("trigger",), spell_duration(stream.trigger)
+    yield ("start",), stream.start.value
+    yield ("on_rewind",), stream.on_rewind.value
+    yield ("on_bad_record",), stream.on_bad_record.value
+    yield ("resources", "cores"), str(stream.resources.cores)
+    yield ("resources", "memory"), spell_size(stream.resources.memory_bytes)
+    yield ("resources", "max_records_per_batch"), str(stream.resources.max_records_per_batch)
+    yield ("group",), stream.group
+
+
+def _source(source: SourceProgram) -> Iterator[tuple[Path_, str]]:
+    yield ("program",), source.program
+    yield ("writes",), source.writes
+
+
+def _or_unlimited(limit: timedelta | int | None) -> str:
+    if limit is None:
+        return "unlimited"
+    return spell_duration(limit) if isinstance(limit, timedelta) else spell_size(limit)

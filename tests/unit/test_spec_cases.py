@@ -1,0 +1,160 @@
+"""Every rule of the loader, broken once: what is said, and that following it mends the file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from millrace import spec
+from support.declarations import RETURNS, SHOP, valid_project
+
+CASES = Path(__file__).parent / "declarations" / "cases.yaml"
+ENVIRONMENT = "production"
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    file: str
+    by: str
+    expected: str
+    replace: str | None = None
+    mended: str | None = None
+
+
+def _cases() -> list[Case]:
+    return [Case(**fields) for fields in YAML(typ="safe", pure=True).load(CASES.read_text(encoding="utf-8"))]
+
+
+ALL = _cases()
+MENDED = [case for case in ALL if case.mended is not None and case.replace is not None]
+
+
+def _write(root: Path, case: Case, text: str) -> None:
+    path = root / case.file
+    if case.replace is None:
+        path.write_text(text, encoding="utf-8")
+        return
+    original = path.read_text(encoding="utf-8")
+    assert original.count(case.replace) == 1, case.name
+    path.write_text(original.replace(case.replace, text), encoding="utf-8")
+
+
+def test_the_unbroken_project_is_valid(tmp_path: Path) -> None:
+    root = valid_project(tmp_path)
+
+    assert spec.check(root, ENVIRONMENT) == ()
+    assert spec.check(root, "embedded") == ()
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_says_what_is_wrong_where_and_what_would_be_right(tmp_path: Path, case: Case) -> None:
+    root = valid_project(tmp_path)
+    _write(root, case, case.by)
+
+    assert "\n".join(str(each) for each in spec.check(root, ENVIRONMENT)) + "\n" == case.expected
+
+
+@pytest.mark.parametrize("case", MENDED, ids=lambda case: case.name)
+def test_following_the_named_fix_makes_the_project_valid(tmp_path: Path, case: Case) -> None:
+    root = valid_project(tmp_path)
+    _write(root, case, case.by)
+    broken = spec.check(root, ENVIRONMENT)
+    _write(valid_project(tmp_path), case, case.mended or "")
+
+    assert broken
+    assert spec.check(root, ENVIRONMENT) == ()
+
+
+def _is_named(case: Case) -> bool:
+    """Whether a finding's next step literally holds what the mended text has and the broken text has not."""
+    steps = " ".join(re.findall(r"^ {2}next: (.*)$", case.expected, re.MULTILINE))
+    mended, by = case.mended or "", case.by
+    if "remove" in steps and len(mended) < len(by):
+        return True
+    words = set(re.findall(r"`([^`]+)`", steps)) | set(re.findall(r"[^\s,;?]+", steps))
+    return any(len(word) > 1 and word in mended and word not in by for word in words)
+
+
+def test_enough_of_the_mended_texts_stand_in_the_message_itself() -> None:
+    named = [case.name for case in MENDED if _is_named(case)]
+
+    assert len(named) >= 60, named
+
+
+def test_two_broken_files_are_both_reported_in_order(tmp_path: Path) -> None:
+    root = valid_project(tmp_path)
+    (root / SHOP).write_text("pipeline: shop\n", encoding="utf-8")
+    (root / RETURNS).write_text("pipeline: returns\nowner: 3\nkafkas: x\n", encoding="utf-8")
+
+    found = spec.check(root, "embedded")
+
+    assert [(each.file, each.line, each.field) for each in found] == [
+        (RETURNS, 2, "owner"),
+        (RETURNS, 3, "kafkas"),
+        (SHOP, 1, "owner"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "what"),
+    [
+        pytest.param(b"\xff\xfep\x00", 1, "byte 1 is not UTF-8", id="UTF-16"),
+        pytest.param(b"pipeline: shop\nowner: caf\xe9\n", 2, "byte 26 is not UTF-8", id="Latin-1"),
+        pytest.param(b"#" * (1024 * 1024 + 1), 1, "at most 1048576 are read", id="too large"),
+        pytest.param(b"a: [" + b"1," * 30_000 + b"]", 1, "more than 20000 values", id="too many values"),
+        pytest.param(b"a: " + b"[" * 500_000, 1, "nested more than 16 deep", id="deep"),
+        pytest.param(
+            b"a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nd: [*c,*c]\n", 1, "`&a` is an anchor", id="billion laughs"
+        ),
+    ],
+)
+def test_says_which_bytes_are_no_declaration(tmp_path: Path, content: bytes, line: int, what: str) -> None:
+    root = valid_project(tmp_path)
+    (root / SHOP).write_bytes(content)
+
+    with pytest.raises(spec.InvalidDeclarationError) as caught:
+        spec.load_pipeline(root, "shop")
+
+    first = caught.value.findings[0]
+    assert (first.file, first.line) == (SHOP, line)
+    assert what in first.what
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> None:
+    root = valid_project(tmp_path)
+    text = (root / SHOP).read_text(encoding="utf-8")
+    (root / SHOP).write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+
+    assert spec.check(root, ENVIRONMENT) == ()
+
+
+def test_a_folder_in_place_of_a_file_is_a_finding(tmp_path: Path) -> None:
+    root = valid_project(tmp_path)
+    (root / "include/pipelines/odd.yaml").mkdir()
+
+    assert [str(each) for each in spec.check(root, ENVIRONMENT)] == [
+        "include/pipelines/odd.yaml:1: (file): the file cannot be read: is a directory\n  next: make it a readable file"
+    ]
+
+
+def test_a_file_that_is_not_read_because_of_its_name_is_a_finding(tmp_path: Path) -> None:
+    root = valid_project(tmp_path)
+    (root / "include/pipelines/other.yml").touch()
+
+    (found,) = spec.check(root, ENVIRONMENT)
+
+    assert found.next_step == "rename it to other.yaml"
+
+
+def test_a_file_name_that_is_no_pipeline_name_is_a_finding(tmp_path: Path) -> None:
+    root = valid_project(tmp_path)
+    (root / RETURNS).rename(root / "include/pipelines/Returns-2.yaml")
+
+    (found,) = spec.check(root, ENVIRONMENT)
+
+    assert found.what == "the file's name `Returns-2` is not a pipeline's name"

@@ -1,0 +1,178 @@
+"""`millrace spec`, as called: what is printed, exit codes, and that a new pipeline is sound at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
+
+from millrace import spec
+from millrace.domain.declaration import ValueSchema
+from millrace.runtime.decode import Decoder
+from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return valid_project(tmp_path)
+
+
+def _call(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "millrace.cli.main", "spec", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=root,
+        env={"PYTHONPATH": str(REPOSITORY / "include"), "PATH": "/usr/bin:/bin", "MILLRACE_ROOT": str(root)},
+    )
+
+
+def test_check_of_a_sound_project_ends_with_0(root: Path) -> None:
+    done = _call(root, "check")
+
+    assert (done.returncode, done.stdout) == (0, "2 pipelines: no errors, no warnings\n")
+
+
+def test_check_prints_every_finding_and_ends_with_1(root: Path) -> None:
+    replace_once(root / SHOP, "owner: commerce-data", "ownr: commerce-data")
+    replace_once(root / RETURNS, "table: returns.items", "table: items")
+
+    done = _call(root, "check")
+
+    assert done.returncode == 1
+    assert f"{SHOP}:2: ownr: `ownr` is not a field here\n  next: did you mean `owner`?\n" in done.stdout
+    assert f"{RETURNS}:11: streams.items.writes.postgres.table: `items` is not" in done.stdout
+    assert done.stdout.endswith("2 pipelines: 3 errors, no warnings\n")
+
+
+def test_check_as_json_is_one_document(root: Path) -> None:
+    replace_once(root / SHOP, "partitions: 4\n    replication", "partitions: 1\n    replication")
+
+    done = _call(root, "check", "--json")
+
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["schema"], document["pipelines"]) == (
+        0,
+        "millrace.spec.check/1",
+        ["returns", "shop"],
+    )
+    (warning,) = document["findings"]
+    assert (warning["severity"], warning["file"], warning["line"]) == ("warning", SHOP, 7)
+
+
+def test_show_tells_where_each_value_comes_from(root: Path) -> None:
+    done = _call(root, "show", "shop", "--environment", "production", "--json")
+
+    values = {each["field"]: each for each in json.loads(done.stdout)["values"]}
+    assert values["topics.shop.purchases.partitions"] == {
+        "field": "topics.shop.purchases.partitions",
+        "value": "12",
+        "origin": "environment",
+        "file": PRODUCTION,
+        "line": 5,
+    }
+    assert (values["streams.purchases.trigger"]["value"], values["streams.purchases.trigger"]["line"]) == ("2s", 31)
+    assert values["streams.customers.trigger"]["origin"] == "default"
+    assert values["streams.purchases.resources.memory"]["value"] == "2GiB"
+    assert values["streams.customers.reads"]["line"] == 40
+
+
+def test_show_of_no_pipeline_is_a_usage_error(root: Path) -> None:
+    done = _call(root, "show", "shopp")
+
+    assert done.returncode == 2
+    assert done.stderr.endswith("there is no pipeline `shopp`\n  next: did you mean `shop`?\n")
+
+
+def test_the_json_schema_accepts_what_is_sound_and_refuses_unknown_fields(root: Path) -> None:
+    checker = Draft202012Validator(json.loads(_call(root, "schema").stdout))
+    of_environment = Draft202012Validator(json.loads(_call(root, "schema", "--of-environment").stdout))
+    load = YAML(typ="safe", pure=True).load
+
+    for file, validator in ((SHOP, checker), (RETURNS, checker), (PRODUCTION, of_environment)):
+        document = load((root / file).read_text(encoding="utf-8"))
+        assert list(validator.iter_errors(document)) == []
+        assert len(list(validator.iter_errors({**document, "unknown": 1}))) == 1
+
+
+def test_a_new_pipeline_is_sound_at_once(root: Path) -> None:
+    done = _call(root, "new", "orders", "--owner", 'the "orders" team')
+
+    assert done.returncode == 0, done.stderr
+    assert spec.check(root, "embedded") == ()
+    orders = spec.load_pipeline(root, "orders")
+    assert orders.owner == 'the "orders" team'
+    assert (
+        (root / "dags/orders.py")
+        .read_text(encoding="utf-8")
+        .endswith('from millrace.airflow.factory import pipeline_dags\n\nglobals().update(pipeline_dags("orders"))\n')
+    )
+    for file in root.rglob("*.py"):
+        compile(file.read_text(encoding="utf-8"), str(file), "exec")
+
+
+def test_the_sample_records_of_a_new_pipeline_fit_its_schema(root: Path) -> None:
+    _call(root, "new", "orders")
+    located = spec_from_file_location("orders_sample", root / "sources/orders_sample.py")
+    assert located is not None
+    assert located.loader is not None
+    program = module_from_spec(located)
+    located.loader.exec_module(program)
+    records = list(program.records())
+    value = spec.load_pipeline(root, "orders").topic("orders.events").value
+    assert isinstance(value, ValueSchema)
+
+    decoded = Decoder(value, key_required=True).decode(
+        [each.value for each in records],
+        [each.key for each in records],
+        [each.timestamp_milliseconds for each in records],
+    )
+
+    assert len(records) == 1000
+    assert [error for error in decoded.errors if error] == []
+
+
+def test_a_new_pipeline_may_read_a_topic_that_is_there(root: Path) -> None:
+    done = _call(root, "new", "audit", "--reads", "shop.purchases")
+
+    assert done.returncode == 0, done.stderr
+    audit = spec.load_pipeline(root, "audit")
+    assert [topic.name for topic in audit.references] == ["shop.purchases"]
+    assert not (root / "sources/audit_sample.py").exists()
+    assert len((root / "include/pipelines/audit.yaml").read_text(encoding="utf-8").splitlines()) <= 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        pytest.param(["Shop"], 2, id="no name"),
+        pytest.param(["millrace"], 2, id="reserved name"),
+        pytest.param(["shop"], 4, id="exists"),
+        pytest.param(["other", "--reads", "shop.purchase"], 2, id="undeclared topic"),
+        pytest.param(["other", "--owner", " "], 2, id="no owner"),
+    ],
+)
+def test_a_new_pipeline_that_cannot_be_changes_nothing(root: Path, arguments: list[str], code: int) -> None:
+    before = sorted(root.rglob("*"))
+
+    done = _call(root, "new", *arguments)
+
+    assert done.returncode == code
+    assert "\n  next: " in done.stderr
+    assert sorted(root.rglob("*")) == before
+
+
+def test_the_example_of_this_repository_is_sound() -> None:
+    assert spec.check(REPOSITORY, "embedded") == ()
+    shop = spec.load_pipeline(REPOSITORY, "shop", "embedded")
+    assert [topic.replication for topic in shop.topics] == [1]
+    assert [str(column.sql_type) for column in shop.topic("shop.purchases").value.columns][-1] == "DECIMAL(12,2)"  # type: ignore[union-attr]

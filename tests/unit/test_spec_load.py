@@ -1,0 +1,238 @@
+"""Loading: values, defaults, environments, and that one broken file takes no other down."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from millrace import spec
+from millrace.domain.declaration import Cleanup, Manage, Notifier, OnRewind, Resources, Retention
+from millrace.errors import DeclarationError, UsageError
+from millrace.spec import draft, reader
+from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
+
+GIB = 1024**3
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("MILLRACE_ENVIRONMENT", raising=False)
+    return valid_project(tmp_path)
+
+
+def test_makes_values_of_what_is_declared(root: Path) -> None:
+    shop = spec.load_pipeline(root, "shop")
+
+    topic, stream = shop.topic("shop.purchases"), shop.stream("purchases")
+    assert topic.retention == Retention(timedelta(days=7), 2 * GIB)
+    assert topic.config == (("max.message.bytes", "1048576"),)
+    assert topic.value is not None
+    assert topic.value.ddl == "customer_id STRING NOT NULL, amount DECIMAL(12,2)"
+    assert stream.resources == Resources(2, GIB, 50_000)
+    assert stream.group == "shop-team.purchases"
+    assert shop.sources[0].writes == "shop.purchases"
+
+
+def test_fills_defaults_in(root: Path) -> None:
+    stream = spec.load_pipeline(root, "shop").stream("customers")
+
+    assert stream.group == "millrace.shop.customers"
+    assert stream.trigger == timedelta(seconds=2)
+    assert stream.on_rewind is OnRewind.REPROCESS
+    assert spec.load_pipeline(root, "shop").topic("shop.customers").cleanup is Cleanup.COMPACT
+    assert spec.load_pipeline(root, "returns").kafka == "millrace_kafka"
+
+
+def test_unlimited_retention_is_no_limit(root: Path) -> None:
+    replace_once(root / SHOP, "{time: 7d, size_per_partition: 2GiB}", "{time: unlimited}")
+
+    assert spec.load_pipeline(root, "shop").topic("shop.purchases").retention == Retention(None, None)
+
+
+def test_a_topic_of_another_file_is_a_reference(root: Path) -> None:
+    returns = spec.load_pipeline(root, "returns")
+
+    assert [(topic.name, topic.pipeline) for topic in returns.references] == [("shop.purchases", "shop")]
+    assert returns.topic("returns.items").manage is Manage.NONE
+    assert returns.topic("returns.items").replication is None
+
+
+def test_embedded_has_one_replica_also_without_its_file(root: Path) -> None:
+    replications = {topic.replication for topic in spec.load_pipeline(root, "shop").topics}
+
+    assert replications == {1}
+
+
+def test_an_environment_overrides_only_what_it_names(root: Path) -> None:
+    shop = spec.load_pipeline(root, "shop", "production")
+
+    purchases, customers = shop.topic("shop.purchases"), shop.topic("shop.customers")
+    assert (purchases.partitions, purchases.replication) == (12, 3)
+    assert purchases.retention == Retention(timedelta(days=30), None)
+    assert (customers.partitions, customers.replication) == (4, 3)
+    assert shop.stream("purchases").resources == Resources(8, 2 * GIB, 50_000)
+    assert shop.stream("customers").resources == Resources(1, 2 * GIB, 100_000)
+    assert {stream.sink.connection for stream in shop.streams} == {"warehouse"}
+    assert shop.kafka == "millrace_kafka"
+
+
+def test_a_connection_that_is_only_a_default_is_renamed_too(root: Path) -> None:
+    replace_once(root / PRODUCTION, "{millrace_sink: warehouse}", "{millrace_kafka: main_kafka}")
+    replace_once(root / SHOP, "kafka: millrace_kafka\n", "")
+
+    assert spec.load_pipeline(root, "shop", "production").kafka == "main_kafka"
+    assert spec.load_pipeline(root, "returns", "production").kafka == "main_kafka"
+
+
+def test_an_environment_names_notifiers_and_operators(root: Path) -> None:
+    environment = spec.load(root, "production").environment
+
+    assert environment.operators == ("anna", "ben")
+    assert environment.notifiers == (
+        Notifier("log"),
+        Notifier("airflow.providers.slack.notifications.slack.SlackNotifier", (("channel", "#alarms"),)),
+    )
+
+
+def test_the_variable_names_the_environment(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_ENVIRONMENT", "production")
+
+    assert spec.load(root).environment.name == "production"
+
+
+@pytest.mark.parametrize("name", ["nowhere", "../secrets", "a/b"])
+def test_an_environment_without_a_file_is_refused(root: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        spec.load(root, name)
+
+
+def test_a_broken_environment_lets_nothing_through(root: Path) -> None:
+    (root / PRODUCTION).write_text("operatorz: []\n", encoding="utf-8")
+
+    with pytest.raises(DeclarationError):
+        spec.load(root, "production")
+    assert [each.file for each in spec.check(root, "production")] == [PRODUCTION]
+    assert spec.load_pipeline(root, "shop").name == "shop"
+
+
+@pytest.mark.parametrize("broken", [b"{", b"", b"\xff", b"pipeline: [", b"pipeline: other\n"])
+def test_a_broken_file_takes_no_other_down(root: Path, broken: bytes) -> None:
+    (root / "include/pipelines/aaa.yaml").write_bytes(broken)
+
+    project = spec.load(root)
+
+    assert [pipeline.name for pipeline in project.pipelines] == ["returns", "shop"]
+    assert {each.file for each in project.findings} == {"include/pipelines/aaa.yaml"}
+    assert spec.load_pipeline(root, "shop").name == "shop"
+    with pytest.raises(spec.InvalidDeclarationError):
+        project.pipeline("aaa")
+    with pytest.raises(UsageError):
+        project.pipeline("bbb")
+
+
+def test_a_new_file_that_claims_what_is_another_ones_is_the_one_that_fails(root: Path) -> None:
+    text = (root / SHOP).read_text(encoding="utf-8").replace("pipeline: shop", "pipeline: aaa")
+    text = text.replace("    group: shop-team.purchases\n", "")
+    (root / "include/pipelines/aaa.yaml").write_text(text, encoding="utf-8")
+
+    project = spec.load(root)
+
+    assert [pipeline.name for pipeline in project.pipelines] == ["returns", "shop"]
+    assert spec.load_pipeline(root, "shop").name == "shop"
+    with pytest.raises(spec.InvalidDeclarationError) as caught:
+        spec.load_pipeline(root, "aaa")
+    assert set(caught.value.findings) == set(project.findings)
+    assert {each.field for each in caught.value.findings} == {
+        "topics.shop.purchases",
+        "topics.shop.customers",
+        "streams.purchases.writes.postgres.table",
+        "streams.customers.writes.postgres.table",
+    }
+
+
+def test_a_topic_elsewhere_may_have_findings_that_its_readers_need_not_mind(root: Path) -> None:
+    replace_once(root / SHOP, "replication: 3", "replication: 0")
+
+    assert spec.load_pipeline(root, "returns").references[0].value is not None
+
+
+def test_one_pipeline_and_the_whole_project_agree(root: Path) -> None:
+    for environment in ("embedded", "production"):
+        for pipeline in spec.load(root, environment).pipelines:
+            assert spec.load_pipeline(root, pipeline.name, environment) == pipeline
+
+
+def test_an_unknown_pipeline_is_named_with_the_nearest(root: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        spec.load_pipeline(root, "shopp")
+
+    assert caught.value.next_step == "did you mean `shop`?"
+
+
+def test_warns_of_what_is_probably_not_meant(root: Path) -> None:
+    replace_once(root / SHOP, "    partitions: 4\n    replication: 3\n", "    partitions: 1\n    replication: 1\n")
+    replace_once(root / SHOP, "max.message.bytes: 1048576", "min.insync.replica: 2, min.insync.replicas: 2")
+    replace_once(root / SHOP, "customer_id STRING NOT NULL", "customer_id STRING")
+    replace_once(root / PRODUCTION, "all_topics: {replication: 3}\n", "")
+    replace_once(root / PRODUCTION, "partitions: 12, ", "")
+
+    project = spec.load(root, "production")
+
+    assert [pipeline.name for pipeline in project.pipelines] == ["returns", "shop"]
+    assert [(each.line, each.field.removeprefix("topics.shop.purchases.")) for each in project.warnings] == [
+        (7, "partitions"),
+        (8, "replication"),
+        (9, "key.field"),
+        (12, "config.min.insync.replica"),
+        (12, "config.min.insync.replicas"),
+    ]
+    assert {each.severity for each in project.warnings} == {spec.Severity.WARNING}
+
+
+def test_findings_travel_through_pickle_and_print_whole(root: Path) -> None:
+    (root / RETURNS).write_text("pipeline: returns\nowner: 3\nkafkas: x\n", encoding="utf-8")
+    with pytest.raises(spec.InvalidDeclarationError) as caught:
+        spec.load_pipeline(root, "returns")
+
+    copy = pickle.loads(pickle.dumps(caught.value))
+
+    assert copy.findings == caught.value.findings
+    assert str(copy).count("\n  next: ") == 2
+    assert f"{RETURNS}:2: owner: the number 3 is not text" in str(copy)
+
+
+def test_loading_one_pipeline_parses_only_files_that_name_something_of_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        (root / f"include/pipelines/other_{number}.yaml").write_text("broken: [", encoding="utf-8")
+    parsed: list[str] = []
+
+    def read(data: bytes, file: str) -> object:
+        parsed.append(file)
+        return reader.read(data, file)
+
+    monkeypatch.setattr(draft, "read", read)
+    spec.load_pipeline(root, "returns", "production")
+
+    assert parsed == [PRODUCTION, RETURNS, SHOP]
+
+
+def test_imports_nothing_heavy() -> None:
+    heavy = "{'pyspark', 'airflow', 'pandas', 'confluent_kafka', 'sqlalchemy', 'great_expectations', 'rich'}"
+    code = f"import sys, millrace.spec; print(sorted({heavy} & set(sys.modules)))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(Path(spec.__file__).parents[2])},
+    )
+
+    assert done.stdout == "[]\n"

@@ -1,0 +1,88 @@
+"""Durations, sizes and schemas: what they mean, exactly, and that spelling them again gives the same."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSchema
+from millrace.spec.ddl import parse_schema
+from millrace.spec.fields import SeveralWrong, Wrong, parse_duration, parse_size
+from millrace.spec.spelling import spell_duration, spell_size
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("12h", 43_200_000), ("7d", 604_800_000), ("2w", 1_209_600_000)],
+)
+def test_durations(text: str, milliseconds: int) -> None:
+    assert parse_duration(text) == timedelta(milliseconds=milliseconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("100B", 100),
+        ("900KB", 900_000),
+        ("500MB", 500_000_000),
+        ("2GiB", 2 * 1024**3),
+        ("1TiB", 1024**4),
+        ("1KiB", 1024),
+    ],
+)
+def test_sizes(text: str, size_bytes: int) -> None:
+    assert parse_size(text) == size_bytes
+
+
+@given(some.timedeltas(min_value=timedelta(milliseconds=1), max_value=timedelta(days=365_000)))
+def test_a_duration_spelled_is_read_back(duration: timedelta) -> None:
+    whole = duration // timedelta(milliseconds=1) * timedelta(milliseconds=1)
+
+    assert parse_duration(spell_duration(whole)) == whole
+
+
+@given(some.integers(min_value=1, max_value=2**63 - 1))
+def test_a_size_spelled_is_read_back(size_bytes: int) -> None:
+    assert parse_size(spell_size(size_bytes)) == size_bytes
+
+
+@given(some.one_of(some.text(max_size=30), some.integers(), some.floats(), some.booleans(), some.none()))
+def test_any_other_value_is_wrong_with_a_next_step(value: object) -> None:
+    for parse in (parse_duration, parse_size, parse_schema):
+        problems: tuple[Wrong, ...] = ()
+        try:
+            parse(value)
+        except Wrong as wrong:
+            problems = (wrong,)
+        except SeveralWrong as several:
+            problems = several.problems
+        assert all(each.what and each.next_step for each in problems)
+
+
+_names = some.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,10}", fullmatch=True)
+
+
+@some.composite
+def _columns(draw: some.DrawFn) -> Column:
+    kind = draw(some.sampled_from(ColumnType))
+    if kind is not ColumnType.DECIMAL:
+        return Column(draw(_names), kind, draw(some.booleans()))
+    precision = draw(some.integers(1, 38))
+    return Column(draw(_names), kind, draw(some.booleans()), precision, draw(some.integers(0, precision)))
+
+
+@given(some.lists(_columns(), min_size=1, max_size=8, unique_by=lambda column: column.name.casefold()))
+def test_a_schema_written_as_ddl_is_read_back(columns: list[Column]) -> None:
+    schema = ValueSchema(ValueFormat.JSON, tuple(columns))
+
+    assert parse_schema(schema.ddl) == schema.columns
+
+
+def test_ddl_may_be_in_any_case_with_colons_and_line_breaks() -> None:
+    assert parse_schema("id : string not  null ,\n amount\tdecimal( 12 , 2 )") == (
+        Column("id", ColumnType.STRING, True),
+        Column("amount", ColumnType.DECIMAL, False, 12, 2),
+    )
