@@ -39,7 +39,7 @@ class Outcome(StrEnum):
     """How one change of a plan went."""
 
     DONE = "done"
-    FOUND_DONE = "found done"  # by an earlier runner of the same plan, which died before it could say so
+    FOUND_DONE = "found done"  # by an earlier runner of this plan, which died before it could say so, or by others
     FAILED = "failed"
 
 

@@ -11,7 +11,7 @@ from millrace.domain import topics
 from millrace.domain.declaration import Pipeline
 from millrace.domain.plan import LIFETIME, Change, ChangeResult, Outcome, Plan, PlanKind, Refusal, Standing
 from millrace.domain.topics import ObservedTopic
-from millrace.errors import IncompleteError, MillraceError, TopicAccessError
+from millrace.errors import IncompleteError, MillraceError, StalePlanError, TopicAccessError
 from millrace.ports import TopicAdmin
 
 if TYPE_CHECKING:
@@ -92,18 +92,12 @@ def provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str) -
         IncompleteError: something is not as declared afterwards; every such thing is named.
         UnreachableError: the cluster or the control database does not answer.
     """
-    from millrace.usecases import plans  # plans runs what this module makes
-
-    plan = propose(platform, pipeline, by=actor)
-    safe = replace(plan, changes=tuple(change for change in plan.changes if not change.unsafe), refusals=())
-    unsafe = replace(plan, changes=tuple(change for change in plan.changes if change.unsafe))
-    store = platform.control().plans
-    waiting = store.add(unsafe) if unsafe.changes else None
-    results: tuple[ChangeResult, ...] = ()
-    if safe.changes:
-        results = plans.run(platform, store.add(safe).id, actor=actor, reason=reason).results
-    report = ProvisionReport(pipeline.name, results, waiting, plan.refusals)
+    try:
+        report = _provision(platform, pipeline, actor, reason)
+    except StalePlanError:  # somebody changed these topics between our look and our run: look again, once
+        report = _provision(platform, pipeline, actor, reason)
     if report.problems:
+        waiting = report.waiting
         raise IncompleteError(
             f"{len(report.problems)} of its topics' settings are not as declared: " + " | ".join(report.problems),
             where=pipeline.name,
@@ -113,6 +107,19 @@ def provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str) -
             else "do what each of them says, then provision again",
         )
     return report
+
+
+def _provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str) -> ProvisionReport:
+    from millrace.usecases import plans  # plans runs what this module makes
+
+    plan = propose(platform, pipeline, by=actor)
+    safe = replace(plan, changes=tuple(change for change in plan.changes if not change.unsafe), refusals=())
+    unsafe = replace(plan, changes=tuple(change for change in plan.changes if change.unsafe))
+    waiting = store(platform, unsafe) if unsafe.changes else None
+    results: tuple[ChangeResult, ...] = ()
+    if safe.changes:
+        results = plans.run(platform, store(platform, safe).id, actor=actor, reason=reason).results
+    return ProvisionReport(pipeline.name, results, waiting, plan.refusals)
 
 
 def look(platform: Platform, plan: Plan) -> tuple[str, tuple[Standing, ...]]:
@@ -136,10 +143,16 @@ def run_changes(platform: Platform, plan: Plan, standings: Sequence[Standing]) -
             pending[change.action].append(change)
     for action, changes in pending.items():
         outcomes = _run(admin, action, changes) if changes else {}
+        failed = sorted(name for name, error in outcomes.items() if error is not None)
+        now = _observe(admin, failed)[0] if failed else {}
         for change in changes:
             error = outcomes[change.subject]
-            outcome = Outcome.DONE if error is None else Outcome.FAILED
-            yield change, ChangeResult(change.action, change.subject, outcome, error or "")
+            if error is None:
+                yield change, ChangeResult(change.action, change.subject, Outcome.DONE)
+            elif topics.standing(change, now.get(change.subject)) is Standing.DONE:  # somebody else was first
+                yield change, ChangeResult(change.action, change.subject, Outcome.FOUND_DONE)
+            else:
+                yield change, ChangeResult(change.action, change.subject, Outcome.FAILED, error)
 
 
 def _run(admin: TopicAdmin, action: str, changes: Sequence[Change]) -> Mapping[str, str | None]:
