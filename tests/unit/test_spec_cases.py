@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_two_broken_files_are_both_reported_in_order(tmp_path: Path) -> None:
     [
         pytest.param(b"\xff\xfep\x00", 1, "byte 1 is not UTF-8", id="UTF-16"),
         pytest.param(b"pipeline: shop\nowner: caf\xe9\n", 2, "byte 26 is not UTF-8", id="Latin-1"),
-        pytest.param(b"#" * (1024 * 1024 + 1), 1, "at most 1048576 are read", id="too large"),
+        pytest.param(b"#" * (1024 * 1024 + 1), 1, "larger than 1048576 bytes", id="too large"),
         pytest.param(b"a: [" + b"1," * 30_000 + b"]", 1, "more than 20000 values", id="too many values"),
         pytest.param(b"a: " + b"[" * 500_000, 1, "nested more than 16 deep", id="deep"),
         pytest.param(
@@ -140,6 +141,15 @@ def test_a_folder_in_place_of_a_file_is_a_finding(tmp_path: Path) -> None:
     assert [str(each) for each in spec.check(root, ENVIRONMENT)] == [
         "include/pipelines/odd.yaml:1: (file): the file cannot be read: is a directory\n  next: make it a readable file"
     ]
+
+
+def test_a_pipe_in_place_of_a_file_is_a_finding_and_not_waited_for(tmp_path: Path) -> None:
+    root = valid_project(tmp_path)
+    os.mkfifo(root / "include/pipelines/odd.yaml")
+
+    (found,) = spec.check(root, ENVIRONMENT)
+
+    assert found.what == "the file cannot be read: not a regular file"
 
 
 def test_a_file_that_is_not_read_because_of_its_name_is_a_finding(tmp_path: Path) -> None:

@@ -90,8 +90,9 @@ def test_a_connection_that_is_only_a_default_is_renamed_too(root: Path) -> None:
 
 
 def test_an_environment_names_notifiers_and_operators(root: Path) -> None:
-    environment = spec.load(root, "production").environment
+    environment = spec.load_environment(root, "production")
 
+    assert environment == spec.load(root, "production").environment
     assert environment.operators == ("anna", "ben")
     assert environment.notifiers == (
         Notifier("log"),

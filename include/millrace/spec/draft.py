@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from millrace.spec.documents import (
     TopicDocument,
 )
 from millrace.spec.findings import WHOLE_FILE, Finding, Place, Severity, errors, finding
-from millrace.spec.reader import Mapping, read
+from millrace.spec.reader import MAXIMUM_BYTES, Mapping, read
 from millrace.spec.validate import Part, named_parts, validate
 
 SECTIONS = ("topics", "streams", "sources")
@@ -47,6 +48,18 @@ class Draft:
         self.findings.append(finding(place, what, next_step, severity))
 
 
+def first_bytes(path: Path) -> bytes:
+    """A file's bytes, as far as to see that it is too large.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe or a device, which could be waited for for ever.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "not a regular file")
+    with path.open("rb") as file:
+        return file.read(MAXIMUM_BYTES + 1)
+
+
 def read_file(root: Path, file: str) -> tuple[Mapping | None, list[Finding]]:
     """The tree of a file of the project, and what is wrong with it as YAML.
 
@@ -55,7 +68,7 @@ def read_file(root: Path, file: str) -> tuple[Mapping | None, list[Finding]]:
         file: the file, relative to the root.
     """
     try:
-        data = (root / file).read_bytes()
+        data = first_bytes(root / file)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         place = Place(file, 1, WHOLE_FILE)

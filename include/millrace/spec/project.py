@@ -10,7 +10,7 @@ from millrace.domain.declaration import Environment, Pipeline
 from millrace.errors import UsageError
 from millrace.spec import advice
 from millrace.spec.build import build_pipeline
-from millrace.spec.draft import Draft, interpret, read_file
+from millrace.spec.draft import Draft, first_bytes, interpret, read_file
 from millrace.spec.environment import (
     EMBEDDED,
     ENVIRONMENTS,
@@ -157,6 +157,16 @@ def load(root: Path, environment: str | None = None) -> Project:
     return Project(root, found.overlay.environment, pipelines, errors(findings), in_order(warnings))
 
 
+def load_environment(root: Path, environment: str | None = None) -> Environment:
+    """Who operates this installation and whom its alarms are told; reads no pipeline.
+
+    Raises:
+        InvalidDeclarationError: the environment file has errors.
+        UsageError: there is no such environment.
+    """
+    return _overlay(root, environment).environment
+
+
 def load_pipeline(root: Path, name: str, environment: str | None = None) -> Pipeline:
     """One pipeline: its own file is read, and of the others only those that name something of it.
 
@@ -247,6 +257,6 @@ def _no_such_pipeline(root: Path, name: str) -> UsageError:
 def _text(path: Path) -> str:
     """A file's text for looking words up; empty where it cannot be read."""
     try:
-        return path.read_bytes().decode("utf-8", errors="replace")
+        return first_bytes(path).decode("utf-8", errors="replace")
     except OSError:
         return ""

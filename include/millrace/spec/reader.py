@@ -246,7 +246,7 @@ def decode(data: bytes, file: str) -> tuple[str | None, list[Finding]]:
     """The text of a file, or the finding that says why it is none. Empty text counts as none."""
     whole = Place(file, 1, WHOLE_FILE)
     if len(data) > MAXIMUM_BYTES:
-        return None, [finding(whole, f"the file has {len(data)} bytes; at most {MAXIMUM_BYTES} are read", "split it")]
+        return None, [finding(whole, f"the file is larger than {MAXIMUM_BYTES} bytes", "split the pipeline")]
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
