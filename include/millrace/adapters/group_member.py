@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from millrace.domain.groups import CommitMetadata
@@ -24,7 +24,9 @@ from millrace.settings import KafkaSettings
 SESSION_TIMEOUT = timedelta(seconds=10)
 _JOIN_WITHIN = timedelta(seconds=45)
 _COMMIT_WITHIN = timedelta(seconds=30)
+_ANSWER_WITHIN = timedelta(seconds=5)
 _POLL_SECONDS = 0.2
+_YIELD_SECONDS = 0.005
 
 _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED}
 _NOT_A_MEMBER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
@@ -68,7 +70,9 @@ class GroupMember:
         self._assigned: set[tuple[str, int]] = set()
         self._changed = threading.Condition()
         self._closing = threading.Event()
+        self._commit_waits = threading.Event()
         self._lost: str | None = None
+        self._answers: dict[frozenset[tuple[str, int, int]], KafkaError | None] = {}
         self._consumer = Consumer(
             {
                 **settings.librdkafka,
@@ -79,6 +83,7 @@ class GroupMember:
                 "heartbeat.interval.ms": 2500,
                 "partition.assignment.strategy": "range",
                 "enable.auto.commit": False,
+                "on_commit": self._on_commit,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "latest",
                 "topic.metadata.refresh.interval.ms": 10_000,
@@ -172,12 +177,28 @@ class GroupMember:
         self._consumer.close()
 
     def _try_commit(self, offsets: list[ClientTopicPartition]) -> KafkaError | None:
+        """Commit once; None where the broker took it. `commit` of the client without a deadline can wait for ever."""
+        wanted = {(entry.topic, entry.partition, entry.offset) for entry in offsets}
+        with self._changed:
+            self._answers.pop(frozenset(wanted), None)
         try:
-            results = self._consumer.commit(offsets=offsets, asynchronous=False)
+            self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
             failure: KafkaError = error.args[0]
             return failure
-        return next((result.error for result in results or [] if result.error), None)
+        with self._changed:
+            answered = self._changed.wait_for(
+                lambda: frozenset(wanted) in self._answers or self._lost is not None, _ANSWER_WITHIN.total_seconds()
+            )
+            if not answered or self._lost is not None:
+                return KafkaError(KafkaError._TIMED_OUT)
+            return self._answers.pop(frozenset(wanted))
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[ClientTopicPartition]) -> None:
+        found = error or next((entry.error for entry in partitions if entry.error), None)
+        with self._changed:
+            self._answers[frozenset((entry.topic, entry.partition, entry.offset) for entry in partitions)] = found
+            self._changed.notify_all()
 
     def _raise_if_lost(self, error: KafkaError) -> None:
         if error.code() in _FENCED | _NOT_A_MEMBER:
@@ -186,6 +207,9 @@ class GroupMember:
 
     def _poll(self) -> None:
         while not self._closing.is_set():
+            if self._commit_waits.is_set():
+                self._closing.wait(_YIELD_SECONDS)
+                continue
             message = self._consumer.poll(_POLL_SECONDS)
             error = message.error() if message is not None else None
             if error is None:
@@ -196,7 +220,8 @@ class GroupMember:
             log.info("group_member_waits", error=error.str())
 
     def _on_assign(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
-        consumer.assign(partitions)
+        # With positions of their own the partitions need no look-up of commits, during which the client loses commits.
+        consumer.assign([ClientTopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions])
         consumer.pause(partitions)
         assigned = {(p.topic, p.partition) for p in partitions}
         with self._changed:
