@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from rich.console import Console
-from rich.table import Table
 
-from millrace.adapters.airflow_api import embedded_address
 from millrace.cli.sources import load_bar
 from millrace.settings import Settings
 from millrace.usecases.example import FINDINGS_SHOWN, ExampleProgress, ExampleReport, run_example
@@ -50,70 +46,34 @@ def run_with_bar(settings: Settings, airflow_url: str, console: Console) -> Exam
         return run_example(parts, show)
 
 
-def document(settings: Settings, airflow_url: str, report: ExampleReport) -> dict[str, object]:
-    """The report as one JSON document."""
-    address = embedded_address(settings.state_folder, airflow_url)
-    return {
-        "schema": "millrace.example/1",
-        **asdict(report),
-        "airflow": {"url": address.url, "user": address.user, "password_file": str(address.password_file)},
-    }
-
-
-def print_report(console: Console, settings: Settings, airflow_url: str, report: ExampleReport) -> None:
+def print_report(console: Console, report: ExampleReport) -> None:
     """Print what came of the example: counts, quarantine, DAGs, what is wrong, and what to try next."""
     again = " (it was done before; nothing was started)" if report.already_done else ""
-    console.print(f"\nExample: pipeline shop{again}", style="bold", highlight=False)
-    facts = Table.grid(padding=(0, 2))
-    facts.add_row("  topic", f"{report.topic}, {report.partitions} partitions")
-    facts.add_row("  records in", f"{report.records_in:,}")
-    facts.add_row("  rows out", f"{report.rows_out:,} in table {report.table}")
-    facts.add_row("  quarantined", f"{len(report.quarantined):,}")
-    facts.add_row("  lag", f"{report.lag:,}")
-    console.print(facts, highlight=False)
-    _print_quarantine(console, report)
-    _print_dags(console, report)
-    _print_findings(console, report)
-    address = embedded_address(settings.state_folder, airflow_url)
-    password_file = address.password_file
-    if password_file.is_relative_to(settings.root):
-        password_file = password_file.relative_to(settings.root)
-    console.print(f"\nAirflow: {address.url}  user {address.user}, password in {password_file}", highlight=False)
-    console.print("\nTry next:", style="bold")
-    steps = Table.grid(padding=(0, 2))
-    for command, why in _TRY_NEXT:
-        steps.add_row(f"  {command}", why)
-    console.print(steps, highlight=False)
+    lines = [
+        "",
+        f"Example:  pipeline shop{again}",
+        f"  topic        {report.topic}, {report.partitions} partitions",
+        f"  records in   {report.records_in:,}",
+        f"  rows out     {report.rows_out:,} in table {report.table}",
+        f"  quarantined  {len(report.quarantined):,}",
+        *(f"    {entry.source!s:<24} {entry.rule:<16} {entry.shows}" for entry in report.quarantined),
+        f"  lag          {report.lag:,}",
+        "  latest run of each DAG",
+        *(f"    {dag_id:<32} {state}" for dag_id, state in report.dags),
+        *_judgement(report),
+        "",
+        "Try next",
+        *(f"  {command:<40} {why}" for command, why in _TRY_NEXT),
+    ]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_quarantine(console: Console, report: ExampleReport) -> None:
-    if not report.quarantined:
-        return
-    table = Table(title="quarantine", title_justify="left", box=None, padding=(0, 2))
-    for heading in ("source", "rule", "shows"):
-        table.add_column(heading)
-    for entry in report.quarantined:
-        table.add_row(str(entry.source), entry.rule, entry.shows)
-    console.print(table, highlight=False)
-
-
-def _print_dags(console: Console, report: ExampleReport) -> None:
-    table = Table(title="latest run of each DAG", title_justify="left", box=None, padding=(0, 2))
-    for heading in ("DAG", "state"):
-        table.add_column(heading)
-    for dag_id, state in report.dags:
-        table.add_row(dag_id, state)
-    console.print(table, highlight=False)
-
-
-def _print_findings(console: Console, report: ExampleReport) -> None:
+def _judgement(report: ExampleReport) -> list[str]:
     if not report.findings:
-        console.print(
-            "\nEvery record is once in the table or once in quarantine, and every row is right.", style="green"
-        )
-        return
-    console.print(f"\n{len(report.findings):,} records are not where they should be:", style="red")
-    for finding in report.findings[:FINDINGS_SHOWN]:
-        console.print(f"  {finding}", markup=False, highlight=False, soft_wrap=True)
+        return ["  Every record is once in the table or once in quarantine, and every row is right."]
+    lines = [f"  {len(report.findings):,} records are not where or what they should be:"]
+    lines += [f"    {finding}" for finding in report.findings[:FINDINGS_SHOWN]]
     if (more := len(report.findings) - FINDINGS_SHOWN) > 0:
-        console.print(f"  and {more:,} more")
+        lines.append(f"    and {more:,} more")
+    return lines

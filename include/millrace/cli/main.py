@@ -16,6 +16,7 @@ NOUNS = {
     "plans": "List, show and run stored plans.",
     "groups": "Consumer groups: list, lag, activity.",
     "streams": "List, show, start and stop streams.",
+    "sources": "Feed topics from declared source programs.",
     "quarantine": "Bad records: list, show, redrive.",
     "backup": "The archive: audit, coverage, read, restore.",
     "backfill": "Process closed windows again.",

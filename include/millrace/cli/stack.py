@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from dataclasses import asdict
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,11 +40,19 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start the embedded stack and run the example; repeatable at any time."""
+    from rich.console import Console
+
     from millrace.embedded.progress import Progress
 
     began, launcher_seconds = _launch()
     stack = _stack()
     report = stack.start(Progress())
+    url = _airflow_address(stack)["url"]
+    came_of = None
+    if not no_example:
+        from millrace.cli import example
+
+        came_of = example.run_with_bar(stack.settings(), url, Console(stderr=True))
     download_seconds = launcher_seconds + report.download_seconds
     own_seconds = time.time() - began - download_seconds
     document = {
@@ -55,13 +62,17 @@ def up(
         "own_seconds": round(own_seconds, 1),
         "control_revision": report.control_revision,
         "airflow": _airflow_address(stack),
+        "example": asdict(came_of) if came_of else None,
     }
-    example = find_spec("millrace.usecases.example") if find_spec("millrace.usecases") else None
-    emit(
-        document, as_json=as_json, text=lambda console: _show_up(console, stack, report, download_seconds, own_seconds)
-    )
-    if example is not None and not no_example:
-        raise UsageError("the example is not wired to `up`", next_step="use `./millrace up --no-example`")
+
+    def show(console: Console) -> None:
+        _show_up(console, stack, report, download_seconds, own_seconds)
+        if came_of:
+            example.print_report(console, came_of)
+
+    emit(document, as_json=as_json, text=show)
+    if came_of and came_of.exit_code:
+        raise typer.Exit(came_of.exit_code)
 
 
 def down(
