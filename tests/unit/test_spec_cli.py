@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -169,6 +170,16 @@ def test_a_new_pipeline_that_cannot_be_changes_nothing(root: Path, arguments: li
     assert done.returncode == code
     assert "\n  next: " in done.stderr
     assert sorted(root.rglob("*")) == before
+
+
+def test_what_the_guide_shows_is_sound(root: Path) -> None:
+    guide = (REPOSITORY / "docs/guide/declaration.md").read_text(encoding="utf-8")
+    shop, environment = re.findall(r"^```yaml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    (root / SHOP).write_text(shop, encoding="utf-8")
+    (root / PRODUCTION).write_text(environment, encoding="utf-8")
+
+    assert spec.check(root, "production") == ()
+    assert spec.load_pipeline(root, "shop", "production").topic("shop.purchases").partitions == 12
 
 
 def test_the_example_of_this_repository_is_sound() -> None:

@@ -156,6 +156,19 @@ def test_a_new_file_that_claims_what_is_another_ones_is_the_one_that_fails(root:
     }
 
 
+def test_topics_of_two_files_that_collide_in_kafka_are_a_finding_in_the_newer_claim(root: Path) -> None:
+    declared = "pipeline: aaa\nowner: me\ntopics:\n  shop_purchases: {partitions: 2}\n"
+    (root / "include/pipelines/aaa.yaml").write_text(declared, encoding="utf-8")
+
+    (found,) = spec.check(root)
+
+    assert found.what == f"Kafka cannot hold `shop_purchases` beside `shop.purchases` of {SHOP}:6"
+    assert (found.file, found.line) == ("include/pipelines/aaa.yaml", 4)
+    with pytest.raises(spec.InvalidDeclarationError):
+        spec.load_pipeline(root, "aaa")
+    assert spec.load_pipeline(root, "shop").name == "shop"
+
+
 def test_a_topic_elsewhere_may_have_findings_that_its_readers_need_not_mind(root: Path) -> None:
     replace_once(root / SHOP, "replication: 3", "replication: 0")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,19 +204,22 @@ def survey_pipeline(root: Path, name: str, environment: str | None = None) -> Su
 
 
 def _related(root: Path, draft: Draft) -> Iterable[str]:
-    """The other files that hold the name of a topic, group or table of this one, looked for as plain text."""
+    """The other files that hold the name of a topic, group or table of this one, looked for as plain text.
+
+    A key that is like a topic's name but for `.` and `_` counts too, because Kafka takes them for the same.
+    """
     words = {*draft.tree.mapping("topics").entries}
+    keys = [re.sub(r"\\\.|_", "[._]", re.escape(word)) + r"[\"']?\s*:" for word in words]
     for name, stream in draft.streams.items():
         words.add(stream.document.group or f"millrace.{draft.name}.{name}")
         words.update(stream.document.reads or ())
         if stream.document.writes:
             words.add(stream.document.writes.postgres.table)
     words.update(source.document.writes for source in draft.sources.values() if source.document.writes)
+    wanted = re.compile("|".join([re.escape(word) for word in words] + keys)) if words else None
     for other in names(root):
-        if other != draft.name:
-            text = _text(root / file_of(other))
-            if any(word in text for word in words):
-                yield other
+        if other != draft.name and wanted and wanted.search(_text(root / file_of(other))):
+            yield other
 
 
 def check(root: Path, environment: str | None = None) -> tuple[Finding, ...]:

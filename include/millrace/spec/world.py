@@ -6,8 +6,10 @@ first by name. The finding stands in the other, so that a new file cannot take a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from millrace.spec.documents import TopicDocument
 from millrace.spec.draft import Draft
@@ -19,14 +21,17 @@ from millrace.spec.validate import Part
 
 @dataclass
 class World:
-    """The pipeline files that were read. `unreadable` maps files that are no YAML to their text."""
+    """The pipeline files that were read. `unreadable` maps files that are no YAML to their text.
+
+    Neither mapping may change afterwards.
+    """
 
     drafts: dict[str, Draft]
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def owner(self, topic: str) -> Draft | None:
         """The pipeline a topic belongs to; None where no file that could be read declares it."""
-        claims = [draft for draft in self.drafts.values() if topic in draft.tree.mapping("topics").entries]
+        claims = [draft for draft, name, _ in self._alike.get(_metric_name(topic), ()) if name == topic]
         return min(claims, key=lambda draft: _precedence(draft, topic), default=None)
 
     def topic(self, name: str) -> Part[TopicDocument] | None:
@@ -41,6 +46,7 @@ class World:
     def check(self, draft: Draft) -> None:
         """Add to a pipeline's findings what is wrong between it and the others."""
         self._declared_twice(draft)
+        self._colliding(draft)
         for stream in draft.streams.values():
             for place, name in self._reads(stream.tree.get("reads")):
                 self._reference(draft, place, name, reading=True)
@@ -63,6 +69,25 @@ class World:
                 first = owner.tree.mapping("topics").entries[name].place
                 what = f"the topic `{shown(name)}` is declared already in {first.file}:{first.line}"
                 draft.say(entry.place, what, "remove it here: a stream may read topics of other pipelines")
+
+    def _colliding(self, draft: Draft) -> None:
+        """Kafka's metrics write `.` as `_`, so it refuses to make a topic whose name differs only in that."""
+        for name, entry in draft.tree.mapping("topics").entries.items():
+            for other, theirs, place in self._alike[_metric_name(name)]:
+                if theirs == name or other is draft or other.kafka != draft.kafka:
+                    continue
+                if _precedence(other, theirs) < _precedence(draft, name):
+                    what = f"Kafka cannot hold `{shown(name)}` beside `{shown(theirs)}` of {place.file}:{place.line}"
+                    draft.say(entry.place, what, "rename it: Kafka takes `.` and `_` for the same")
+
+    @cached_property
+    def _alike(self) -> dict[str, list[tuple[Draft, str, Place]]]:
+        """All declared topics, by what Kafka's metrics call them."""
+        alike = defaultdict(list)
+        for draft in self.drafts.values():
+            for name, entry in draft.tree.mapping("topics").entries.items():
+                alike[_metric_name(name)].append((draft, name, entry.place))
+        return alike
 
     def _reference(self, draft: Draft, place: Place, name: str, *, reading: bool) -> None:
         owner = self.owner(name)
@@ -126,6 +151,10 @@ class World:
                 f"the {what} `{label}` is used by the stream {holder.name}.{first} already",
                 f"give this stream a {what} of its own",
             )
+
+
+def _metric_name(topic: str) -> str:
+    return topic.replace(".", "_")
 
 
 def _precedence(draft: Draft, name: str) -> tuple[bool, str]:
