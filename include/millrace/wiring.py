@@ -11,6 +11,7 @@ from millrace.settings import Settings
 
 if TYPE_CHECKING:
     from millrace.adapters.control_db import ControlStore
+    from millrace.adapters.kafka_groups import KafkaGroups
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import Pipeline
     from millrace.ports import StreamRunner, TopicAdmin
@@ -30,6 +31,7 @@ class Platform:
     _control: list[ControlStore] = field(default_factory=list, repr=False)
     _topic_admins: dict[str, TopicAdmin] = field(default_factory=dict, repr=False)
     _runners: list[StreamRunner] = field(default_factory=list, repr=False)
+    _groups: dict[str, KafkaGroups] = field(default_factory=dict, repr=False)
 
     def control(self) -> ControlStore:
         """The control database."""
@@ -46,6 +48,14 @@ class Platform:
 
             self._topic_admins[connection] = KafkaTopicAdmin(self.settings.kafka(connection))
         return self._topic_admins[connection]
+
+    def groups(self, connection: str = "millrace_kafka") -> KafkaGroups:
+        """The consumer groups of the cluster that a `kafka` Connection leads to."""
+        if connection not in self._groups:
+            from millrace.adapters.kafka_groups import KafkaGroups
+
+            self._groups[connection] = KafkaGroups(self.settings.kafka(connection))
+        return self._groups[connection]
 
     def runner(self) -> StreamRunner:
         """Where stream apps run: `process` for a `millrace_spark` whose host is `local`.

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+
 from millrace.adapters.app_processes import AppName, app_folder, apps_of, name_of, process
 from millrace.adapters.runner_process import ProcessRunner
 from millrace.errors import PartFailedError, RefusedError, UnreachableError
@@ -51,7 +52,7 @@ def members(root: Path, stream: str = "shop.purchases") -> list[int]:
     return [one.pid for app in apps_of(root, lambda name: name.stream == stream) for one in app.all]
 
 
-@pytest.fixture()
+@pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "include" / "pipelines").mkdir(parents=True)
     yield tmp_path

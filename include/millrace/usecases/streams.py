@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.streams import Adopt, DesiredState, Drain, ExitReason, GiveUp, Kill, Phase, Start
-from millrace.errors import PartFailedError, RefusedError, UnreachableError, UsageError
+from millrace.errors import MillraceError, PartFailedError, RefusedError, UnreachableError, UsageError
 from millrace.ports import RunningApp, Submission
 from millrace.spec import load_pipeline
 from millrace.usecases.stream_look import Seen, Supervised, look
@@ -241,6 +241,16 @@ def _must_be_declared(platform: Platform, stream: str) -> None:
             where=f"include/pipelines/{pipeline_name}.yaml",
             next_step=f"its streams are: {known}",
         )
+
+
+def declared_stream(platform: Platform, stream: str) -> tuple[str, str] | None:
+    """The Kafka connection and the consumer group of a stream; None where no sound declaration names it."""
+    pipeline_name, _, name = stream.partition(".")
+    try:
+        pipeline = load_pipeline(platform.settings.root, pipeline_name)
+        return pipeline.kafka, pipeline.stream(name).group
+    except (KeyError, MillraceError):
+        return None
 
 
 def supervise_until(

@@ -1,0 +1,120 @@
+"""Every stream there is, for people: what is wanted, how it is, how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millrace.domain.declaration import Pipeline, Stream
+from millrace.errors import MillraceError, UnreachableError, UsageError
+from millrace.spec import Finding, load
+from millrace.usecases.stream_look import Supervised, look
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from millrace.domain.control import Attempt, StreamProgress
+    from millrace.wiring import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRow:
+    """One stream. `lag` is in records; None where Kafka does not answer or the topic is not there yet."""
+
+    stream: str
+    wanted: str
+    report: Supervised
+    declared: bool
+    group: str = ""
+    lag: int | None = None
+    last_error: str = ""
+    progress: StreamProgress | None = None
+    attempts: Sequence[Attempt] = ()
+    changed_by: str = ""
+    changed_at: datetime | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamList:
+    """All streams by name, and what kept the list from being complete."""
+
+    streams: Sequence[StreamRow]
+    problems: Sequence[str] = ()
+    findings: Sequence[Finding] = ()
+
+
+def list_streams(platform: Platform, *, with_lag: bool = True) -> StreamList:
+    """Every stream that is declared, was ever wanted, or lives.
+
+    Raises:
+        UnreachableError: the control database does not answer.
+    """
+    project = load(platform.settings.root)
+    declared = {stream.qualified_name: (each, stream) for each in project.pipelines for stream in each.streams}
+    wanted = {desired.stream for desired in platform.control().streams.all_desired()}
+    names = sorted({*declared, *wanted, *platform.runner().find_all()})
+    problems: list[str] = []
+    lags = _lags(platform, declared, problems) if with_lag else {}
+    rows = [_row(platform, name, declared.get(name), lags) for name in names]
+    return StreamList(rows, problems, project.findings)
+
+
+def show_stream(platform: Platform, name: str) -> StreamRow:
+    """One stream.
+
+    Raises:
+        UsageError: there is no such stream.
+        UnreachableError: the control database does not answer.
+    """
+    everything = list_streams(platform)
+    for row in everything.streams:
+        if row.stream == name:
+            return row
+    known = ", ".join(row.stream for row in everything.streams) or "none"
+    raise UsageError(f"there is no stream `{name}`", next_step=f"the streams are: {known}")
+
+
+def _row(
+    platform: Platform, name: str, declared: tuple[Pipeline, Stream] | None, lags: Mapping[str, int | None]
+) -> StreamRow:
+    seen = look(platform, name)
+    progress = platform.control().streams.progress(name)
+    last = seen.attempts[0] if seen.attempts else None
+    error = (progress.last_error if progress else None) or ""
+    if last and last.exit_code not in (None, 0):
+        error = f"epoch {last.epoch}: {last.outcome}. {last.detail or ''}".strip()
+    return StreamRow(
+        stream=name,
+        wanted=seen.desired.state.value if seen.desired else "stopped",
+        report=seen.report,
+        declared=declared is not None,
+        group=declared[1].group if declared else "",
+        lag=lags.get(name),
+        last_error=error,
+        progress=progress,
+        attempts=seen.attempts,
+        changed_by=seen.desired.changed_by if seen.desired else "",
+        changed_at=seen.desired.changed_at if seen.desired else None,
+        reason=seen.desired.reason if seen.desired else "",
+    )
+
+
+def _lags(
+    platform: Platform, declared: Mapping[str, tuple[Pipeline, Stream]], problems: list[str]
+) -> dict[str, int | None]:
+    """The lag of each declared stream; a cluster that does not answer is asked once and named."""
+    lags: dict[str, int | None] = {}
+    silent: set[str] = set()
+    for name, (pipeline, stream) in declared.items():
+        if pipeline.kafka in silent:
+            continue
+        try:
+            lags[name] = platform.groups(pipeline.kafka).lag(stream.group, stream.reads)
+        except UnreachableError as error:
+            silent.add(pipeline.kafka)
+            problems.append(str(error))
+        except MillraceError as error:
+            problems.append(str(error))
+    return lags
