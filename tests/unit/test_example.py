@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from millrace.domain.books import SourceAt, StoredRow
+from millrace.domain.declaration import Pipeline, PostgresSink, SourceProgram, Stream
+from millrace.domain.groups import Committed
+from millrace.domain.offsets import TopicPartition
+from millrace.domain.position import LogBounds
+from millrace.domain.sources import SourceRecord, TopicRecord, sequence_header
+from millrace.errors import PartFailedError
+from millrace.usecases.example import ExampleParts, ExampleProgress, run_example
+from millrace.usecases.example_books import expected_row
+
+TOPIC = "shop.purchases"
+TOPIC_ID = "T" * 22
+STREAM = Stream("purchases", "shop", "shop_purchases", (TOPIC,), PostgresSink("millrace_sink", TOPIC), "group")
+PIPELINE = Pipeline("shop", "team", "millrace_kafka", (), (STREAM,), (SourceProgram("cdnow", "shop", "cdnow", TOPIC),))
+DAY = datetime(1997, 1, 12, tzinfo=UTC)
+
+
+def purchase(number: int) -> SourceRecord:
+    value = f'{{"customer_id":"{number:05}","purchased_on":"1997-01-12","quantity":3,"amount":20.00}}'
+    return SourceRecord(b"k", value.encode(), DAY)
+
+
+RECORDS = (
+    *(purchase(number) for number in range(4)),
+    SourceRecord(b"k", b"{}", DAY, (("millrace-example", b"missing all fields"),)),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    source: SourceAt
+    rule: str = "missing_field"
+
+
+@dataclass
+class World:
+    """Kafka, Airflow and PostgreSQL in memory: one partition whose last offset is a transaction's marker."""
+
+    state_folder: Path
+    records: list[TopicRecord] = field(default_factory=list)
+    rows_stored: list[StoredRow] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    next_offset: int = 0
+    committed_offset: int = 0
+    exists: bool = False
+    triggered: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    stream_works: bool = True
+    watch: tuple[str, str] | None = None
+
+    def parts(self) -> ExampleParts:
+        return ExampleParts(PIPELINE, lambda: RECORDS, self, Reader(self), self, self, self.state_folder)
+
+    # Airflow
+    def run(
+        self, dag_id: str, conf: Mapping[str, str], *, within_seconds: float, progress: Callable[[str], None]
+    ) -> str:
+        progress("running")
+        self.triggered.append((dag_id, dict(conf)))
+        if dag_id == "shop.topics":
+            self.exists = True
+        if dag_id == "shop.source.cdnow":
+            self.load()
+        return "run"
+
+    def latest_states(self, prefix: str) -> dict[str, str]:
+        return {f"{prefix}dag": "success"}
+
+    def latest_run(self, dag_id: str) -> tuple[str, str] | None:
+        return self.watch
+
+    def link(self, dag_id: str, run_id: str = "") -> str:
+        return f"http://airflow/{dag_id}/{run_id}"
+
+    # Kafka
+    def load(self) -> None:
+        self.records = [
+            TopicRecord(0, offset, record.key, record.value, (*record.headers, sequence_header("shop.cdnow", offset)))
+            for offset, record in enumerate(RECORDS)
+        ]
+
+    @property
+    def end(self) -> int:
+        return len(self.records) + 1 if self.records else 0
+
+    def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
+        return [TopicPartition(TOPIC, TOPIC_ID, 0)] if self.exists else []
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
+        return {partition: LogBounds(0, self.end) for partition in partitions}
+
+    def committed(self, group: str) -> dict[tuple[str, int], Committed]:
+        return {(TOPIC, 0): Committed(self.committed_offset)}
+
+    # PostgreSQL
+    def next_offsets(self, stream: str, topic_id: str) -> dict[int, int]:
+        return {0: self.next_offset}
+
+    def former_topic_ids(self, stream: str, topic_id: str) -> frozenset[str]:
+        return frozenset({"FORMER"})
+
+    def rows(self, table: str, columns: Sequence[str], topic: str, topic_id: str) -> Iterator[tuple[str, StoredRow]]:
+        yield from ((TOPIC_ID, row) for row in self.rows_stored)
+        yield "FORMER", StoredRow(SourceAt(TOPIC, 0, 0), ("of a topic that was recreated",))
+
+    def quarantined(self, stream: str, topic: str, topic_id: str) -> list[Entry]:
+        return self.entries
+
+    # The stream: works while the example waits
+    def wait(self, seconds: float) -> None:
+        if self.stream_works:
+            self.rows_stored = [
+                StoredRow(SourceAt(TOPIC, 0, record.offset), expected_row(record.value or b""))
+                for record in self.records[:4]
+            ]
+            self.entries = [Entry(SourceAt(TOPIC, 0, 4))]
+            self.next_offset, self.committed_offset = self.end, self.end
+
+
+class Reader:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def committed(self, topic: str) -> Iterator[TopicRecord]:
+        yield from self._world.records
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def nothing(_: ExampleProgress) -> None:
+    """Progress nobody looks at."""
+
+
+def test_the_example_runs_the_dags_in_order_and_waits_for_the_stream(world: World) -> None:
+    seen: list[ExampleProgress] = []
+    report = run_example(world.parts(), seen.append, wait=world.wait)
+    assert [dag_id for dag_id, _ in world.triggered] == ["shop.topics", "shop.source.cdnow", "shop.operate"]
+    assert world.triggered[2][1].items() >= {"stream": "purchases", "action": "start"}.items()
+    assert (report.records_in, report.rows_out, len(report.quarantined), report.lag) == (5, 4, 1, 0)
+    assert report.quarantined[0].shows == "missing all fields"
+    assert (report.findings, report.exit_code, report.already_done) == ((), 0, False)
+    assert ExampleProgress("the stream: offsets of the topic done", 0, 6) in seen
+
+
+def test_a_second_run_starts_nothing_and_says_so(world: World) -> None:
+    run_example(world.parts(), nothing, wait=world.wait)
+    world.triggered.clear()
+    report = run_example(world.parts(), nothing, wait=world.wait)
+    assert report.already_done
+    assert report.exit_code == 0
+    assert world.triggered == []
+
+
+def test_a_row_damaged_after_the_first_run_is_found_by_the_second(world: World) -> None:
+    run_example(world.parts(), nothing, wait=world.wait)
+    lost = world.rows_stored.pop(2)
+    report = run_example(world.parts(), nothing, wait=world.wait)
+    assert report.exit_code == 1
+    assert report.findings == (f"{lost.source}: lost: neither in the sink nor in quarantine",)
+
+
+def test_a_load_that_was_cut_short_is_finished(world: World) -> None:
+    run_example(world.parts(), nothing, wait=world.wait)
+    del world.records[3:], world.rows_stored[3:], world.entries[:]
+    world.next_offset = world.end
+    assert run_example(world.parts(), nothing, wait=world.wait).exit_code == 0
+    assert ("shop.source.cdnow", {}) in world.triggered[3:]
+
+
+def test_a_record_missing_from_the_topic_is_named(world: World) -> None:
+    run_example(world.parts(), nothing, wait=world.wait)
+    del world.records[1], world.rows_stored[1]
+    world.next_offset = world.end
+    (finding,) = run_example(world.parts(), nothing, wait=world.wait).findings
+    assert finding.startswith("shop.purchases: lost: 1 records of source shop.cdnow are not in the topic: 1")
+
+
+def test_a_record_somebody_else_wrote_only_has_to_end_somewhere(world: World) -> None:
+    run_example(world.parts(), nothing, wait=world.wait)
+    world.records.append(TopicRecord(0, 5, b"k", b"{}"))
+    world.next_offset = world.end
+    (finding,) = run_example(world.parts(), nothing, wait=world.wait).findings
+    assert finding == "shop.purchases/0@5: lost: neither in the sink nor in quarantine"
+    world.entries.append(Entry(SourceAt(TOPIC, 0, 5)))
+    assert run_example(world.parts(), nothing, wait=world.wait).exit_code == 0
+
+
+def test_a_stream_that_does_not_move_is_given_up_with_its_log(world: World) -> None:
+    world.stream_works = False
+    (world.state_folder / "streams" / "shop.purchases" / "12").mkdir(parents=True)
+    (world.state_folder / "streams" / "shop.purchases" / "9").mkdir()
+    with pytest.raises(PartFailedError, match="has not moved for 300 s: 0 of 6 offsets") as raised:
+        run_example(world.parts(), nothing, wait=world.wait)
+    assert raised.value.next_step.endswith("streams/shop.purchases/12/driver.log")
+    assert raised.value.where == "http://airflow/shop.stream.purchases/"
+
+
+def test_a_stream_that_ends_again_and_again_is_given_up_at_once(world: World) -> None:
+    world.stream_works = False
+    runs = iter(range(1000))
+
+    def wait(_: float) -> None:
+        world.watch = (f"run-{next(runs)}", "failed")
+
+    with pytest.raises(PartFailedError, match="ended 3 times") as raised:
+        run_example(world.parts(), nothing, wait=wait)
+    assert raised.value.where == "http://airflow/shop.stream.purchases/run-2"
+
+
+def test_the_row_of_a_purchase() -> None:
+    assert expected_row(RECORDS[0].value or b"") == (
+        "00000",
+        date(1997, 1, 12),
+        3,
+        Decimal("20.00"),
+        Decimal("6.6667"),
+        7,
+        date(1997, 1, 1),
+    )
+    nothing_bought = b'{"customer_id":"1","purchased_on":"1998-06-30","quantity":0,"amount":1.00}'
+    assert expected_row(nothing_bought)[4] is None
