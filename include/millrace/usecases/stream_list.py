@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.streams import StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.spec import Finding, load
 from millrace.usecases.stream_look import Supervised, look
@@ -57,7 +58,9 @@ def list_streams(platform: Platform, *, with_lag: bool = True) -> StreamList:
     names = sorted({*declared, *wanted, *platform.runner().find_all()})
     problems: list[str] = []
     lags = _lags(platform, declared, problems) if with_lag else {}
+    sound = {pipeline.name for pipeline in project.pipelines}
     rows = [_row(platform, name, declared.get(name), lags) for name in names]
+    rows = [_undeclared(row) if _is_undeclared(platform, row, sound) else row for row in rows]
     return StreamList(rows, problems, project.findings)
 
 
@@ -74,6 +77,17 @@ def show_stream(platform: Platform, name: str) -> StreamRow:
             return row
     known = ", ".join(row.stream for row in everything.streams) or "none"
     raise UsageError(f"there is no stream `{name}`", next_step=f"the streams are: {known}")
+
+
+def _is_undeclared(platform: Platform, row: StreamRow, sound: set[str]) -> bool:
+    """Whether no declaration names it; one whose pipeline has errors is not called undeclared."""
+    pipeline = row.stream.partition(".")[0]
+    file = platform.settings.root / "include" / "pipelines" / f"{pipeline}.yaml"
+    return not row.declared and (pipeline in sound or not file.exists())
+
+
+def _undeclared(row: StreamRow) -> StreamRow:
+    return replace(row, report=replace(row.report, state=StreamState.UNDECLARED))
 
 
 def _row(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from millrace.domain import streams as domain
 from millrace.domain.streams import (
     Action,
     Desired,
-    DesiredState,
     Drain,
     Kill,
     LivingApp,
@@ -109,17 +108,17 @@ def look(platform: Platform, stream: str, *, now: datetime | None = None) -> See
     attempts = control.streams.attempts(stream)
     apps = platform.runner().find(stream)
     ended = [found for attempt in attempts if (found := _ended(platform, attempt, apps, at))]
-    connections: tuple[str, ...] = ()
-    problem: MillraceError | None = None
-    declared = True
-    if not apps and desired and desired.state is DesiredState.RUNNING:
-        connections, problem, declared = _declaration(platform, stream)
     observed = Observed(
         apps=[LivingApp(app.epoch, app.stopping_since, app.phase) for app in apps],
         attempts=[_attempt(attempt, ended) for attempt in attempts],
-        declared=declared,
     )
     action = domain.decide(_desired(desired), observed, at)
+    connections: tuple[str, ...] = ()
+    problem: MillraceError | None = None
+    if isinstance(action, Start):  # only a start needs the declaration
+        connections, problem, declared = _declaration(platform, stream)
+        observed = replace(observed, declared=declared)
+        action = domain.decide(_desired(desired), observed, at)
     return Seen(stream, desired, apps, attempts, ended, connections, problem, observed, action, at)
 
 

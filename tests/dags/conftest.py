@@ -1,0 +1,21 @@
+"""An Airflow of its own for tests that only import and serialise: a folder, and SQLite that nothing writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Airflow reads its settings when it is first imported, so they stand before that."""
+    home = tmp_path_factory.mktemp("airflow")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_HOME", str(home))
+        patch.setenv("AIRFLOW__CORE__UNIT_TEST_MODE", "False")
+        patch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+        patch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(Path(__file__).resolve().parents[2] / "dags"))
+        patch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", f"sqlite:///{home / 'airflow.db'}")
+        yield

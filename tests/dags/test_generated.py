@@ -1,0 +1,170 @@
+"""The DAGs a declaration gives: that they import, what they are, and that building them twice gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SNAPSHOT = Path(__file__).with_name("shop.snapshot.json")
+UPDATE = "MILLRACE_UPDATE_SNAPSHOTS"
+
+
+@pytest.fixture(autouse=True)
+def _root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_ROOT", str(CHECKOUT))
+
+
+def dags_of(file: str) -> dict[str, Any]:
+    from airflow.sdk import DAG
+
+    found = runpy.run_path(str(CHECKOUT / "dags" / file))
+    return {name: value for name, value in found.items() if isinstance(value, DAG)}
+
+
+def serialised(dags: dict[str, Any]) -> str:
+    """As Airflow compares them: it sorts keys, whose order follows the hash seed of a process."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return json.dumps({name: DagSerialization.to_dict(dag) for name, dag in dags.items()}, sort_keys=True)
+
+
+@pytest.mark.parametrize("file", ["shop.py", "platform.py"])
+def test_building_twice_gives_equal_bytes(file: str) -> None:
+    assert serialised(dags_of(file)) == serialised(dags_of(file))
+
+
+@pytest.mark.parametrize("file", ["shop.py", "platform.py"])
+def test_building_in_another_process_gives_equal_bytes(file: str) -> None:
+    script = f"{_import_this_module()}\nprint(generated.serialised(generated.dags_of({file!r})))"
+    env = {**os.environ, "PYTHONHASHSEED": "77"}
+    other = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    assert other.stdout.splitlines()[-1] == serialised(dags_of(file))
+
+
+def _import_this_module() -> str:
+    return (
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('generated', {__file__!r})\n"
+        "generated = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['generated'] = generated\n"
+        "spec.loader.exec_module(generated)"
+    )
+
+
+def graph(dags: dict[str, Any]) -> dict[str, Any]:
+    """What a review should see change when a declaration changes."""
+    return {
+        name: {
+            "description": dag.description,
+            "schedule": dag.timetable.__class__.__name__,
+            "run types": sorted(kind.value for kind in dag.allowed_run_types or ()),
+            "tags": sorted(dag.tags),
+            "params": {key: dag.params.get_param(key).schema for key in dag.params},
+            "tasks": {
+                task.task_id: {
+                    "type": type(task).__name__,
+                    "before": sorted(task.downstream_task_ids),
+                    "inlets": [asset.uri for asset in task.inlets],
+                    "outlets": [asset.uri for asset in task.outlets],
+                }
+                for task in dag.tasks
+            },
+        }
+        for name, dag in dags.items()
+    }
+
+
+def test_the_graph_of_the_shop_is_the_one_that_was_reviewed() -> None:
+    now = json.dumps(graph({**dags_of("shop.py"), **dags_of("platform.py")}), indent=1) + "\n"
+    if os.environ.get(UPDATE):
+        SNAPSHOT.write_text(now)
+    assert now == SNAPSHOT.read_text(), (
+        f"the generated DAGs changed: run again with {UPDATE}=1 and review the difference"
+    )
+
+
+@pytest.mark.parametrize("file", ["shop.py", "platform.py"])
+def test_every_dag_and_task_says_what_it_is_and_whose(file: str) -> None:
+    dags = dags_of(file)
+    assert dags
+    for dag in dags.values():
+        assert dag.description
+        assert dag.doc_md
+        assert dag.catchup is False
+        assert dag.is_paused_upon_creation is False
+        assert {"millrace", "embedded"} <= set(dag.tags)
+        assert dag.dag_id.split(".")[0] in {*dag.tags}
+        for task in dag.tasks:
+            assert task.owner not in ("", "airflow")
+            assert task.doc_md
+
+
+def test_a_stream_takes_no_slot_and_is_never_run_by_hand() -> None:
+    dag = dags_of("shop.py")["shop.stream.purchases"]
+    assert dag.max_active_runs == 1
+    assert [kind.value for kind in dag.allowed_run_types] == ["scheduled"]
+    for task in dag.tasks:
+        assert task.start_from_trigger is True
+        assert task.start_trigger_args.trigger_kwargs == {"stream": "shop.purchases"}
+        assert task.retries == 0
+
+
+def test_every_trigger_is_importable_and_serialises_names_only() -> None:
+    from airflow.sdk.module_loading import import_string
+
+    for dag in (*dags_of("shop.py").values(), *dags_of("platform.py").values()):
+        for task in dag.tasks:
+            if getattr(task, "start_from_trigger", False):
+                arguments = task.start_trigger_args
+                trigger = import_string(arguments.trigger_cls)(**arguments.trigger_kwargs)
+                assert trigger.serialize() == (arguments.trigger_cls, arguments.trigger_kwargs)
+                assert hasattr(task, arguments.next_method)
+
+
+def test_the_form_asks_for_a_reason() -> None:
+    params = dags_of("shop.py")["shop.operate"].params
+    assert params.get_param("reason").schema["minLength"] >= 5
+    assert params.get_param("stream").schema["enum"] == ["purchases"]
+    assert params.get_param("action").schema["enum"] == ["start", "stop", "accept-recreated"]
+
+
+@pytest.mark.parametrize("file", ["shop.py", "platform.py"])
+def test_a_dag_file_imports_in_half_a_second_and_without_spark(file: str) -> None:
+    script = f"""
+import runpy, sys, time
+import airflow.sdk, airflow.triggers.base
+best = 9.0
+began = time.process_time()
+runpy.run_path({str(CHECKOUT / "dags" / file)!r})
+spent = time.process_time() - began
+heavy = [name for name in ("pyspark", "py4j", "great_expectations", "pandas", "confluent_kafka") if name in sys.modules]
+print(spent, heavy)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    spent, _, heavy = done.stdout.splitlines()[-1].partition(" ")
+    assert heavy == "[]"
+    assert float(spent) < 0.5
+
+
+def test_the_platforms_dags_need_no_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "include" / "pipelines").mkdir(parents=True)
+    (tmp_path / "include" / "pipelines" / "shop.yaml").write_text("pipeline: [broken\n")
+    monkeypatch.setenv("MILLRACE_ROOT", str(tmp_path))
+    assert set(dags_of("platform.py")) == {"millrace.supervise", "millrace.alarms"}
+
+
+def test_trimming_names_every_dag_and_no_other() -> None:
+    from millrace.airflow import trim
+
+    arguments = trim.command(14, CHECKOUT)
+    named = arguments[arguments.index("--dag-ids") + 1].split(",")
+    assert set(named) == {*dags_of("shop.py"), *dags_of("platform.py")}
+    assert arguments[:2] == ["db", "clean"]

@@ -1,0 +1,250 @@
+"""A control database and a runner in memory, with the faults that real ones cannot be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+from millrace.domain.control import Alarm, Attempt, DesiredStream, StreamProgress
+from millrace.domain.streams import DesiredState
+from millrace.errors import PartFailedError, UnreachableError
+from millrace.ports import RunningApp, RunState, Submission
+from millrace.settings import Settings
+
+
+@dataclass
+class Clock:
+    """The present, moved by hand."""
+
+    now: datetime = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += timedelta(seconds=seconds)
+
+
+class FakeStreams:
+    """Desired states and attempts. `down` makes every call fail, `busy` is a stream somebody else supervises."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._desired: dict[str, DesiredStream] = {}
+        self._attempts: dict[tuple[str, int], Attempt] = {}
+        self.down = False
+        self.busy = ""
+
+    def _ask(self) -> None:
+        if self.down:
+            raise UnreachableError("the control database does not answer")
+
+    @contextmanager
+    def supervising(self, stream: str) -> Iterator[bool]:
+        self._ask()
+        yield stream != self.busy
+
+    def desired(self, stream: str) -> DesiredStream | None:
+        self._ask()
+        return self._desired.get(stream)
+
+    def all_desired(self) -> tuple[DesiredStream, ...]:
+        self._ask()
+        return tuple(self._desired[name] for name in sorted(self._desired))
+
+    def set_desired(
+        self,
+        stream: str,
+        *,
+        actor: str,
+        reason: str,
+        state: DesiredState | None = None,
+        accept_recreated: bool | None = None,
+        reset_backoff: bool = False,
+    ) -> DesiredStream:
+        self._ask()
+        now = self._clock.now
+        known = self._desired.get(stream) or DesiredStream(
+            stream, DesiredState.STOPPED, 0, False, None, now, actor, reason
+        )
+        changed = replace(
+            known,
+            state=state or known.state,
+            accept_recreated=known.accept_recreated if accept_recreated is None else accept_recreated,
+            backoff_reset_at=now if reset_backoff else known.backoff_reset_at,
+            changed_at=now,
+            changed_by=actor,
+            reason=reason,
+        )
+        self._desired[stream] = changed
+        return changed
+
+    def raise_epoch(self, stream: str, expected: int) -> int | None:
+        self._ask()
+        known = self._desired[stream]
+        if known.epoch != expected or known.state is not DesiredState.RUNNING:
+            return None
+        self._desired[stream] = replace(known, epoch=expected + 1)
+        return expected + 1
+
+    def consume_acceptance(self, stream: str) -> bool:
+        known = self._desired[stream]
+        self._desired[stream] = replace(known, accept_recreated=False)
+        return known.accept_recreated
+
+    def record_submitted(
+        self, stream: str, epoch: int, *, runner: str, instance: str | None = None, handle: str | None = None
+    ) -> None:
+        self._ask()
+        known = self._attempts.get((stream, epoch)) or Attempt(stream, epoch, runner, self._clock.now)
+        known = replace(known, instance=instance or known.instance, handle=handle or known.handle)
+        self._attempts[stream, epoch] = known
+
+    def record_ended(
+        self,
+        stream: str,
+        epoch: int,
+        *,
+        outcome: str,
+        exit_code: int | None = None,
+        detail: str | None = None,
+        at: datetime | None = None,
+    ) -> bool:
+        self._ask()
+        known = self._attempts[stream, epoch]
+        if known.ended_at is not None:
+            return False
+        self._attempts[stream, epoch] = replace(
+            known, ended_at=at or self._clock.now, outcome=outcome, exit_code=exit_code, detail=detail
+        )
+        return True
+
+    def attempts(self, stream: str, *, last: int = 20) -> tuple[Attempt, ...]:
+        self._ask()
+        own = [attempt for (name, _), attempt in self._attempts.items() if name == stream]
+        return tuple(sorted(own, key=lambda attempt: -attempt.epoch)[:last])
+
+    def progress(self, stream: str) -> StreamProgress | None:
+        return None
+
+
+class FakeAlarms:
+    """Alarms; one open a kind and subject."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.rows: list[Alarm] = []
+
+    def open(self, kind: str, subject: str, detail: str) -> bool:
+        if any(row.kind == kind and row.subject == subject and row.closed_at is None for row in self.rows):
+            return False
+        self.rows.append(Alarm(len(self.rows) + 1, kind, subject, detail, self._clock.now, None, None))
+        return True
+
+    def close(self, kind: str, subject: str) -> bool:
+        before = list(self.rows)
+        self.rows = [
+            replace(row, closed_at=self._clock.now)
+            if row.kind == kind and row.subject == subject and row.closed_at is None
+            else row
+            for row in self.rows
+        ]
+        return before != self.rows
+
+    def list(self, *, only_open: bool = True, only_untold: bool = False, limit: int = 200) -> tuple[Alarm, ...]:
+        return tuple(
+            row
+            for row in reversed(self.rows)
+            if (not only_open or row.closed_at is None) and (not only_untold or row.told_at is None)
+        )[:limit]
+
+    def mark_told(self, identity: int) -> bool:
+        self.rows = [replace(row, told_at=self._clock.now) if row.identity == identity else row for row in self.rows]
+        return True
+
+    @property
+    def open_kinds(self) -> list[str]:
+        """The kinds of open alarms, in the order they were opened."""
+        return [row.kind for row in self.rows if row.closed_at is None]
+
+
+@dataclass
+class FakeRunner:
+    """Apps in memory. `lose_answer`: submit starts the app and raises; `refuse`: it raises and starts nothing."""
+
+    clock: Clock
+    kind: str = "fake"
+    apps: dict[tuple[str, int], RunningApp] = field(default_factory=dict)
+    submissions: list[Submission] = field(default_factory=list)
+    lose_answer: bool = False
+    refuse: bool = False
+    phase: str = "running"
+
+    def submit(self, submission: Submission) -> RunningApp:
+        self.submissions.append(submission)
+        if self.refuse:
+            raise PartFailedError("no such program")
+        app = RunningApp(
+            submission.stream,
+            submission.epoch,
+            submission.instance,
+            f"handle-{submission.epoch}",
+            RunState.RUNNING,
+            started_at=self.clock.now,
+            phase=self.phase,
+        )
+        self.apps[submission.stream, submission.epoch] = app
+        if self.lose_answer:
+            raise PartFailedError("nobody answered in time")
+        return app
+
+    def find(self, stream: str) -> Sequence[RunningApp]:
+        return self.find_all().get(stream, ())
+
+    def find_all(self) -> Mapping[str, Sequence[RunningApp]]:
+        found: dict[str, list[RunningApp]] = {}
+        for app in sorted(self.apps.values(), key=lambda app: -app.epoch):
+            if app.state is RunState.RUNNING:
+                found.setdefault(app.stream, []).append(app)
+        return found
+
+    def status(self, stream: str, epoch: int) -> RunningApp | None:
+        return self.apps.get((stream, epoch))
+
+    def stop(self, app: RunningApp) -> None:
+        self.apps[app.stream, app.epoch] = replace(app, stopping_since=app.stopping_since or self.clock.now)
+
+    def kill(self, app: RunningApp) -> None:
+        if self.apps[app.stream, app.epoch].state is RunState.RUNNING:
+            self.end(app.stream, app.epoch, 137)
+
+    def end(self, stream: str, epoch: int, code: int | None, detail: str = "") -> None:
+        """The app ends; without a code it is lost."""
+        state = RunState.LOST if code is None else RunState.EXITED
+        ended_at = None if code is None else self.clock.now
+        known = self.apps[stream, epoch]
+        self.apps[stream, epoch] = replace(known, state=state, exit_code=code, ended_at=ended_at, detail=detail)
+
+
+@dataclass
+class FakePlatform:
+    """What the use cases of streams work with."""
+
+    root: Path
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        self.streams = FakeStreams(self.clock)
+        self.alarms = FakeAlarms(self.clock)
+        self.logged: list[dict[str, object]] = []
+        self.app_runner = FakeRunner(self.clock)
+        self.settings = Settings(root=self.root, lookup=lambda name: None)
+
+    def control(self) -> SimpleNamespace:
+        log: Callable[..., None] = lambda **entry: self.logged.append(entry)  # noqa: E731
+        return SimpleNamespace(streams=self.streams, alarms=self.alarms, log=SimpleNamespace(append=log))
+
+    def runner(self) -> FakeRunner:
+        return self.app_runner

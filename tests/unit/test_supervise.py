@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from millrace.domain.streams import GRACE, SETTLING, DesiredState, StreamState
+from millrace.errors import MillraceError, UnreachableError, UsageError
+from millrace.ports import RunState
+from millrace.usecases import streams
+from millrace.usecases.stream_look import Supervised
+from support.fakes_streams import FakePlatform
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+STREAM = "shop.purchases"
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> FakePlatform:
+    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+        if (CHECKOUT / folder).is_dir():
+            shutil.copytree(CHECKOUT / folder, tmp_path / folder)
+    return FakePlatform(tmp_path)
+
+
+def supervise(platform: FakePlatform, after: float = 0) -> Supervised:
+    platform.clock.pass_seconds(after)
+    return streams.supervise(platform, STREAM, "dag:test", now=platform.clock.now)
+
+
+def started(platform: FakePlatform) -> Supervised:
+    _wish(platform, DesiredState.RUNNING)
+    return supervise(platform)
+
+
+def _wish(platform: FakePlatform, state: DesiredState, **more: bool) -> None:
+    platform.streams.set_desired(STREAM, actor="cli:me", reason="test", state=state, **more)
+
+
+def living(platform: FakePlatform) -> list[int]:
+    return [app.epoch for app in platform.app_runner.find(STREAM)]
+
+
+def test_a_wanted_stream_is_started_once_with_its_own_connections_only(platform: FakePlatform) -> None:
+    report = started(platform)
+    assert (report.state, report.epoch) == (StreamState.RUNNING, 1)
+    for _ in range(3):
+        supervise(platform, 5)
+    assert living(platform) == [1]
+    [submission] = platform.app_runner.submissions
+    assert submission.connections == ("millrace_kafka", "millrace_sink", "millrace_control")
+    assert submission.arguments == ()
+    [attempt] = platform.streams.attempts(STREAM)
+    assert (attempt.handle, attempt.instance) == ("handle-1", submission.instance)
+    assert [entry["action"] for entry in platform.logged] == ["stream.submit"]
+
+
+def test_a_stream_nobody_ever_started_stays_stopped(platform: FakePlatform) -> None:
+    assert supervise(platform).state is StreamState.STOPPED
+    assert not platform.app_runner.submissions
+
+
+def test_who_finds_another_supervisor_at_it_does_nothing(platform: FakePlatform) -> None:
+    platform.streams.busy = STREAM
+    report = started(platform)
+    assert report.busy
+    assert not platform.app_runner.submissions
+
+
+def test_a_silent_control_database_lets_running_apps_run(platform: FakePlatform) -> None:
+    started(platform)
+    platform.streams.down = True
+    with pytest.raises(UnreachableError):
+        supervise(platform)
+    assert living(platform) == [1]
+
+
+@pytest.mark.parametrize("step", ["raise_epoch", "record_attempt", "submit_app", "record_answer"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_supervisor_killed_at_any_step_leaves_a_stream_that_comes_up_once(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch, step: str, when: str
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    real = getattr(streams, step)
+
+    def dying(*arguments: object) -> object:
+        if when == "after":
+            real(*arguments)
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(streams, step, dying)
+        with pytest.raises(KilledError):
+            started(platform)
+    waited = 0
+    while not living(platform) and waited < 90:
+        supervise(platform, 5)
+        waited += 5
+    supervise(platform)
+    assert len(living(platform)) == 1, f"not back within {waited} s"
+    epoch = living(platform)[0]
+    attempts = {attempt.epoch: attempt for attempt in platform.streams.attempts(STREAM)}
+    assert attempts[epoch].handle == f"handle-{epoch}"
+    assert all(attempt.ended_at for attempt in attempts.values() if attempt.epoch != epoch)
+
+
+def test_a_lost_answer_is_settled_by_looking(platform: FakePlatform) -> None:
+    platform.app_runner.lose_answer = True
+    assert started(platform).state is StreamState.RUNNING
+    platform.app_runner.lose_answer = False
+    supervise(platform, 30)
+    assert living(platform) == [1]
+    assert platform.streams.attempts(STREAM)[0].handle == "handle-1"
+
+
+def test_an_app_that_cannot_be_started_backs_off_and_alarms(platform: FakePlatform) -> None:
+    platform.app_runner.refuse = True
+    report = started(platform)
+    assert report.state is StreamState.BACKING_OFF
+    assert platform.streams.attempts(STREAM)[0].outcome == "not started"
+    assert platform.alarms.open_kinds == ["stream.died"]
+
+
+def test_a_crash_loop_backs_off_and_is_one_alarm_until_it_runs_well(platform: FakePlatform) -> None:
+    started(platform)
+    for _ in range(300):
+        for app in platform.app_runner.find(STREAM):
+            platform.app_runner.end(STREAM, app.epoch, 1, "out of memory")
+        supervise(platform, 2)
+    assert 5 <= len(platform.app_runner.submissions) <= 8
+    assert platform.alarms.open_kinds == ["stream.died"]
+    assert "out of memory" in platform.alarms.rows[0].detail
+    while not living(platform):
+        supervise(platform, 10)
+    supervise(platform, 30)
+    assert platform.alarms.open_kinds == ["stream.died"]
+    supervise(platform, 31)
+    assert platform.alarms.open_kinds == []
+
+
+def test_a_lost_app_is_swept_and_started_again(platform: FakePlatform) -> None:
+    started(platform)
+    platform.app_runner.end(STREAM, 1, None)
+    supervise(platform, 1)
+    assert platform.streams.attempts(STREAM)[0].outcome == "lost"
+    supervise(platform, 6)
+    assert living(platform) == [2]
+
+
+def test_stop_drains_and_kills_after_the_grace(platform: FakePlatform) -> None:
+    started(platform)
+    _wish(platform, DesiredState.STOPPED)
+    assert supervise(platform).state is StreamState.DRAINING
+    assert platform.app_runner.apps[STREAM, 1].stopping_since == platform.clock.now
+    assert supervise(platform, GRACE.total_seconds() - 1).state is StreamState.DRAINING
+    assert supervise(platform, 1).state is StreamState.STOPPED
+    assert platform.app_runner.apps[STREAM, 1].state is RunState.EXITED
+    assert platform.logged[-1]["action"] == "stream.kill"
+    supervise(platform, 1)
+    assert platform.alarms.open_kinds == [], "a wanted stop is no breach"
+
+
+def test_a_recreated_topic_waits_for_an_operator_and_the_acceptance_is_used_once(platform: FakePlatform) -> None:
+    started(platform)
+    platform.app_runner.end(STREAM, 1, 13, "topic shop.purchases was recreated")
+    supervise(platform, 1)
+    report = supervise(platform, 10_000)
+    assert report.state is StreamState.RECREATED
+    assert "stream.recreated" in platform.alarms.open_kinds
+    assert not living(platform)
+    platform.streams.set_desired(STREAM, actor="cli:me", reason="yes", accept_recreated=True, reset_backoff=True)
+    supervise(platform)
+    assert platform.app_runner.submissions[-1].arguments == ("--accept-recreated",)
+    supervise(platform, 1)
+    desired = platform.streams.desired(STREAM)
+    assert desired is not None
+    assert not desired.accept_recreated
+
+
+def test_an_app_without_a_declaration_goes_on_and_is_not_started_again(platform: FakePlatform) -> None:
+    started(platform)
+    (platform.root / "include" / "pipelines" / "shop.yaml").unlink()
+    supervise(platform, 60)
+    assert living(platform) == [1]
+    platform.app_runner.end(STREAM, 1, 1)
+    supervise(platform, 1)
+    assert supervise(platform, 600).state is StreamState.UNDECLARED
+    assert not living(platform)
+
+
+def test_a_broken_declaration_starts_nothing_and_is_named(platform: FakePlatform) -> None:
+    (platform.root / "include" / "pipelines" / "shop.yaml").write_text("pipeline: shop\nstreams: 3\n")
+    report = started(platform)
+    assert report.state is StreamState.FAILED
+    assert report.why
+    assert platform.alarms.open_kinds == ["stream.gave_up"]
+    assert not platform.app_runner.submissions
+
+
+def test_two_living_epochs_leave_the_newer(platform: FakePlatform) -> None:
+    started(platform)
+    newer = platform.app_runner.apps[STREAM, 1]
+    platform.app_runner.apps[STREAM, 2] = type(newer)(STREAM, 2, "other", "handle-2", RunState.RUNNING)
+    supervise(platform)
+    assert platform.app_runner.apps[STREAM, 1].stopping_since is not None
+    supervise(platform, GRACE.total_seconds())
+    assert living(platform) == [2]
+
+
+def test_an_unanswered_attempt_is_not_called_dead_while_it_may_still_come(platform: FakePlatform) -> None:
+    _wish(platform, DesiredState.RUNNING)
+    platform.streams.raise_epoch(STREAM, 0)
+    platform.streams.record_submitted(STREAM, 1, runner="fake", instance="x")
+    assert supervise(platform, SETTLING.total_seconds() - 1).state is StreamState.STARTING
+    assert platform.streams.attempts(STREAM)[0].ended_at is None
+    supervise(platform, 1)
+    assert platform.streams.attempts(STREAM)[0].outcome == "never started"
+
+
+def test_operators_act_by_full_names_that_exist(platform: FakePlatform) -> None:
+    for name in ("purchases", "shop.nope", "nope.purchases"):
+        with pytest.raises(UsageError):
+            streams.start(platform, name, "cli:me", "because")
+    with pytest.raises(MillraceError):
+        streams.stop(platform, "shop.nope", "cli:me", "because")
+    assert streams.start(platform, STREAM, "cli:me", "because").epoch == 1
+    assert streams.stop(platform, STREAM, "cli:me", "because").state is StreamState.DRAINING
+
+
+def test_waiting_tells_each_look_and_ends_in_time(platform: FakePlatform) -> None:
+    told: list[StreamState] = []
+    report = streams.supervise_until(
+        platform,
+        STREAM,
+        "cli:me",
+        done=lambda now: now.state is StreamState.RUNNING,
+        tell=lambda now: told.append(now.state),
+        pause=lambda: None,
+        within=timedelta(seconds=0),
+    )
+    assert report.state is StreamState.STOPPED
+    assert told == [StreamState.STOPPED]
