@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
@@ -25,8 +26,7 @@ SESSION_TIMEOUT = timedelta(seconds=10)
 _JOIN_WITHIN = timedelta(seconds=45)
 _COMMIT_WITHIN = timedelta(seconds=30)
 _ANSWER_WITHIN = timedelta(seconds=5)
-_POLL_SECONDS = 0.2
-_YIELD_SECONDS = 0.005
+_POLL_SECONDS = 0.05
 
 _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED}
 _NOT_A_MEMBER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
@@ -49,8 +49,26 @@ class MembershipLostError(FencedError):
     """The group no longer counts this driver as its member: it must stop reading and look again."""
 
 
+@dataclass(slots=True)
+class _CommitRequest:
+    """One commit, handed to the thread that polls and answered by it."""
+
+    offsets: list[ClientTopicPartition]
+    sent: bool = False
+    answered: bool = False
+    error: KafkaError | None = None
+
+    def matches(self, partitions: list[ClientTopicPartition]) -> bool:
+        """Whether an answer is to this request and not to a former one that was given up."""
+        return {(p.topic, p.partition, p.offset) for p in partitions} == {
+            (p.topic, p.partition, p.offset) for p in self.offsets
+        }
+
+
 class GroupMember:
     """Holds the group for one running stream.
+
+    One thread alone touches the client: a commit from a second thread can wait for ever for one that polls.
 
     Guarantees: after `join` returns, an older instance's commits are refused by the broker.
     Does not guarantee: that membership lasts; `lost` says when it ended, and `commit` then fails.
@@ -70,9 +88,8 @@ class GroupMember:
         self._assigned: set[tuple[str, int]] = set()
         self._changed = threading.Condition()
         self._closing = threading.Event()
-        self._commit_waits = threading.Event()
         self._lost: str | None = None
-        self._answers: dict[frozenset[tuple[str, int, int]], KafkaError | None] = {}
+        self._request: _CommitRequest | None = None
         self._consumer = Consumer(
             {
                 **settings.librdkafka,
@@ -177,27 +194,34 @@ class GroupMember:
         self._consumer.close()
 
     def _try_commit(self, offsets: list[ClientTopicPartition]) -> KafkaError | None:
-        """Commit once; None where the broker took it. `commit` of the client without a deadline can wait for ever."""
-        wanted = {(entry.topic, entry.partition, entry.offset) for entry in offsets}
+        """Have the polling thread commit once; None where the broker took it."""
+        request = _CommitRequest(offsets)
         with self._changed:
-            self._answers.pop(frozenset(wanted), None)
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
-        except KafkaException as error:
-            failure: KafkaError = error.args[0]
-            return failure
-        with self._changed:
-            answered = self._changed.wait_for(
-                lambda: frozenset(wanted) in self._answers or self._lost is not None, _ANSWER_WITHIN.total_seconds()
+            self._request = request
+            self._changed.wait_for(
+                lambda: request.answered or self._lost is not None, timeout=_ANSWER_WITHIN.total_seconds()
             )
-            if not answered or self._lost is not None:
-                return KafkaError(KafkaError._TIMED_OUT)
-            return self._answers.pop(frozenset(wanted))
+            self._request = None
+            return request.error if request.answered else KafkaError(KafkaError._TIMED_OUT)
+
+    def _send_request(self) -> None:
+        request = self._request
+        if request is None or request.sent:
+            return
+        request.sent = True
+        try:
+            self._consumer.commit(offsets=request.offsets, asynchronous=True)
+        except KafkaException as error:
+            self._answer(request, error.args[0])
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientTopicPartition]) -> None:
-        found = error or next((entry.error for entry in partitions if entry.error), None)
+        request = self._request
+        if request is not None and request.matches(partitions):
+            self._answer(request, error or next((entry.error for entry in partitions if entry.error), None))
+
+    def _answer(self, request: _CommitRequest, error: KafkaError | None) -> None:
         with self._changed:
-            self._answers[frozenset((entry.topic, entry.partition, entry.offset) for entry in partitions)] = found
+            request.answered, request.error = True, error
             self._changed.notify_all()
 
     def _raise_if_lost(self, error: KafkaError) -> None:
@@ -207,9 +231,7 @@ class GroupMember:
 
     def _poll(self) -> None:
         while not self._closing.is_set():
-            if self._commit_waits.is_set():
-                self._closing.wait(_YIELD_SECONDS)
-                continue
+            self._send_request()
             message = self._consumer.poll(_POLL_SECONDS)
             error = message.error() if message is not None else None
             if error is None:
@@ -220,7 +242,7 @@ class GroupMember:
             log.info("group_member_waits", error=error.str())
 
     def _on_assign(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
-        # With positions of their own the partitions need no look-up of commits, during which the client loses commits.
+        # With positions of their own the partitions need no look-up of the group's commits.
         consumer.assign([ClientTopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions])
         consumer.pause(partitions)
         assigned = {(p.topic, p.partition) for p in partitions}

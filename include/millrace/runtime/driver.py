@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
-from pyspark.errors import PySparkException, StreamingQueryException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -82,7 +83,6 @@ class Driver:
         self._sink = PostgresSink(settings.postgres(stream.sink.connection), self._identity, stream.sink.table)
         self._member = GroupMember(kafka, stream=launch.stream, group=stream.group, epoch=launch.epoch)
         self._reporter = Reporter(folder / "status.json", control.streams.save_progress)
-        self._quarantined = 0
 
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set (then drain), or raise what ended the stream."""
@@ -112,8 +112,7 @@ class Driver:
         finally:
             self._sink.close()
             self._member.close()
-            if starting.done() and starting.exception() is None:
-                starting.result().stop()
+            _end_session(starting)
 
     def _claim(self) -> None:
         launch = self._launch
@@ -211,13 +210,12 @@ class Driver:
         self._reporter.phase(Phase.DRAINING)
         log.info("draining", asked=stop.is_set())
         runner.drain()
-        failure = None if stop.is_set() and query.isActive else _failure(query)
-        query.stop()
         if runner.failure is not None:
             raise runner.failure
         self._member.check()
-        if failure is not None:
+        if not stop.is_set() and (failure := query.exception()) is not None:
             raise _of_spark(failure)
+        query.stop()
 
     def _report(self, timeline: int, report: BatchReport) -> None:
         log.info(
@@ -246,6 +244,16 @@ class Driver:
         )
 
 
+def _end_session(starting: Future[SparkSession]) -> None:
+    """Stop Spark. A JVM that is gone already needs no stopping, and its errors would hide why the stream ended."""
+    if starting.exception() is not None:
+        return
+    try:
+        starting.result().stop()
+    except (Py4JError, OSError) as error:
+        log.warning("spark_ended_first", error=type(error).__name__)
+
+
 def _offsets(opening: Resume | OpenTimeline) -> dict[TopicPartition, int]:
     return {partition: position.offset for partition, position in opening.positions.items()}
 
@@ -257,11 +265,6 @@ def _refused(opening: Refuse, stream: str) -> MillraceError:
         Refusal.FENCED: FencedError,
     }.get(opening.refusal, RefusedError)
     return kind(opening.what, where=f"stream {stream}", next_step=opening.next_step)
-
-
-def _failure(query: StreamingQuery) -> PySparkException | None:
-    failure: StreamingQueryException | None = query.exception()
-    return failure
 
 
 def _of_spark(failure: PySparkException) -> MillraceError:
