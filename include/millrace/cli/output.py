@@ -14,6 +14,9 @@ from rich.console import Console
 
 from millrace.errors import MillraceError
 
+WIDTH_ELSEWHERE = 160
+"""Columns of a table that goes to a file or a pipe."""
+
 
 def emit(document: Mapping[str, object], *, as_json: bool, text: Callable[[Console], None]) -> None:
     """Print a command's result, once.
@@ -26,7 +29,10 @@ def emit(document: Mapping[str, object], *, as_json: bool, text: Callable[[Conso
     if as_json:
         sys.stdout.write(json.dumps(document, indent=2, default=_plain) + "\n")
     else:
-        text(Console())
+        console = Console()
+        if not console.is_terminal:  # a file or a pipe has no width to keep to
+            console.width = max(console.width, WIDTH_ELSEWHERE)
+        text(console)
 
 
 def show_error(error: MillraceError) -> None:

@@ -90,7 +90,8 @@ def _kafka(name: str, settings: Settings) -> str:
     from confluent_kafka.admin import AdminClient
 
     kafka = settings.kafka(name)
-    cluster = AdminClient({**kafka.librdkafka, "log_level": 0}).describe_cluster(request_timeout=5).result(timeout=6)
+    client = AdminClient({**kafka.librdkafka, "log_level": 0})  # must outlive the answer
+    cluster = client.describe_cluster(request_timeout=5).result(timeout=6)
     return f"{kafka.bootstrap_servers}, cluster {cluster.cluster_id}, {len(cluster.nodes)} broker(s)"
 
 

@@ -23,21 +23,23 @@ def only_one(lock: Path, doing: str, progress: Progress) -> Iterator[None]:
     """
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
     try:
-        said = False
+        tries = 0
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                holder = _holder(lock)
-                if not said:
-                    progress.say(f"waiting: {holder} is at work on this stack")
-                    said = True
-                progress.tell("lock", f"waiting for {holder}")
+                tries += 1
+                if tries > 1:  # by now the holder has written down who it is
+                    holder = _holder(lock)
+                    if tries == 2:
+                        progress.say(f"waiting: {holder} is at work on this stack")
+                    progress.tell("lock", f"waiting for {holder}")
                 time.sleep(0.2)
         owner = {"pid": os.getpid(), "doing": doing, "since": datetime.now(UTC).isoformat(timespec="seconds")}
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+        progress.done("lock")
         yield
     finally:
         os.close(descriptor)

@@ -47,8 +47,12 @@ class Progress:
         try:
             yield
         finally:
-            with self._lock:
-                self._current.pop(name, None)
+            self.done(name)
+
+    def done(self, name: str) -> None:
+        """Nothing is waited for under this name any more."""
+        with self._lock:
+            self._current.pop(name, None)
 
     def tell(self, name: str, what: str) -> None:
         """Say what the work of this name waits for now; also call it now and then while nothing changes."""

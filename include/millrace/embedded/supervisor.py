@@ -69,24 +69,29 @@ class Supervisor:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PYTHON"))}
         if "PYTHONPATH" in os.environ:  # only in a checkout whose environment was not made by the launcher
             environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(configuration)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=self._layout.root,
-            env=environment | {ROOT_VARIABLE: str(self._layout.root)},
-            start_new_session=True,
-        )
+        complaints = self._layout.log_file(f"{RECORD}-start")
+        with complaints.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "supervisor.supervisord", "-n", "-s", "-c", str(configuration)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self._layout.root,
+                env=environment | {ROOT_VARIABLE: str(self._layout.root)},
+                start_new_session=True,
+            )
         identity = Identity.of(process.pid)
         if identity:
             PartRecord(RECORD, identity, int(signal.SIGTERM)).write(self._layout)
         deadline = time.monotonic() + 20
         while not self.is_running():
             if process.poll() is not None or time.monotonic() > deadline:
-                log = self._layout.log_file(RECORD)
-                tail = log.read_text(errors="replace")[-1500:] if log.exists() else ""
-                raise PartFailedError(f"the supervisor did not start\n{tail}", where=str(log), next_step="see its log")
+                tail = complaints.read_text(errors="replace")[-1500:]
+                raise PartFailedError(
+                    f"the supervisor did not start\n{tail}",
+                    where=str(complaints),
+                    next_step=f"mend what it says; its log is {self._layout.log_file(RECORD)}",
+                )
             time.sleep(0.05)
 
     def states(self) -> dict[str, ProgramState]:
@@ -165,26 +170,27 @@ class Supervisor:
         return folder / "supervisor.sock"
 
     def _configuration(self, programs: Mapping[str, int]) -> str:
+        """Its configuration. Paths are relative to the root: it expands `%` in some of them twice."""
+        run, logs = (folder.relative_to(self._layout.root) for folder in (self._layout.run, self._layout.logs))
         sections = [
             f"[unix_http_server]\nfile={_escaped(self._socket())}\nchmod=0600\n",
-            f"[supervisord]\nlogfile={_escaped(self._layout.log_file(RECORD))}\nlogfile_maxbytes=5MB\n"
-            f"logfile_backups=1\npidfile={_escaped(self._layout.run / 'supervisord.pid')}\numask=077\nminfds=1024\n"
-            f"directory={_escaped(self._layout.root)}\n",
+            f"[supervisord]\nlogfile={logs / RECORD}.log\nlogfile_maxbytes=5MB\nlogfile_backups=1\n"
+            f"pidfile={run / RECORD}.pid\numask=077\nminfds=1024\n",
             "[rpcinterface:supervisor]\n"
             "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface\n",
         ]
-        return "\n".join([*sections, *(self._program(name, place) for name, place in programs.items())])
+        return "\n".join([*sections, *(_program(name, place, logs) for name, place in programs.items())])
 
-    def _program(self, name: str, place: int) -> str:
-        command = shlex.join([sys.executable, "-m", "millrace.embedded.component", name])
-        whole_group = "false" if name == "postgres" else "true"
-        return (
-            f"[program:{name}]\ncommand={_escaped(command)}\nautostart=false\nautorestart=true\nstartsecs=2\n"
-            f"startretries=5\npriority={place}\nstopsignal={'INT' if name == 'postgres' else 'TERM'}\n"
-            f"stopwaitsecs=30\nstopasgroup={whole_group}\nkillasgroup=true\nredirect_stderr=true\n"
-            f"stdout_logfile={_escaped(self._layout.log_file(name))}\nstdout_logfile_maxbytes=20MB\n"
-            "stdout_logfile_backups=2\n"
-        )
+
+def _program(name: str, place: int, logs: Path) -> str:
+    command = shlex.join([sys.executable, "-m", "millrace.embedded.component", name])
+    whole_group = "false" if name == "postgres" else "true"
+    return (
+        f"[program:{name}]\ncommand={_escaped(command)}\nautostart=false\nautorestart=true\nstartsecs=2\n"
+        f"startretries=5\npriority={place}\nstopsignal={'INT' if name == 'postgres' else 'TERM'}\n"
+        f"stopwaitsecs=30\nstopasgroup={whole_group}\nkillasgroup=true\nredirect_stderr=true\n"
+        f"stdout_logfile={logs / name}.log\nstdout_logfile_maxbytes=20MB\nstdout_logfile_backups=2\n"
+    )
 
 
 def _escaped(value: object) -> str:
