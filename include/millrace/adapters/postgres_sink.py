@@ -459,4 +459,17 @@ class PostgresSink:
             raise
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             self.close()
-            raise unreachable(self.settings, error) from error
+            raise self._why_gone(error) from error
+
+    def _why_gone(self, error: psycopg.Error) -> MillraceError:
+        """A connection that broke: a newer epoch ended it, or the server is away."""
+        try:
+            with connect(self.settings, self.identity.application_name) as connection:
+                row = connection.execute(
+                    "SELECT epoch FROM millrace.fence WHERE stream = %s", (self.identity.stream,)
+                ).fetchone()
+        except (UnreachableError, psycopg.Error):
+            return unreachable(self.settings, error)
+        if row is not None and row[0] > self.identity.epoch:
+            return self._fenced(f"epoch {row[0]} has taken over and ended this instance's connection")
+        return unreachable(self.settings, error)
