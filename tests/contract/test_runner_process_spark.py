@@ -1,0 +1,80 @@
+"""The runner against a real JVM with real Python workers: whatever dies first, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from millrace.adapters.app_processes import AppName, apps_of
+from millrace.adapters.runner_process import ProcessRunner
+from millrace.ports import RunningApp, RunState, Submission
+from millrace.settings import Settings
+from support.waiting import eventually
+
+DRIVER = Path(__file__).with_name("stub_spark_driver.py")
+STREAM = "shop.purchases"
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[ProcessRunner]:
+    def command(submission: Submission) -> list[str]:
+        name = AppName(submission.stream, submission.epoch, submission.instance)
+        return [sys.executable, str(DRIVER), *name.arguments()]
+
+    (tmp_path / "include" / "pipelines").mkdir(parents=True)
+    runner = ProcessRunner(Settings(root=tmp_path, lookup=lambda name: None), command)
+    yield runner
+    runner.stop_all(timedelta())
+    assert not apps_of(tmp_path)
+
+
+def commands(root: Path) -> list[str]:
+    """The command lines of the app's processes."""
+    found = []
+    for app in apps_of(root):
+        for one in app.all:
+            try:
+                found.append(Path(f"/proc/{one.pid}/cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue
+    return found
+
+
+def busy_app(runner: ProcessRunner, root: Path, epoch: int) -> RunningApp:
+    """An app whose Python workers are at work."""
+    app = runner.submit(Submission(STREAM, epoch, f"instance{epoch}"))
+    eventually(lambda: sum("pyspark.daemon" in line for line in commands(root)) >= 2, within=90)
+    assert any("java" in line for line in commands(root))
+    return app
+
+
+def test_whatever_dies_first_no_jvm_and_no_python_is_left(runner: ProcessRunner, tmp_path: Path) -> None:
+    busy_app(runner, tmp_path, 1)
+    driver = apps_of(tmp_path)[0].driver
+    assert driver is not None
+    os.kill(driver.pid, signal.SIGKILL)
+    eventually(lambda: not apps_of(tmp_path), within=20)
+    ended = runner.status(STREAM, 1)
+    assert ended is not None
+    assert ended.exit_code == 137
+
+    busy_app(runner, tmp_path, 2)
+    guard, driver = apps_of(tmp_path)[0].guard, apps_of(tmp_path)[0].driver
+    assert guard is not None
+    assert driver is not None
+    os.kill(guard.pid, signal.SIGKILL)
+    os.kill(driver.pid, signal.SIGKILL)
+    lost = eventually(lambda: _lost(runner), within=10)
+    runner.kill(lost)  # as supervision does when it writes the end down
+    assert not apps_of(tmp_path)
+
+
+def _lost(runner: ProcessRunner) -> RunningApp | None:
+    app = runner.status(STREAM, 2)
+    return app if app and app.state is RunState.LOST else None
