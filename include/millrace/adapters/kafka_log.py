@@ -9,6 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaE
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from millrace.adapters.kafka_ids import topic_id_text
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
@@ -48,7 +49,8 @@ class KafkaLog:
                     continue
                 raise self._error(error, f"describing topic {topic}") from error
             found += [
-                TopicPartition(topic, str(description.topic_id), partition.id) for partition in description.partitions
+                TopicPartition(topic, topic_id_text(description.topic_id), partition.id)
+                for partition in description.partitions
             ]
         return sorted(found)
 

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
+from millrace.adapters.kafka_ids import topic_id_text
 from millrace.domain.topics import NewTopic, ObservedTopic
 from millrace.errors import TopicAccessError, UnreachableError
 from millrace.settings import KafkaSettings
@@ -195,7 +196,7 @@ def _observed(name: str, description: object, entries: Collection[ConfigEntry]) 
     own = {entry.name: entry for entry in entries if entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value}
     return ObservedTopic(
         name=name,
-        topic_id=str(description.topic_id),  # type: ignore[attr-defined]
+        topic_id=topic_id_text(description.topic_id),  # type: ignore[attr-defined]
         partitions=len(partitions),
         replication=max((len(partition.replicas) for partition in partitions), default=0),
         config={key: entry.value or "" for key, entry in own.items()},
