@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -287,3 +288,14 @@ def test_an_app_survives_the_end_of_its_submitter_and_of_its_group(root: Path, t
     driver = apps_of(root)[0].driver
     assert driver is not None
     assert name_of(driver.pid, root) == AppName("shop.purchases", 1, "abc1")
+
+
+def test_an_app_whose_folder_was_deleted_is_still_running(root: Path) -> None:
+    started(root)
+    runner = runner_of(root)
+    shutil.rmtree(runner.folder("shop.purchases", 1))
+    app = runner.status("shop.purchases", 1)
+    assert app is not None
+    assert app.state is RunState.RUNNING
+    runner.stop(app)
+    eventually(lambda: not members(root), within=15)

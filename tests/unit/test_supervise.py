@@ -244,3 +244,16 @@ def test_waiting_tells_each_look_and_ends_in_time(platform: FakePlatform) -> Non
     )
     assert report.state is StreamState.STOPPED
     assert told == [StreamState.STOPPED]
+
+
+def test_an_operators_wish_waits_for_the_supervisor_that_is_at_it(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go_away(seconds: float) -> None:
+        platform.streams.busy = ""
+
+    monkeypatch.setattr(streams.time, "sleep", go_away)
+    platform.streams.busy = STREAM
+    report = streams.start(platform, STREAM, "cli:me", "because")
+    assert not report.busy
+    assert living(platform) == [1]

@@ -118,8 +118,9 @@ class ProcessRunner:
             return _ended_app(ended, folder)
         submitted = _read_json(folder / "submission.json")
         name = AppName.parse(str(submitted.get("name", ""))) if submitted else None
-        if name is None:
-            return None
+        if name is None:  # never submitted here, or its folder was deleted under it
+            living = self._living(lambda other: (other.stream, other.epoch) == (stream, epoch))
+            return living[0] if living else None
         if self._recorded_process_lives(folder, name):
             return self._running(AppProcesses(name))
         living = self._living(lambda other: other == name)

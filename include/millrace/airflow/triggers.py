@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSuccessEvent
 
 from millrace.airflow.settings import airflow_platform, forget_platform
 from millrace.domain.streams import DesiredState, ExitReason, StreamState, exit_text
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, UnreachableError
 from millrace.ports import RunningApp, RunState
 from millrace.usecases.alarms import untold
 from millrace.usecases.stream_look import Seen, Supervised, look
@@ -34,6 +35,8 @@ SUPERVISE_ANYWAY_SECONDS = 60.0
 AFTER_ERROR_SECONDS = 10.0
 XCOM_SECONDS = 15.0
 KILLED_BY = frozenset({137, 143, None})
+_SUPERVISORS = threading.BoundedSemaphore(2)
+"""Supervising holds one of the control database's few pooled connections while it asks for a second."""
 
 
 class _StreamTrigger(BaseTrigger):
@@ -54,7 +57,8 @@ class _StreamTrigger(BaseTrigger):
         try:
             return await asyncio.to_thread(work)
         except MillraceError as error:
-            forget_platform()
+            if isinstance(error, UnreachableError):
+                forget_platform()
             self.log.warning("%s", error)
         except Exception:
             self.log.exception("could not look at %s; trying again", self.stream)
@@ -71,7 +75,8 @@ class _StreamTrigger(BaseTrigger):
         return look(airflow_platform(), self.stream)
 
     def _supervise(self) -> Supervised:
-        return supervise(airflow_platform(), self.stream, self._actor)
+        with _SUPERVISORS:
+            return supervise(airflow_platform(), self.stream, self._actor)
 
 
 class AppStarted(_StreamTrigger):

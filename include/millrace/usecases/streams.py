@@ -5,6 +5,7 @@ Everybody who acts on a stream calls `supervise`: its own DAG, the DAG over all 
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 DIED, GAVE_UP, RECREATED = "stream.died", "stream.gave_up", "stream.recreated"
 WELL_AFTER = timedelta(seconds=60)
+BUSY_TRIES = 20
+BUSY_SECONDS = 0.25
 
 
 def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | None = None) -> Supervised:
@@ -195,7 +198,7 @@ def start(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
     platform.control().streams.set_desired(
         stream, actor=actor, reason=reason, state=DesiredState.RUNNING, reset_backoff=True
     )
-    return supervise(platform, stream, actor)
+    return _supervise_at_once(platform, stream, actor)
 
 
 def stop(platform: Platform, stream: str, actor: str, reason: str) -> Supervised:
@@ -208,7 +211,7 @@ def stop(platform: Platform, stream: str, actor: str, reason: str) -> Supervised
     if control.streams.desired(stream) is None and not platform.runner().find(stream):
         _must_be_declared(platform, stream)
     control.streams.set_desired(stream, actor=actor, reason=reason, state=DesiredState.STOPPED)
-    return supervise(platform, stream, actor)
+    return _supervise_at_once(platform, stream, actor)
 
 
 def accept(platform: Platform, stream: str, actor: str, reason: str) -> Supervised:
@@ -224,7 +227,17 @@ def accept(platform: Platform, stream: str, actor: str, reason: str) -> Supervis
     platform.control().streams.set_desired(
         stream, actor=actor, reason=reason, accept_recreated=True, reset_backoff=True
     )
-    return supervise(platform, stream, actor)
+    return _supervise_at_once(platform, stream, actor)
+
+
+def _supervise_at_once(platform: Platform, stream: str, actor: str) -> Supervised:
+    """Supervise, waiting a moment for whoever is at it: they may have looked before the wish changed."""
+    for _ in range(BUSY_TRIES):
+        report = supervise(platform, stream, actor)
+        if not report.busy:
+            break
+        time.sleep(BUSY_SECONDS)
+    return report
 
 
 def _must_be_declared(platform: Platform, stream: str) -> None:
