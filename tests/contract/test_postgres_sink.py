@@ -10,7 +10,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from millrace.adapters.postgres_sink import Identity, PostgresSink, RowsRefusedError, connect
+from millrace.adapters.postgres_connection import connect
+from millrace.adapters.postgres_sink import Identity, PostgresSink, RowsRefusedError
 from millrace.adapters.postgres_tables import TargetColumn
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.embedded.stack import Stack

@@ -14,11 +14,10 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
+from millrace.adapters.postgres_connection import connect, unreachable
+from millrace.adapters.postgres_merge import Merge, Source
 from millrace.adapters.postgres_tables import (
-    QUARANTINE_COLUMNS,
-    SOURCE_COLUMNS,
     Cursor,
     Staging,
     TargetColumn,
@@ -31,11 +30,7 @@ from millrace.errors import DataLossError, DeclarationError, FencedError, Millra
 from millrace.settings import PostgresSettings
 
 _TAKE_OVER_WITHIN = timedelta(seconds=25)
-_CONNECT_SECONDS = 10
 _SHARD = 0  # an unsharded sink is one shard
-
-# A row's source, as a key: topic id, partition, offset.
-Source = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,39 +67,6 @@ class RowsRefusedError(MillraceError):
         super().__init__(f"the table refuses the rows of {len(sources)} records", where=where)
 
 
-def connect(settings: PostgresSettings, application_name: str) -> psycopg.Connection[tuple[Any, ...]]:
-    """A connection to a sink database, in UTC.
-
-    Raises:
-        UnreachableError: the server does not answer or does not let this role in.
-    """
-    try:
-        return psycopg.connect(
-            host=settings.host,
-            port=settings.port,
-            dbname=settings.database,
-            user=settings.user,
-            password=settings.password,
-            application_name=application_name,
-            connect_timeout=_CONNECT_SECONDS,
-            options="-c timezone=UTC -c datestyle=ISO -c client_min_messages=warning",
-            keepalives_idle=10,
-            keepalives_interval=5,
-            keepalives_count=3,
-        )
-    except psycopg.OperationalError as error:
-        raise unreachable(settings, error) from error
-
-
-def unreachable(settings: PostgresSettings, error: psycopg.Error) -> UnreachableError:
-    """The error for a server that went away; its text holds no password."""
-    return UnreachableError(
-        f"the sink database does not answer: {str(error).strip()}",
-        where=f"{settings.host}:{settings.port}/{settings.database}",
-        next_step="see that PostgreSQL runs and lets this role in; `./millrace doctor` tries the connection",
-    )
-
-
 class PostgresSink:
     """One stream's hold on its sink database.
 
@@ -118,8 +80,13 @@ class PostgresSink:
         self.identity = identity
         self.target = TargetTable.parse(table)
         self.staging = Staging(identity.application_name)
-        self.columns: tuple[TargetColumn, ...] = ()
+        self._statements = Merge(self.target, self.staging, ())
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    @property
+    def columns(self) -> tuple[TargetColumn, ...]:
+        """The transform's columns, as prepared."""
+        return self._statements.columns
 
     def take_over(self) -> None:
         """End older epochs' backends and raise the fence to this epoch.
@@ -181,7 +148,7 @@ class PostgresSink:
             DeclarationError: the table that is there cannot take these columns.
             FencedError: a newer epoch has taken over.
         """
-        self.columns = tuple(columns)
+        self._statements = Merge(self.target, self.staging, tuple(columns))
         with self._transaction() as cursor:
             self._hold_fence(cursor)
             self.target.ensure(cursor, columns)
@@ -221,8 +188,7 @@ class PostgresSink:
                 todo = self._ranges_to_do(cursor, timeline, ranges)
                 if not todo:
                     return BatchCounts()
-                self._drop_from_staging(cursor, ranges, todo, refused)
-                counts = self._merge(cursor, timeline, todo, attempts)
+                counts = self._merge(cursor, timeline, ranges, todo, attempts, refused)
                 self._advance(cursor, timeline, todo)
                 return counts
         except psycopg.errors.UniqueViolation as error:
@@ -306,79 +272,31 @@ class PostgresSink:
                 todo.append(OffsetRange(batch.partition, stored[key], batch.next))
         return todo
 
-    def _drop_from_staging(
+    def _merge(
         self,
         cursor: Cursor,
+        timeline: int,
         ranges: Sequence[OffsetRange],
         todo: Sequence[OffsetRange],
+        attempts: Sequence[int],
         refused: Mapping[Source, str],
-    ) -> None:
-        """Take out of staging what is on record already and what goes to quarantine instead."""
+    ) -> BatchCounts:
+        stream, merge = self.identity.stream, self._statements
         first = {entry.partition: entry.first for entry in todo}
         for batch in ranges:
             keep_from = first.get(batch.partition, batch.next)
-            if keep_from == batch.first:
-                continue
-            for table in (self.staging.rows, self.staging.bad_records):
-                cursor.execute(
-                    sql.SQL("DELETE FROM {} WHERE _topic_id = %s AND _partition = %s AND _offset < %s").format(table),
-                    (batch.partition.topic_id, batch.partition.partition, keep_from),
-                )
+            if keep_from != batch.first:
+                merge.unstage_below(cursor, batch, keep_from)
         if refused:
-            cursor.executemany(
-                sql.SQL("DELETE FROM {} WHERE _topic_id = %s AND _partition = %s AND _offset = %s").format(
-                    self.staging.rows
-                ),
-                list(refused),
-            )
-
-    def _merge(
-        self, cursor: Cursor, timeline: int, todo: Sequence[OffsetRange], attempts: Sequence[int]
-    ) -> BatchCounts:
+            merge.unstage(cursor, list(refused))
         # A young table has no statistics yet; the ranges are always found by the primary key.
         cursor.execute("SET LOCAL enable_seqscan = off")
         for entry in todo:
-            source = (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next)
-            cursor.execute(
-                sql.SQL(
-                    "DELETE FROM {} WHERE _topic_id = %s AND _partition = %s AND _offset >= %s AND _offset < %s"
-                ).format(self.target.identifier),
-                source,
-            )
-            cursor.execute(
-                "DELETE FROM millrace.quarantine WHERE stream = %s "
-                'AND topic_id = %s AND partition = %s AND "offset" >= %s AND "offset" < %s',
-                (self.identity.stream, *source),
-            )
-        rows_out = self._insert_rows(cursor, timeline, attempts)
-        quarantined = self._insert_quarantine(cursor, timeline, attempts)
-        return BatchCounts(rows_out, quarantined)
-
-    def _insert_rows(
-        self, cursor: Cursor, timeline: int, attempts: Sequence[int], only: tuple[Source, Source] | None = None
-    ) -> int:
-        names = [name for name, _ in SOURCE_COLUMNS] + [column.name for column in self.columns]
-        fields = sql.SQL(", ").join(sql.Identifier(name) for name in names)
-        between = sql.SQL(" AND (_topic_id, _partition, _offset) BETWEEN (%s, %s, %s) AND (%s, %s, %s)")
-        cursor.execute(
-            sql.SQL("INSERT INTO {} ({}, _timeline) SELECT {}, %s FROM {} WHERE _attempt = ANY(%s)").format(
-                self.target.identifier, fields, fields, self.staging.rows
-            )
-            + (between if only else sql.SQL("")),
-            (timeline, list(attempts), *((*only[0], *only[1]) if only else ())),
+            merge.replace_range(cursor, stream, entry)
+        return BatchCounts(
+            rows_out=merge.insert_rows(cursor, timeline, attempts),
+            quarantined=merge.insert_quarantine(cursor, stream, timeline, self.identity.epoch, attempts),
         )
-        return cursor.rowcount
-
-    def _insert_quarantine(self, cursor: Cursor, timeline: int, attempts: Sequence[int]) -> int:
-        fields = sql.SQL(", ").join(sql.Identifier(name) for name, _ in QUARANTINE_COLUMNS)
-        cursor.execute(
-            sql.SQL(
-                'INSERT INTO millrace.quarantine (stream, timeline, epoch, topic_id, partition, "offset", {}) '
-                "SELECT %s, %s, %s, _topic_id, _partition, _offset, {} FROM {} WHERE _attempt = ANY(%s)"
-            ).format(fields, fields, self.staging.bad_records),
-            (self.identity.stream, timeline, self.identity.epoch, list(attempts)),
-        )
-        return cursor.rowcount
 
     def _advance(self, cursor: Cursor, timeline: int, todo: Sequence[OffsetRange]) -> None:
         """Move the record of work, each partition only from where it was seen to be."""
@@ -410,43 +328,12 @@ class PostgresSink:
         )
 
     def _refused_rows(self, ranges: Sequence[OffsetRange], attempts: Sequence[int]) -> dict[Source, str]:
-        """Find the rows the target refuses by halving, in a transaction that is always rolled back."""
         refused: dict[Source, str] = {}
         with self._transaction() as cursor:
             self._hold_fence(cursor)
-            for entry in ranges:
-                cursor.execute(
-                    sql.SQL(
-                        "DELETE FROM {} WHERE _topic_id = %s AND _partition = %s AND _offset >= %s AND _offset < %s"
-                    ).format(self.target.identifier),
-                    (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next),
-                )
-            cursor.execute(
-                sql.SQL(
-                    "SELECT DISTINCT _topic_id, _partition, _offset FROM {} WHERE _attempt = ANY(%s) ORDER BY 1, 2, 3"
-                ).format(self.staging.rows),
-                (list(attempts),),
-            )
-            sources: list[Source] = [(row[0], row[1], row[2]) for row in cursor.fetchall()]
-            self._halve(cursor, sources, attempts, refused)
+            refused = self._statements.find_refused(cursor, ranges, attempts)
             raise psycopg.Rollback
         return refused
-
-    def _halve(
-        self, cursor: Cursor, sources: Sequence[Source], attempts: Sequence[int], refused: dict[Source, str]
-    ) -> None:
-        pending = [sources] if sources else []
-        while pending:
-            part = pending.pop()
-            try:
-                with cursor.connection.transaction():
-                    self._insert_rows(cursor, 0, attempts, only=(part[0], part[-1]))
-            except (psycopg.DataError, psycopg.IntegrityError) as error:
-                if len(part) == 1:
-                    refused[part[0]] = str(error.diag.message_primary or error)
-                    continue
-                middle = len(part) // 2
-                pending += [part[middle:], part[:middle]]
 
     @contextmanager
     def _transaction(self) -> Iterator[Cursor]:

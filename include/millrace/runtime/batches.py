@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 
 from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
-from millrace.adapters.postgres_sink import BatchCounts, PostgresSink, RowsRefusedError, Source
+from millrace.adapters.postgres_merge import Source
+from millrace.adapters.postgres_sink import BatchCounts, PostgresSink, RowsRefusedError
 from millrace.domain.declaration import OnBadRecord, Stream, Topic
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.errors import DataLossError, MillraceError, RecreatedTopicError

@@ -21,7 +21,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millrace.adapters.postgres_sink import Identity, Source, connect
+from millrace.adapters.postgres_connection import connect
+from millrace.adapters.postgres_merge import Source
+from millrace.adapters.postgres_sink import Identity
 from millrace.adapters.postgres_tables import QUARANTINE_COLUMNS, SOURCE_COLUMNS, Staging, TargetColumn
 from millrace.domain.declaration import Topic
 from millrace.domain.quarantine import Rule
