@@ -279,3 +279,27 @@ def test_private_files_are_replaced_in_one_step(tmp_path: Path) -> None:
     write_private(path, "new")
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_an_interrupted_start_ends_at_once_and_can_be_repeated(own: Stack) -> None:
+    own.stop(Silent())
+    settings = own.layout.state / "postgres" / "data" / "postgresql.conf"
+    whole = settings.read_text()
+    settings.write_text(whole + "\nshared_bufers = 1\n")  # so that there is something to wait for
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom millrace.embedded.progress import Progress\n"
+        "from millrace.embedded.stack import Stack\nStack(Path(sys.argv[1])).start(Progress(), ['postgres', 's3'])\n"
+    )
+    start = subprocess.Popen([sys.executable, "-c", code, str(own.root)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert start.stderr
+        while "postgres: waiting" not in start.stderr.readline():
+            assert start.poll() is None
+        start.send_signal(signal.SIGINT)
+        start.communicate(timeout=20)
+        assert start.returncode != 0
+    finally:
+        start.kill()
+        settings.write_text(whole)
+    own.start(Silent(), SERVERS)
+    assert healthy(own) >= set(SERVERS)

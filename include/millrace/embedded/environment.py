@@ -13,7 +13,7 @@ from millrace.embedded.layout import Layout, virtual_environment_bin, write_priv
 from millrace.embedded.ports import Ports
 from millrace.embedded.processes import PART_VARIABLE, ROOT_VARIABLE
 from millrace.embedded.program import Program
-from millrace.settings import read_environment_file, variable_name
+from millrace.settings import CONNECTION_PREFIX, read_environment_file, variable_name
 
 JAVA_VARIABLE = "MILLRACE_JAVA_HOME"
 HANDED_ON: tuple[str, ...] = (
@@ -27,7 +27,11 @@ HANDED_ON: tuple[str, ...] = (
     "TERM",
     "MILLRACE_ENVIRONMENT",
 )
-HANDED_ON += ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+HANDED_ON += ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+PREFIXES_HANDED_ON = ("PIP_", "UV_")
+"""How this machine reaches the package index: a source program may fetch its input from there."""
+
+NOT_BY_PROXY = "127.0.0.1,localhost"
 OWNER_ONLY = variable_name("millrace_control_owner")
 
 
@@ -101,7 +105,9 @@ def of_airflow(layout: Layout) -> dict[str, str]:
 def of_command(layout: Layout, caller: Mapping[str, str]) -> dict[str, str]:
     """The environment of `run -- COMMAND`: the caller's own, with the project's put over it."""
     variables = {name: value for name, value in caller.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    variables |= {name: value for name, value in of_airflow(layout).items() if name not in variables}
+    own = of_airflow(layout)
+    variables |= {name: value for name, value in own.items() if not name.startswith(CONNECTION_PREFIX)}
+    variables |= {name: value for name, value in own.items() if name not in variables}  # a caller's connection wins
     file = read_environment_file(layout.environment_file)
     path = [str(virtual_environment_bin()), str(layout.tools)]
     if java := file.get(JAVA_VARIABLE):
@@ -121,6 +127,10 @@ def of_command(layout: Layout, caller: Mapping[str, str]) -> dict[str, str]:
 
 def _plain(layout: Layout) -> dict[str, str]:
     """The few variables every part gets."""
-    handed_on = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
+    handed_on = {
+        name: value for name, value in os.environ.items() if name in HANDED_ON or name.startswith(PREFIXES_HANDED_ON)
+    }
+    outside = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
+    handed_on["NO_PROXY"] = handed_on["no_proxy"] = ",".join(filter(None, (NOT_BY_PROXY, outside)))
     path = os.pathsep.join([str(virtual_environment_bin()), os.environ.get("PATH", os.defpath)])
     return {"LANG": "C.UTF-8", **handed_on, "PATH": path, ROOT_VARIABLE: str(layout.root), "PYTHONUNBUFFERED": "1"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,12 +93,10 @@ class Layout:
 
 def write_private(path: Path, text: str) -> None:
     """Replace a file's text in one step; no other user can read it at any moment."""
-    partial = path.with_name(path.name + ".partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+    descriptor, partial = tempfile.mkstemp(prefix=path.name + ".", dir=path.parent)  # mkstemp makes it 0600
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        os.fchmod(stream.fileno(), PRIVATE_FILE)
         stream.write(text)
-    partial.replace(path)
+    os.replace(partial, path)
 
 
 def cache_folder() -> Path:

