@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -13,12 +13,35 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from millrace.errors import UnreachableError
 from millrace.settings import KafkaSettings
 
 TIMEOUT_SECONDS = 5.0
+COORDINATOR_WITHIN_SECONDS = 15.0
+_MOVING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError._WAIT_COORD,
+    }
+)
 _ABSENT = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.UNKNOWN_TOPIC_OR_PART})
+
+
+def _coordinator_moves(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _MOVING
+
+
+_patiently = retry(
+    retry=retry_if_exception(_coordinator_moves),
+    stop=stop_after_delay(COORDINATOR_WITHIN_SECONDS),
+    wait=wait_fixed(0.3),
+    reraise=True,
+)
+"""Waits out a coordinator that is only coming up, as after the broker's start: librdkafka gives the error back."""
 
 
 class KafkaGroups:
@@ -26,8 +49,13 @@ class KafkaGroups:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._address = settings.bootstrap_servers
-        quiet = {"log_level": 0, "client.id": "millrace"}
-        self._admin = AdminClient({**settings.librdkafka, **quiet, "socket.timeout.ms": int(TIMEOUT_SECONDS * 1000)})
+        quiet: dict[str, str | int] = {
+            "log_level": 0,
+            "client.id": "millrace",
+            "socket.timeout.ms": int(TIMEOUT_SECONDS * 1000),
+        }
+        self._settings: dict[str, str | int] = {**settings.librdkafka, **quiet}
+        self._admin = AdminClient(self._settings)
 
     def lag(self, group: str, topics: Sequence[str]) -> int | None:
         """Records between the group's commits and the end of the topics, as a reader of committed data sees it.
@@ -42,7 +70,7 @@ class KafkaGroups:
             if partitions is None:
                 return None
             ends = self._offsets(partitions, OffsetSpec.latest())
-            committed = self._committed(group)
+            committed = self._committed(group, partitions)
             without = [key for key in partitions if key not in committed]
             starts = self._offsets(without, OffsetSpec.earliest()) if without else {}
         except KafkaException as error:
@@ -55,13 +83,17 @@ class KafkaGroups:
         Raises:
             UnreachableError: the cluster does not answer.
         """
-        asked = self._admin.describe_consumer_groups([group], request_timeout=TIMEOUT_SECONDS)[group]
         try:
-            return len(asked.result().members)
+            return self._count_members(group)
         except KafkaException as error:
             if error.args[0].code() in _ABSENT:
                 return 0
             raise self._unreachable(error) from error
+
+    @_patiently
+    def _count_members(self, group: str) -> int:
+        asked = self._admin.describe_consumer_groups([group], request_timeout=TIMEOUT_SECONDS)[group]
+        return len(asked.result().members)
 
     def _partitions(self, topics: Sequence[str]) -> list[tuple[str, int]] | None:
         found = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT_SECONDS)
@@ -82,20 +114,24 @@ class KafkaGroups:
         )
         return {(key.topic, key.partition): answer.result().offset for key, answer in answers.items()}
 
-    def _committed(self, group: str) -> dict[tuple[str, int], int]:
-        asked = [ConsumerGroupTopicPartitions(group)]
-        answer = self._admin.list_consumer_group_offsets(asked, request_timeout=TIMEOUT_SECONDS)[group]
+    @_patiently
+    def _committed(self, group: str, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The group's commits, asked by a consumer that never joins: it waits for a coordinator that is coming up.
+
+        The admin client's `list_consumer_group_offsets` does not: it was seen to end the process (confluent-kafka
+        2.16.1, segmentation fault) when asked while the coordinator of a fresh broker loads.
+        """
+        reader = Consumer({**self._settings, "group.id": group, "enable.auto.commit": False})
         try:
-            partitions = answer.result().topic_partitions
-        except KafkaException as error:
-            if error.args[0].code() in _ABSENT:
-                return {}
-            raise
-        return {(each.topic, each.partition): each.offset for each in partitions if each.offset >= 0}
+            asked = [TopicPartition(topic, partition) for topic, partition in keys]
+            answer = reader.committed(asked, timeout=COORDINATOR_WITHIN_SECONDS)
+        finally:
+            reader.close()
+        return {(each.topic, each.partition): each.offset for each in answer if each.offset >= 0}
 
     def _unreachable(self, error: KafkaException) -> UnreachableError:
         return UnreachableError(
-            f"the Kafka cluster does not answer: {error.args[0].str()}",
+            f"the Kafka cluster does not answer: {error.args[0].name()} {error.args[0].str()}",
             where=self._address,
             next_step="see with `millrace doctor` whether it runs and the connection is right",
         )

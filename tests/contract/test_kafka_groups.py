@@ -1,0 +1,88 @@
+"""Lag and members of consumer groups, as the real broker has them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from millrace.adapters.kafka_groups import KafkaGroups
+from millrace.adapters.kafka_topics import KafkaTopicAdmin
+from millrace.domain.topics import NewTopic
+from millrace.embedded.stack import Stack
+from millrace.errors import UnreachableError
+from millrace.settings import KafkaSettings
+from support.waiting import eventually
+
+
+@pytest.fixture
+def settings(kafka: Stack) -> KafkaSettings:
+    return kafka.settings().kafka()
+
+
+@pytest.fixture
+def topic(settings: KafkaSettings) -> str:
+    """A topic of two partitions with five and three records."""
+    name = f"groups-{uuid.uuid4().hex[:8]}"
+    admin = KafkaTopicAdmin(settings)
+    assert admin.create([NewTopic(name, 2, 1, {})]) == {name: None}
+    eventually(lambda: admin.observe([name]), within=10)
+    producer = Producer({**settings.librdkafka})
+    for partition, count in ((0, 5), (1, 3)):
+        for number in range(count):
+            producer.produce(name, value=str(number), partition=partition)
+    assert producer.flush(10) == 0
+    return name
+
+
+@pytest.fixture
+def consumer(settings: KafkaSettings, topic: str) -> Iterator[Consumer]:
+    made = Consumer(
+        {**settings.librdkafka, "group.id": f"g-{topic}", "group.instance.id": topic, "session.timeout.ms": 6000}
+    )
+    yield made
+    made.close()
+
+
+def test_lag_counts_from_the_commit_and_else_from_the_log_start(
+    settings: KafkaSettings, topic: str, consumer: Consumer
+) -> None:
+    groups = KafkaGroups(settings)
+    assert groups.lag(f"g-{topic}", [topic]) == 8
+    consumer.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+    assert groups.lag(f"g-{topic}", [topic]) == 1 + 3
+    consumer.commit(offsets=[TopicPartition(topic, 0, 5), TopicPartition(topic, 1, 3)], asynchronous=False)
+    assert groups.lag(f"g-{topic}", [topic]) == 0
+
+
+def test_a_topic_that_is_not_there_has_no_lag(settings: KafkaSettings) -> None:
+    assert KafkaGroups(settings).lag("g", [f"absent-{uuid.uuid4().hex[:8]}"]) is None
+
+
+def test_a_static_member_stays_until_its_session_is_over(
+    settings: KafkaSettings, topic: str, consumer: Consumer
+) -> None:
+    groups = KafkaGroups(settings)
+    eventually(lambda: _members(groups, topic) == 0, within=20)  # the first group of a cluster waits for a coordinator
+    consumer.subscribe([topic])
+    eventually(lambda: (consumer.poll(0.2), _members(groups, topic))[1] == 1, within=30)
+    consumer.close()
+    assert groups.members(f"g-{topic}") == 1
+    eventually(lambda: groups.members(f"g-{topic}") == 0, within=20)
+
+
+def test_a_silent_cluster_is_named() -> None:
+    groups = KafkaGroups(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}))
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
+        groups.members("g")
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
+        groups.lag("g", ["t"])
+
+
+def _members(groups: KafkaGroups, topic: str) -> int | None:
+    try:
+        return groups.members(f"g-{topic}")
+    except UnreachableError:
+        return None
