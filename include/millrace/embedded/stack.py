@@ -294,7 +294,7 @@ class Stack:
         """Let the apps finish their batch; what is left after that, wherever it came from, is ended by its marks."""
         apps = len(stream_apps(self.root))
         if find_spec("millrace.adapters") and find_spec("millrace.adapters.runner_process"):
-            runner = importlib.import_module("millrace.adapters.runner_process").ProcessRunner(self.root)
+            runner = importlib.import_module("millrace.adapters.runner_process").ProcessRunner(self.settings())
             runner.stop_all(STREAM_GRACE)
         end(stream_apps(self.root), grace=STREAM_GRACE)
         return apps
