@@ -28,7 +28,8 @@ _COMMIT_WITHIN = timedelta(seconds=30)
 _ANSWER_WITHIN = timedelta(seconds=5)
 _POLL_SECONDS = 0.05
 
-_FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED}
+# A consumer's poll tells of a fenced instance by _FATAL alone, without the fatal mark and without the first reason.
+_FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError._FATAL}
 _NOT_A_MEMBER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
 _PASSING = {
     KafkaError.REBALANCE_IN_PROGRESS,
