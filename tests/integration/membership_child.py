@@ -1,0 +1,34 @@
+"""A member in a process of its own: `python membership_child.py SERVERS STREAM TOPIC`; says what it lives through."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from millrace.adapters.group_member import GroupMember, MembershipLostError
+from millrace.adapters.kafka_log import KafkaLog
+from millrace.settings import KafkaSettings
+
+
+def main(servers: str, stream: str, topic: str) -> None:
+    settings = KafkaSettings({"bootstrap.servers": servers})
+    partitions = KafkaLog(settings, client_id="child").partitions([topic])
+    member = GroupMember(settings, stream=stream, group=f"millrace.{stream}", epoch=1)
+    member.join(partitions)
+    member.commit(dict.fromkeys(partitions, 0), 1)
+    print("joined", flush=True)
+    turn = threading.Event()
+    while member.lost is None:
+        turn.wait(0.05)
+    print(f"lost: {member.lost}", flush=True)
+    try:
+        member.commit(dict.fromkeys(partitions, 1), 1)
+    except MembershipLostError:
+        print("refused", flush=True)
+    else:
+        print("committed", flush=True)
+    member.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,161 @@
+"""The driver's static membership on the real broker: who is fenced, who is lost, and who is left alone."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from millrace.adapters.group_member import GroupMember, MembershipLostError
+from millrace.adapters.kafka_log import KafkaLog
+from millrace.domain.groups import CommitMetadata
+from millrace.domain.offsets import TopicPartition
+from millrace.settings import KafkaSettings
+from support.streams_project import group_commits, tool_environment
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from millrace.embedded.stack import Stack
+
+
+@dataclass
+class Place:
+    """A topic and the name of a stream that reads it."""
+
+    stack: Stack
+    settings: KafkaSettings
+    admin: AdminClient
+    stream: str
+    topic: str
+
+    @property
+    def group(self) -> str:
+        return f"millrace.{self.stream}"
+
+    def partitions(self) -> list[TopicPartition]:
+        return KafkaLog(self.settings, client_id="test").partitions([self.topic])
+
+    @contextmanager
+    def member(self, epoch: int) -> Iterator[GroupMember]:
+        member = GroupMember(self.settings, stream=self.stream, group=self.group, epoch=epoch)
+        try:
+            member.join(self.partitions())
+            yield member
+        finally:
+            member.close()
+
+    def description(self) -> Any:
+        return self.admin.describe_consumer_groups([self.group])[self.group].result(10)
+
+    def commits(self) -> dict[int, int]:
+        return group_commits(self.admin, self.group)
+
+
+@pytest.fixture
+def place(kafka: Stack) -> Place:
+    settings = kafka.settings().kafka()
+    name = f"g{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(dict(settings.librdkafka))
+    admin.create_topics([NewTopic(f"{name}.records", 2, 1)])[f"{name}.records"].result(30)
+    return Place(kafka, settings, admin, f"{name}.s", f"{name}.records")
+
+
+def test_a_newer_member_fences_the_older_one(place: Place) -> None:
+    with place.member(1) as older:
+        partitions = place.partitions()
+        older.commit(dict.fromkeys(partitions, 5), 1)
+        with place.member(2) as newer:
+            eventually(lambda: older.lost, within=20, what="the older member to be fenced")
+            with pytest.raises(MembershipLostError):
+                older.commit(dict.fromkeys(partitions, 6), 1)
+            assert place.commits() == {0: 5, 1: 5}
+            newer.commit(dict.fromkeys(partitions, 7), 3)
+            assert newer.lost is None
+    found = KafkaLog(place.settings, client_id="test").committed(place.group, partitions)
+    for partition in partitions:
+        entry = found[partition.topic, partition.partition]
+        wrote = CommitMetadata(place.stream, partition.topic_id, 3, 2, 7)
+        assert (entry.offset, CommitMetadata.decode(entry.metadata)) == (7, wrote)
+
+
+def test_a_member_stopped_for_longer_than_its_session_has_lost_it(place: Place) -> None:
+    child = subprocess.Popen(
+        [
+            sys.executable,
+            str(Path(__file__).with_name("membership_child.py")),
+            place.settings.bootstrap_servers,
+            place.stream,
+            place.topic,
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout
+    try:
+        assert child.stdout.readline() == "joined\n"
+        child.send_signal(signal.SIGSTOP)
+        eventually(lambda: not place.description().members, within=30, what="the session to expire")
+        child.send_signal(signal.SIGCONT)
+        assert child.stdout.readline().startswith("lost: ")
+        assert child.stdout.readline() == "refused\n"
+        assert child.wait(30) == 0
+    finally:
+        child.kill()
+        child.wait()
+    assert place.commits() == {0: 0, 1: 0}
+
+
+def test_new_partitions_are_taken_without_losing_the_membership(place: Place) -> None:
+    with place.member(1) as member:
+        place.admin.create_partitions([NewPartitions(place.topic, 4)])[place.topic].result(30)
+        eventually(
+            lambda: [len(one.assignment.topic_partitions) for one in place.description().members] == [4],
+            within=40,
+            what="the new partitions to be assigned",
+        )
+        member.commit(dict.fromkeys(place.partitions(), 0), 1)
+        assert place.commits() == {0: 0, 1: 0, 2: 0, 3: 0}
+        assert member.lost is None
+
+
+def test_a_stranger_in_the_group_ends_the_membership(place: Place) -> None:
+    stranger = Consumer({**place.settings.librdkafka, "group.id": place.group, "auto.offset.reset": "latest"})
+    with place.member(1) as member:
+        stranger.subscribe([place.topic])
+        eventually(
+            lambda: (stranger.poll(0.1), member.lost)[1], within=60, what="the member to notice that it is not alone"
+        )
+        with pytest.raises(MembershipLostError):
+            member.commit(dict.fromkeys(place.partitions(), 9), 1)
+    stranger.close()
+
+
+def test_the_stock_tool_may_not_reset_the_group_while_the_member_lives(place: Place) -> None:
+    with place.member(1) as member:
+        member.commit(dict.fromkeys(place.partitions(), 3), 1)
+        done = subprocess.run(
+            [
+                str(place.stack.layout.tools / "kafka-consumer-groups"),
+                "--bootstrap-server",
+                place.settings.bootstrap_servers,
+                *("--group", place.group, "--topic", place.topic, "--reset-offsets", "--to-earliest", "--execute"),
+            ],
+            env=tool_environment(place.stack),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert "the current state is Stable" in done.stdout + done.stderr
+        assert place.commits() == {0: 3, 1: 3}
+        assert place.description().members[0].group_instance_id == place.stream
