@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import Pipeline, Stream
-from millrace.domain.streams import StreamState
+from millrace.domain.streams import ExitReason, StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.spec import Finding, load
 from millrace.usecases.stream_look import Supervised, look
@@ -95,9 +95,9 @@ def _row(
 ) -> StreamRow:
     seen = look(platform, name)
     progress = platform.control().streams.progress(name)
-    last = seen.attempts[0] if seen.attempts else None
+    last = next((attempt for attempt in seen.attempts if attempt.ended_at), None)
     error = (progress.last_error if progress else None) or ""
-    if last and last.exit_code not in (None, 0):
+    if last and last.exit_code != ExitReason.STOPPED:  # also where no exit code is known: killed with its guard
         error = f"epoch {last.epoch}: {last.outcome}. {last.detail or ''}".strip()
     return StreamRow(
         stream=name,

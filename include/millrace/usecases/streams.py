@@ -164,16 +164,24 @@ def record_answer(platform: Platform, app: RunningApp) -> None:
 
 
 def _alarms(platform: Platform, seen: Seen) -> None:
-    """Open an alarm for a dead or doomed stream; close it once the stream has run well, or is stopped as wanted."""
+    """Open an alarm for a dead or doomed stream; close it once the stream has run well, or is stopped as wanted.
+
+    An app whose end is given up at once is one breach and one alarm, which says both.
+    """
     alarms = platform.control().alarms
     wanted = seen.desired is not None and seen.desired.state is DesiredState.RUNNING
-    for found in seen.ended:
-        if wanted and found.exit_code != ExitReason.STOPPED and not seen.apps:
-            alarms.open(DIED, seen.stream, f"epoch {found.epoch} ended: {found.outcome}. {found.detail}".strip())
+    ends = [
+        f"epoch {found.epoch} ended: {found.outcome}. {found.detail}".strip()
+        for found in seen.ended
+        if wanted and found.exit_code != ExitReason.STOPPED and not seen.apps
+    ]
     if isinstance(seen.action, GiveUp):
         kind = RECREATED if seen.action.reason is ExitReason.RECREATED else GAVE_UP
-        alarms.open(kind, seen.stream, seen.action.why)
-    elif seen.problem:
+        alarms.open(kind, seen.stream, "; ".join([*ends[:1], seen.action.why]))
+        return
+    for text in ends:
+        alarms.open(DIED, seen.stream, text)
+    if seen.problem:
         alarms.open(GAVE_UP, seen.stream, f"its declaration is wrong: {seen.problem.what}")
     elif _is_well(seen):
         for kind in (DIED, GAVE_UP, RECREATED):
