@@ -79,6 +79,8 @@ def test_airflow_does_not_know_the_control_databases_owner(airflow: Stack) -> No
     assert record
     assert Identity.of(record.leader.pid) == record.leader
     environment = psutil.Process(record.leader.pid).environ()
-    assert "AIRFLOW_CONN_MILLRACE_CONTROL" in environment
-    assert OWNER_ONLY not in environment
+    assert not [name for name in environment if name.startswith("AIRFLOW_CONN_")]
     assert "PYTHONPATH" not in environment
+    connections = json.loads(airflow.layout.airflow_connections_file.read_text())
+    assert "millrace_control" in connections
+    assert OWNER_ONLY.removeprefix("AIRFLOW_CONN_").lower() not in connections

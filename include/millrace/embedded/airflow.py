@@ -49,6 +49,7 @@ class Airflow:
         write_private(site.layout.airflow_passwords, json.dumps(site.credentials.airflow_passwords))
         lines = "".join(f"{name}={value}\n" for name, value in self.configuration(site).items())
         write_private(site.layout.airflow_environment_file, lines)
+        write_private(site.layout.airflow_configuration_file, self.secret_configuration(site))
         mark = site.layout.state / "postgres" / MIGRATION_MARK
         installed = version("apache-airflow-core")
         if not mark.exists() or mark.read_text(encoding="utf-8") != installed:
@@ -56,14 +57,12 @@ class Airflow:
             write_private(mark, installed)
 
     def configuration(self, site: Site) -> dict[str, str]:
-        """Airflow's configuration as the variables it reads.
+        """Airflow's configuration as the variables it reads, without what is secret.
 
         The last two scheduler settings bring work of a killed scheduler back within a minute instead of five.
         Listeners: only the API server listens, on 127.0.0.1; the log servers of scheduler and triggerer, which
         would listen on all addresses, are off.
         """
-        password = quote(site.credentials.database_passwords["airflow"], safe="")
-        address = f"127.0.0.1:{site.ports['postgres']}"
         api = f"http://127.0.0.1:{site.ports['airflow']}"
         root = site.layout.root
         sections = {
@@ -74,34 +73,50 @@ class Airflow:
                 "executor": "LocalExecutor",
                 "parallelism": "4",
                 "dags_are_paused_at_creation": "False",
-                "fernet_key": site.credentials.airflow_fernet_key,
                 "auth_manager": "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager",
                 "simple_auth_manager_users": ",".join(f"{user}:{role}" for user, role in AIRFLOW_USERS.items()),
                 "simple_auth_manager_passwords_file": str(site.layout.airflow_passwords),
                 "execution_api_server_url": f"{api}/execution/",
             },
-            "database": {
-                "sql_alchemy_conn": f"postgresql+psycopg2://airflow:{password}@{address}/airflow",
-                "sql_alchemy_pool_size": "5",
-                "sql_alchemy_max_overflow": "5",
-            },
+            "database": {"sql_alchemy_pool_size": "5", "sql_alchemy_max_overflow": "5"},
             "api": {"host": "127.0.0.1", "port": str(site.ports["airflow"]), "base_url": api, "workers": "1"},
-            "api_auth": {"jwt_secret": site.credentials.airflow_jwt_secret},
             "dag_processor": {
                 "refresh_interval": "10",
                 "min_file_process_interval": "15",
                 "parsing_processes": "1",
             },
             "scheduler": {"orphaned_tasks_check_interval": "30", "task_instance_heartbeat_timeout": "60"},
+            "secrets": {
+                "backend": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
+                "backend_kwargs": json.dumps({"connections_file_path": str(site.layout.airflow_connections_file)}),
+            },
             "usage_data_collection": {"enabled": "False"},
         }
-        sections["api"]["secret_key"] = site.credentials.airflow_api_key
         named = {
             f"AIRFLOW__{section.upper()}__{key.upper()}": value
             for section, keys in sections.items()
             for key, value in keys.items()
         }
         return {"AIRFLOW_HOME": str(site.layout.airflow_home), **named}
+
+    def secret_configuration(self, site: Site) -> str:
+        """The rest of the configuration as the text of `airflow.cfg`.
+
+        Not as variables: a task's environment is its scheduler's, also for whatever the task starts, and who has the
+        signing key can speak as any user.
+        """
+        password = quote(site.credentials.database_passwords["airflow"], safe="")
+        address = f"127.0.0.1:{site.ports['postgres']}"
+        sections = {
+            "core": {"fernet_key": site.credentials.airflow_fernet_key},
+            "database": {"sql_alchemy_conn": f"postgresql+psycopg2://airflow:{password}@{address}/airflow"},
+            "api": {"secret_key": site.credentials.airflow_api_key},
+            "api_auth": {"jwt_secret": site.credentials.airflow_jwt_secret},
+        }
+        lines = ["# Made by `./millrace up`; the rest of the configuration stands in ../airflow.env."]
+        for section, keys in sections.items():
+            lines += [f"[{section}]", *(f"{key} = {value.replace('%', '%%')}" for key, value in keys.items())]
+        return "\n".join(lines) + "\n"
 
     def programs(self, site: Site) -> list[Program]:
         """The four components."""

@@ -75,14 +75,22 @@ def connections(ports: Ports, credentials: Credentials) -> dict[str, str]:
 
 
 def write_connections(layout: Layout, ports: Ports, credentials: Credentials, java_home: Path | None) -> None:
-    """Write `.millrace/env`: the Connections and the Java that streaming apps run on."""
+    """Write `.millrace/env`: the Connections and the Java that streaming apps run on; and what Airflow reads of it.
+
+    Airflow gets the Connections by a file, not by variables: a task's environment is its component's, and what is in
+    that, every program a task starts would see.
+    """
     variables = connections(ports, credentials)
+    for_airflow = {
+        name.removeprefix(CONNECTION_PREFIX).lower(): json.loads(value)
+        for name, value in variables.items()
+        if name != OWNER_ONLY
+    }
+    write_private(layout.airflow_connections_file, json.dumps(for_airflow, indent=1))
     if java_home is not None:
         variables[JAVA_VARIABLE] = str(java_home)
     lines = "".join(f"{name}={value}\n" for name, value in variables.items())
-    write_private(
-        layout.environment_file, "# Made by `./millrace up`; read by the CLI, the apps and Airflow.\n" + lines
-    )
+    write_private(layout.environment_file, "# Made by `./millrace up`; read by the CLI and for the apps.\n" + lines)
 
 
 def of_part(layout: Layout, program: Program) -> dict[str, str]:
@@ -94,21 +102,21 @@ def of_part(layout: Layout, program: Program) -> dict[str, str]:
 
 
 def of_airflow(layout: Layout) -> dict[str, str]:
-    """What Airflow's programs need: its own configuration and the Connections, but not the control database's owner."""
-    variables = read_environment_file(layout.environment_file) | read_environment_file(layout.airflow_environment_file)
-    variables.pop(OWNER_ONLY, None)
-    if JAVA_VARIABLE in variables:
-        variables["JAVA_HOME"] = variables[JAVA_VARIABLE]
+    """What Airflow's programs need. It holds no secret: those it reads from its private files."""
+    variables = read_environment_file(layout.airflow_environment_file)
+    if java := read_environment_file(layout.environment_file).get(JAVA_VARIABLE):
+        variables |= {JAVA_VARIABLE: java, "JAVA_HOME": java}
     return variables
 
 
 def of_command(layout: Layout, caller: Mapping[str, str]) -> dict[str, str]:
     """The environment of `run -- COMMAND`: the caller's own, with the project's put over it."""
     variables = {name: value for name, value in caller.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    own = of_airflow(layout)
-    variables |= {name: value for name, value in own.items() if not name.startswith(CONNECTION_PREFIX)}
-    variables |= {name: value for name, value in own.items() if name not in variables}  # a caller's connection wins
+    variables |= of_airflow(layout)
     file = read_environment_file(layout.environment_file)
+    connected = {name: value for name, value in file.items() if name.startswith(CONNECTION_PREFIX)}
+    connected.pop(OWNER_ONLY, None)
+    variables = connected | variables  # a caller's connection wins
     path = [str(virtual_environment_bin()), str(layout.tools)]
     if java := file.get(JAVA_VARIABLE):
         variables["JAVA_HOME"] = java

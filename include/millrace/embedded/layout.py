@@ -32,8 +32,18 @@ class Layout:
 
     @property
     def airflow_environment_file(self) -> Path:
-        """Airflow's own configuration, its signing keys among it: read by Airflow's components only."""
+        """Airflow's own configuration without its secrets: the environment of Airflow's components and tasks."""
         return self.state / "airflow.env"
+
+    @property
+    def airflow_configuration_file(self) -> Path:
+        """What is secret in Airflow's configuration, its signing keys among it: in a file, so in no environment."""
+        return self.airflow_home / "airflow.cfg"
+
+    @property
+    def airflow_connections_file(self) -> Path:
+        """The Connections as Airflow's secrets backend reads them, without the control database's owner."""
+        return self.airflow_home / "connections.json"
 
     @property
     def credentials_file(self) -> Path:
