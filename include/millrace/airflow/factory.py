@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param
@@ -18,6 +18,8 @@ from millrace.spec import load_pipeline
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 ACTIONS = ("start", "stop", "accept-recreated")
 SHORTEST_REASON = 5
+RETRIED: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
+"""For tasks that a worker runs: one that hung or was killed is no breach. What is wrong fails at once all the same."""
 
 
 def pipeline_dags(name: str) -> dict[str, DAG]:
@@ -68,6 +70,7 @@ def _topics_dag(pipeline: Pipeline) -> DAG:
         outlets=[topic_asset(pipeline.kafka, topic.name) for topic in managed],
         doc_md="Makes what is safe to make and fails on what is not, naming each.",
         dag=dag,
+        **RETRIED,
     )
     return dag
 
@@ -104,6 +107,7 @@ def _source_dag(pipeline: Pipeline, source: SourceProgram) -> DAG:
         outlets=[topic_asset(pipeline.kafka, source.writes)],
         doc_md="Repeatable without doubling.",
         dag=dag,
+        **RETRIED,
     )
     return dag
 
@@ -164,8 +168,15 @@ def _operate_dag(pipeline: Pipeline) -> DAG:
                 type="string",
                 enum=[stream.name for stream in pipeline.streams],
                 title="Stream",
+                description="Which stream it is about.",
             ),
-            "action": Param("start", type="string", enum=list(ACTIONS), title="Action"),
+            "action": Param(
+                "start",
+                type="string",
+                enum=list(ACTIONS),
+                title="Action",
+                description="start also forgets past failures; stop lets the app finish its batch.",
+            ),
             "reason": Param(
                 type="string",
                 minLength=SHORTEST_REASON,
@@ -181,5 +192,6 @@ def _operate_dag(pipeline: Pipeline) -> DAG:
         pipeline=pipeline.name,
         doc_md="Does what the form says, in the name of who triggered the run.",
         dag=dag,
+        **RETRIED,
     )
     return dag

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -134,6 +136,19 @@ def _airflow_notifier(notifier: Notifier, context: Context) -> Tell:
     return notify
 
 
+@contextmanager
+def _failing_at_once() -> Iterator[None]:
+    """No second try for what a second try cannot better: all that Millrace says but that a server does not answer."""
+    from millrace.errors import MillraceError, UnreachableError
+
+    try:
+        yield
+    except UnreachableError:
+        raise
+    except MillraceError as error:
+        raise AirflowFailException(str(error)) from error
+
+
 class SuperviseStreams(BaseOperator):
     """Supervises every stream that anybody ever wanted anything of. Reads a declaration only to start a stream."""
 
@@ -211,7 +226,9 @@ class ProvisionTopics(BaseOperator):
         pipeline = load_pipeline(platform.settings.root, self.pipeline)
         user = getattr(context["dag_run"], "triggering_user_name", None)
         actor = f"airflow:{user}" if user else f"dag:{context['dag'].dag_id}"
-        report = provision(platform, pipeline, actor, "asked for in Airflow" if user else "the daily look at topics")
+        reason = "asked for in Airflow" if user else "the daily look at topics"
+        with _failing_at_once():
+            report = provision(platform, pipeline, actor, reason)
         self.log.info("%s", report)
 
 
@@ -233,5 +250,6 @@ class LoadSource(BaseOperator):
 
         settings = airflow_platform().settings
         pipeline = load_pipeline(settings.root, self.pipeline)
-        report = load_source(settings, pipeline, self.source, lambda progress: self.log.info("%s", progress))
+        with _failing_at_once():
+            report = load_source(settings, pipeline, self.source, lambda progress: self.log.info("%s", progress))
         self.log.info("%s", report)

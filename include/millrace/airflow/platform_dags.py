@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from millrace.airflow import names
-from millrace.airflow.factory import common
+from millrace.airflow.factory import RETRIED, common
 from millrace.airflow.operators import SuperviseStreams, TellAlarms, WaitForAlarm
 
 OWNER = "millrace"
@@ -31,12 +31,13 @@ def _supervise_dag() -> DAG:
         dagrun_timeout=timedelta(minutes=10),
         **common(OWNER, ["supervise"]),
     )
-    SuperviseStreams(task_id="supervise", doc_md="One log line a stream.", dag=dag)
+    SuperviseStreams(task_id="supervise", doc_md="One log line a stream.", dag=dag, **RETRIED)
     TellAlarms(
         task_id="overdue_alarms",
         only_overdue=True,
         doc_md="Fails, and tells, when an alarm waited for more than two minutes: the triggerer may be down.",
         dag=dag,
+        **RETRIED,
     )
     return dag
 
@@ -54,6 +55,7 @@ def _alarms_dag() -> DAG:
         **common(OWNER, ["alarms"]),
     )
     wait = WaitForAlarm(task_id="wait", doc_md="Nothing to tell.", dag=dag)
-    tell = TellAlarms(task_id="tell", doc_md="Fails on purpose: each line of the error is an alarm.", dag=dag)
+    doc_md = "Fails on purpose: each line of the error is an alarm."
+    tell = TellAlarms(task_id="tell", doc_md=doc_md, dag=dag, **RETRIED)
     wait >> tell
     return dag
