@@ -148,7 +148,9 @@ class AirflowApi:
             time.sleep(_POLL_SECONDS)
 
     def _knows(self, dag_id: str) -> bool:
-        return self._response("GET", f"/api/v2/dags/{dag_id}", None).status_code == httpx.codes.OK
+        """A DAG whose file was gone or broken is stale until Airflow has read it again; it cannot be triggered."""
+        answer = self._response("GET", f"/api/v2/dags/{dag_id}", None)
+        return answer.status_code == httpx.codes.OK and not answer.json().get("is_stale", False)
 
     def _failed_tasks(self, dag_id: str, run_id: str) -> str:
         tasks = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances")["task_instances"]
