@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from millrace.adapters.kafka_ids import topic_id_text
 from millrace.domain.groups import Committed
@@ -16,7 +17,28 @@ from millrace.domain.position import LogBounds
 from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import KafkaSettings
 
-_UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART"
+_COORDINATOR_WITHIN_SECONDS = 15.0
+_MOVING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError._WAIT_COORD,
+    }
+)
+
+
+def _coordinator_moves(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _MOVING
+
+
+patiently = retry(
+    retry=retry_if_exception(_coordinator_moves),
+    stop=stop_after_delay(_COORDINATOR_WITHIN_SECONDS),
+    wait=wait_fixed(0.3),
+    reraise=True,
+)
+"""Waits out a coordinator that is only coming up, as after the broker's start: librdkafka gives the error back."""
 
 
 class KafkaLog:
@@ -31,7 +53,8 @@ class KafkaLog:
     def __init__(self, settings: KafkaSettings, *, client_id: str, timeout: timedelta = timedelta(seconds=20)) -> None:
         self._where = settings.bootstrap_servers
         self._timeout = timeout.total_seconds()
-        self._admin = AdminClient({**settings.librdkafka, "client.id": client_id, "log_level": 2})
+        self._settings = {**settings.librdkafka, "client.id": client_id, "log_level": "0"}
+        self._admin = AdminClient(self._settings)
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """Every partition of these topics, with the ids the topics have now; a topic that is not there has none.
@@ -45,7 +68,7 @@ class KafkaLog:
             try:
                 description = future.result()
             except KafkaException as error:
-                if error.args[0].name() == _UNKNOWN_TOPIC:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise self._error(error, f"describing topic {topic}") from error
             found += [
@@ -64,23 +87,33 @@ class KafkaLog:
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return {partition: LogBounds(starts[partition], ends[partition]) for partition in partitions}
 
-    def committed(self, group: str) -> dict[tuple[str, int], Committed]:
-        """A group's commits by topic and partition; empty where the group does not exist.
+    def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[tuple[str, int], Committed]:
+        """A group's commits of these partitions, by topic and number; without those it has not committed.
+
+        Asked by a consumer that never joins: unlike the admin client's call it waits for a coordinator that is only
+        coming up.
 
         Raises:
             UnreachableError: the group's coordinator did not answer in time.
         """
-        request = [ConsumerGroupTopicPartitions(group)]
-        answers = self._admin.list_consumer_group_offsets(request, request_timeout=self._timeout)
+        asked = [ClientTopicPartition(p.topic, p.partition) for p in partitions]
+        reader = Consumer({**self._settings, "group.id": group, "enable.auto.commit": False})
         try:
-            offsets = answers[group].result().topic_partitions
+            found = self._committed(reader, asked)
         except KafkaException as error:
             raise self._error(error, f"reading the offsets of group {group}") from error
+        finally:
+            reader.close()
         return {
             (entry.topic, entry.partition): Committed(entry.offset, entry.metadata or "")
-            for entry in offsets
+            for entry in found
             if entry.offset >= 0
         }
+
+    @patiently
+    def _committed(self, reader: Consumer, asked: list[ClientTopicPartition]) -> list[ClientTopicPartition]:
+        answer: list[ClientTopicPartition] = reader.committed(asked, timeout=self._timeout)
+        return answer
 
     def _list_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:
         request = {ClientTopicPartition(p.topic, p.partition): spec for p in partitions}

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import structlog
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -41,6 +40,8 @@ from millrace.settings import Settings
 log = structlog.get_logger()
 
 _LOOK_SECONDS = 0.25
+# Source: Spark's KafkaExceptions and KafkaSourceProvider, the client's OffsetOutOfRangeException.
+_SIGNS_OF_LOSS = ("data may have been lost", "OffsetOutOfRangeException", "failOnDataLoss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Driver:
             self._launch.stream,
             self._launch.epoch,
             self._sink.read_record(),
-            self._log.committed(self._stream.group),
+            self._log.committed(self._stream.group, partitions),
             self._log.bounds(partitions),
             Wishes(self._stream.start, self._stream.on_rewind, self._launch.accept_recreated),
         )
@@ -211,7 +212,7 @@ class Driver:
         log.info("draining", asked=stop.is_set())
         runner.drain()
         if runner.failure is not None:
-            raise runner.failure
+            raise _of_spark(runner.failure) from runner.failure
         self._member.check()
         if not stop.is_set() and (failure := query.exception()) is not None:
             raise _of_spark(failure)
@@ -267,12 +268,17 @@ def _refused(opening: Refuse, stream: str) -> MillraceError:
     return kind(opening.what, where=f"stream {stream}", next_step=opening.next_step)
 
 
-def _of_spark(failure: PySparkException) -> MillraceError:
-    """Spark's own failure as ours: lost offsets are told from everything else."""
+def _of_spark(failure: Exception) -> Exception:
+    """What ended a query: our own errors as they are, and of Spark's those that mean lost records by their name."""
     text = str(failure)
-    if "data loss" in text.lower() or "failOnDataLoss" in text or "OffsetOutOfRange" in text:
+    if not isinstance(failure, MillraceError) and any(sign in text for sign in _SIGNS_OF_LOSS):
         return DataLossError(
-            f"Spark could not read what it planned: {text[:1500]}",
+            f"Spark could not read what it planned: {_message(text)}",
             next_step="see whether the topic's retention overtook the stream; reset its group to go on without them",
         )
-    return MillraceError(f"the query failed: {text[:1500]}")
+    return failure
+
+
+def _message(text: str) -> str:
+    """A Java failure's text without its stack."""
+    return " ".join(line.strip() for line in text.splitlines() if not line.startswith("\tat "))[:1500]

@@ -1,0 +1,117 @@
+"""One stream, from topic to table: what a user of it would see."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.domain.streams import ExitReason
+from millrace.embedded.stack import Stack
+from support.apps import App
+
+
+@pytest.fixture
+def servers(kafka: Stack, postgres: Stack) -> Stack:
+    return postgres
+
+
+def numbered(first: int, end: int) -> list[dict[str, object]]:
+    return [{"id": number, "name": f"name {number}"} for number in range(first, end)]
+
+
+def test_records_become_rows_bad_ones_go_aside_and_a_refused_row_holds_nothing_up(servers):
+    app = App(
+        servers,
+        transform="""
+            from pyspark.sql import functions as F
+
+            def transform(inputs, tables):
+                (frame,) = inputs.values()
+                several = F.when(F.col("id") % 10 == 3, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(0)))
+                kept = frame.where("id % 10 != 7").withColumn("_ordinal", F.explode(several))
+                # A zero character only the transform makes: COPY refuses it.
+                return kept.withColumn("name", F.when(F.col("id") == 42, F.char(F.lit(0))).otherwise(F.col("name")))
+        """,
+    )
+    expected = sorted(n for n in range(100) if n % 10 != 7 and n != 42 for _ in range(2 if n % 10 == 3 else 1))
+    app.produce([*numbered(0, 50), b"nope", None, *numbered(50, 100)])
+    with app.running():
+        app.until(lambda: len(app.rows()) >= len(expected), "all rows are there")
+        assert [number for (number,) in app.rows()] == expected
+        assert app.quarantine() == [("not_json",), ("null_value",), ("sink_refused",)]
+
+        with app.database() as connection:
+            connection.execute(f"ALTER TABLE {app.table} ADD CHECK (id <> 205)")
+        app.produce(numbered(200, 210))
+        app.until(lambda: len(app.quarantine()) == 4, "the refused row is in quarantine")
+        app.until(lambda: app.rows(where="id = 209"), "its neighbours are in the table")
+        assert app.rows(where="id = 205") == []
+        assert (b'{"id": 205, "name": "name 205"}',) in app.quarantine("value")
+
+        app.grow(3)
+        app.produce(numbered(300, 310), partition=2)
+        app.until(lambda: app.rows("_partition", where="id = 309") == [(2,)], "the new partition is read")
+
+    # A new release with one more column, and what was written before stays.
+    app.write_transform("""
+        from pyspark.sql import functions as F
+
+        def transform(inputs, tables):
+            (frame,) = inputs.values()
+            return frame.withColumn("twice", F.col("id") * 2)
+    """)
+    app.produce(numbered(400, 405))
+    with app.running():
+        app.until(lambda: app.rows("twice", where="id = 404") == [(808,)], "the new column is filled")
+    assert app.rows("DISTINCT twice", where="id < 400") == [(None,)]
+    assert app.rows("DISTINCT _timeline") == [(1,)]
+
+
+def test_a_stream_that_declares_fail_stops_at_a_bad_record_and_names_it(servers):
+    app = App(servers, on_bad_record="fail")
+    app.produce([*numbered(0, 5), b"nope"])
+    code, log = app.ends()
+    assert code == ExitReason.DATA_LOSS, log
+    assert "on_bad_record: quarantine" in log
+    assert app.rows() == []
+
+
+def test_an_app_that_cannot_work_is_told_from_one_that_failed(servers):
+    app = App(servers, transform="def transform(inputs, tables):\n    return list(inputs.values())[0].select('id')\n")
+    code, log = app.ends()
+    assert code == ExitReason.DECLARATION, log
+    assert f"app {app.pipeline} lost `_source`" in log
+
+
+def test_a_second_instance_of_an_epoch_exits_before_it_reads(servers):
+    app = App(servers)
+    app.produce(numbered(0, 3))
+    with app.running():
+        app.until(lambda: len(app.rows()) == 3, "the first instance works")
+        code, log = app.ends(same_epoch=True)
+        assert code == ExitReason.CLAIM_LOST, log
+        assert "fence_raised" not in log
+        app.produce(numbered(3, 4))
+        app.until(lambda: len(app.rows()) == 4, "the first instance goes on")
+
+
+def test_a_missing_topic_is_a_server_that_cannot_be_reached_not_an_empty_one(servers):
+    app = App(servers)
+    gone = f"{app.pipeline}.gone"
+    text = app.declaration.read_text()
+    app.declaration.write_text(text.replace(f"  {app.topic}:", f"  {gone}:").replace(f"[{app.topic}]", f"[{gone}]"))
+    code, log = app.ends()
+    assert code == ExitReason.UNREACHABLE, log
+    assert f"there is no topic {gone}" in log
+
+
+def test_records_that_expired_before_they_were_read_are_loss_and_no_new_beginning(servers):
+    app = App(servers)
+    app.produce(numbered(0, 4), partition=0)
+    with app.running():
+        app.until(lambda: len(app.rows()) == 4, "the first records are rows")
+    app.produce(numbered(4, 8), partition=0)
+    app.expire(partition=0, before=6)
+    code, log = app.ends()
+    assert code == ExitReason.DATA_LOSS, log
+    assert "offsets 4 to 5 expired before they were read" in log
+    assert len(app.rows()) == 4

@@ -1,0 +1,171 @@
+"""A pipeline of a test's own in the run's project, and its driver run as a plain process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from millrace.adapters.postgres_connection import connect
+from millrace.embedded.stack import Stack
+from millrace.settings import open_settings
+from support.waiting import eventually
+
+PLAIN_TRANSFORM = """
+    def transform(inputs, tables):
+        (frame,) = inputs.values()
+        return frame
+"""
+
+
+class App:
+    """One stream with a topic, a table and a group of its own; every name is new.
+
+    Args:
+        stack: the run's stack, with Kafka and PostgreSQL running.
+        schema: the topic's value schema.
+        transform: the text of transform.py.
+        options: further fields of the stream, as YAML text by name.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        *,
+        schema: str = "id INT NOT NULL, name STRING",
+        transform: str = PLAIN_TRANSFORM,
+        partitions: int = 2,
+        **options: str,
+    ) -> None:
+        self.root = stack.root
+        self.settings = open_settings(stack.root)
+        self.pipeline = f"t{uuid.uuid4().hex[:8]}"
+        self.topic = f"{self.pipeline}.events"
+        self.stream = f"{self.pipeline}.events"
+        self.table = f"{self.pipeline}.events"
+        self.epoch = 0
+        self._log_file = Path(os.devnull)
+        self._producer = self._open_producer()
+        self._admin = AdminClient(dict(self.settings.kafka().librdkafka))
+        self._admin.create_topics([NewTopic(self.topic, partitions, 1)])[self.topic].result()
+        self.write_transform(transform)
+        settings = {"trigger": "100ms", "resources": "{cores: 1, max_records_per_batch: 1000}"} | options
+        lines = "".join(f"    {name}: {value}\n" for name, value in settings.items())
+        self.declaration.write_text(
+            f"pipeline: {self.pipeline}\nowner: tests\ntopics:\n  {self.topic}:\n    partitions: {partitions}\n"
+            f'    replication: 1\n    value: {{format: json, schema: "{schema}"}}\n'
+            f"streams:\n  events:\n    app: {self.pipeline}\n    reads: [{self.topic}]\n"
+            f"    writes: {{postgres: {{connection: millrace_sink, table: {self.table}, mode: append}}}}\n{lines}"
+        )
+
+    @property
+    def declaration(self) -> Path:
+        return self.root / "include" / "pipelines" / f"{self.pipeline}.yaml"
+
+    def write_transform(self, text: str) -> None:
+        folder = self.root / "spark_apps" / self.pipeline
+        folder.mkdir(exist_ok=True)
+        (folder / "transform.py").write_text(textwrap.dedent(text))
+
+    def produce(self, values: Iterable[Mapping[str, object] | bytes | None], *, partition: int | None = None) -> None:
+        for value in values:
+            body = json.dumps(value).encode() if isinstance(value, Mapping) else value
+            place = {} if partition is None else {"partition": partition}
+            self._producer.produce(self.topic, value=body, key=uuid.uuid4().hex, **place)
+            self._producer.poll(0)
+        assert self._producer.flush(30) == 0
+
+    def grow(self, partitions: int) -> None:
+        self._admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result()
+        self._producer = self._open_producer()  # one that knows the new partitions at once
+
+    def expire(self, *, partition: int, before: int) -> None:
+        """Delete the records below an offset, as retention would."""
+        place = TopicPartition(self.topic, partition, before)
+        self._admin.delete_records([place])[place].result()
+
+    def _open_producer(self) -> Producer:
+        return Producer(
+            {**self.settings.kafka().librdkafka, "partitioner": "murmur2_random", "enable.idempotence": True}
+        )
+
+    @contextmanager
+    def database(self) -> Iterator[psycopg.Connection]:
+        with connect(self.settings.postgres("millrace_sink"), "test") as connection:
+            connection.autocommit = True
+            yield connection
+
+    def rows(self, columns: str = "id", *, where: str = "true") -> list[tuple]:
+        with self.database() as connection:
+            if connection.execute("SELECT to_regclass(%s)", (self.table,)).fetchone() == (None,):
+                return []
+            try:
+                return connection.execute(f"SELECT {columns} FROM {self.table} WHERE {where} ORDER BY 1").fetchall()
+            except psycopg.errors.UndefinedColumn:
+                return []
+
+    def quarantine(self, columns: str = "rule") -> list[tuple]:
+        query = f"SELECT {columns} FROM millrace.quarantine WHERE stream = %s ORDER BY 1"
+        with self.database() as connection:
+            if connection.execute("SELECT to_regclass('millrace.quarantine')").fetchone() == (None,):
+                return []
+            return connection.execute(query, (self.stream,)).fetchall()
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The next epoch's driver; stopped gracefully at the end of the block, which asserts that it ends with 0."""
+        with self.started() as driver:
+            yield driver
+            driver.send_signal(signal.SIGTERM)
+            assert driver.wait(60) == 0, self.log()
+
+    @contextmanager
+    def started(self, *, same_epoch: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+        """A driver of the next epoch, or another one of this; killed at the end of the block if it is still there."""
+        self.epoch += not same_epoch
+        instance, former = uuid.uuid4().hex, self._log_file
+        self._log_file = self.root / f"{self.stream}-{self.epoch}-{instance}.log"
+        command = [sys.executable, str(self.root / "spark_apps" / "stream.py"), "--stream", self.stream]
+        command += ["--epoch", str(self.epoch), "--instance", instance]
+        environment = {**os.environ, "MILLRACE_ROOT": str(self.root)}
+        with self._log_file.open("wb") as log:
+            driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        try:
+            yield driver
+        finally:
+            if driver.poll() is None:
+                os.killpg(driver.pid, signal.SIGKILL)
+                driver.wait()
+            if same_epoch:
+                self._log_file = former
+
+    def ends(self, *, same_epoch: bool = False) -> tuple[int, str]:
+        """Run a driver until it ends by itself; its exit code and what it logged."""
+        with self.started(same_epoch=same_epoch) as driver:
+            return driver.wait(90), self.log()
+
+    def log(self) -> str:
+        return self._log_file.read_text()
+
+    def until(self, condition, what: str) -> None:
+        def met_or_ended() -> bool:
+            assert "event=ended" not in self.log(), "the driver has ended"
+            return bool(condition())
+
+        try:
+            eventually(met_or_ended, within=timedelta(seconds=120), what=what)
+        except AssertionError as error:
+            lines = [line[:2500] for line in self.log().splitlines() if "level=" in line or "Error" in line]
+            raise AssertionError("\n".join([str(error), *lines[-30:]])) from None
