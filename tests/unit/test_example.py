@@ -98,7 +98,7 @@ class World:
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
         return {partition: LogBounds(0, self.end) for partition in partitions}
 
-    def committed(self, group: str) -> dict[tuple[str, int], Committed]:
+    def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[tuple[str, int], Committed]:
         return {(TOPIC, 0): Committed(self.committed_offset)}
 
     # PostgreSQL

@@ -85,8 +85,8 @@ class LogReads(Protocol):
         """Log start and read_committed end of each partition."""
         ...
 
-    def committed(self, group: str) -> dict[tuple[str, int], Committed]:
-        """A group's commits by topic and partition."""
+    def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[tuple[str, int], Committed]:
+        """A group's commits of these partitions, by topic and number."""
         ...
 
 
@@ -304,8 +304,9 @@ def _wait_for_group(
 
 def _lags(parts: ExampleParts) -> dict[int, int]:
     """By partition, the offsets between the group's commit and the end of the topic."""
-    bounds = parts.log.bounds(parts.log.partitions([parts.topic]))
-    committed = parts.log.committed(parts.stream.group)
+    partitions = parts.log.partitions([parts.topic])
+    bounds = parts.log.bounds(partitions)
+    committed = parts.log.committed(parts.stream.group, partitions)
     lags = {}
     for partition, bound in bounds.items():
         commit = committed.get((partition.topic, partition.partition))
