@@ -24,7 +24,8 @@ ALLOWED: dict[str, set[str]] = {
     "adapters": BELOW_ALL | {"ports"},
     "usecases": BELOW_ALL | {"spec", "ports", "wiring"},
     "wiring": BELOW_ALL | {"spec", "ports", "adapters", "usecases"},
-    "embedded": BELOW_ALL | {"spec", "ports", "adapters", "usecases", "wiring"},
+    # `airflow.trim` imports nothing of Airflow: it only knows the names of our DAGs.
+    "embedded": BELOW_ALL | {"spec", "ports", "adapters", "usecases", "wiring", "airflow"},
     "runtime": BELOW_ALL | {"spec", "ports", "adapters", "wiring"},
     "airflow": BELOW_ALL | {"spec", "ports", "usecases", "wiring"},
     "cli": BELOW_ALL | {"spec", "ports", "usecases", "wiring", "embedded"},
