@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from millrace.embedded import ports
-from millrace.embedded.environment import OWNER_ONLY
 from millrace.embedded.processes import Identity, PartRecord
 from millrace.embedded.stack import PARTS
 
@@ -75,12 +74,14 @@ def test_no_command_line_holds_a_secret(stack: Stack) -> None:
 
 
 def test_airflow_does_not_know_the_control_databases_owner(airflow: Stack) -> None:
+    from millrace.airflow.connections_file import ConnectionsFile
+
     record = PartRecord.read(airflow.layout, "airflow-triggerer")
     assert record
     assert Identity.of(record.leader.pid) == record.leader
     environment = psutil.Process(record.leader.pid).environ()
     assert not [name for name in environment if name.startswith("AIRFLOW_CONN_")]
     assert "PYTHONPATH" not in environment
-    connections = json.loads(airflow.layout.airflow_connections_file.read_text())
-    assert "millrace_control" in connections
-    assert OWNER_ONLY.removeprefix("AIRFLOW_CONN_").lower() not in connections
+    backend = ConnectionsFile(**json.loads(environment["AIRFLOW__SECRETS__BACKEND_KWARGS"]))
+    assert json.loads(backend.get_conn_value("millrace_control") or "")["login"] == "millrace_control"
+    assert backend.get_conn_value("millrace_control_owner") is None

@@ -7,19 +7,20 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
+from millrace.airflow import trim
 from millrace.embedded import environment
 from millrace.embedded.credentials import AIRFLOW_USERS
 from millrace.embedded.layout import write_private
 from millrace.embedded.part import NotReadyError, Site
 from millrace.embedded.processes import ROOT_VARIABLE, PartRecord
 from millrace.embedded.program import Program
-from millrace.errors import PartFailedError
+from millrace.errors import DeclarationError, PartFailedError
 
 COMPONENTS = {
     "scheduler": "airflow-scheduler",
@@ -29,6 +30,8 @@ COMPONENTS = {
 """The heartbeats of the health page, with the program each comes from."""
 
 MIGRATION_MARK = "migrated"
+TRIM_MARK = "trimmed"
+KEEP_RUNS_DAYS = 14
 
 
 class Airflow:
@@ -55,6 +58,8 @@ class Airflow:
         if not mark.exists() or mark.read_text(encoding="utf-8") != installed:
             self._migrate(site, tell)
             write_private(mark, installed)
+            write_private(mark.with_name(TRIM_MARK), datetime.now(UTC).date().isoformat())
+        self._trim(site, tell)
 
     def configuration(self, site: Site) -> dict[str, str]:
         """Airflow's configuration as the variables it reads, without what is secret.
@@ -87,8 +92,10 @@ class Airflow:
             },
             "scheduler": {"orphaned_tasks_check_interval": "30", "task_instance_heartbeat_timeout": "60"},
             "secrets": {
-                "backend": "airflow.secrets.local_filesystem.LocalFilesystemBackend",
-                "backend_kwargs": json.dumps({"connections_file_path": str(site.layout.airflow_connections_file)}),
+                "backend": "millrace.airflow.connections_file.ConnectionsFile",
+                "backend_kwargs": json.dumps(
+                    {"path": str(site.layout.environment_file), "hidden": "millrace_control_owner"}
+                ),
             },
             "usage_data_collection": {"enabled": "False"},
         }
@@ -162,12 +169,41 @@ class Airflow:
         return datetime.fromisoformat(str(told)) < started
 
     def _migrate(self, site: Site, tell: Callable[[str], None]) -> None:
-        tell("airflow: bringing its database to the installed version")
-        variables = environment.of_part(site.layout, Program("airflow-migrate", [], airflow=True))
-        log = site.layout.log_file("airflow-migrate")
+        failed = self._run(
+            site, "airflow-migrate", ["db", "migrate"], "bringing its database to the installed version", tell
+        )
+        if failed:
+            raise PartFailedError(
+                f"its database could not be brought to the installed version:\n{failed}",
+                where=str(site.layout.log_file("airflow-migrate")),
+                next_step="look at the log; an older Airflow cannot use a newer one's database",
+            )
+
+    def _trim(self, site: Site, tell: Callable[[str], None]) -> None:
+        """Delete old runs of Millrace's DAGs, once a day: Airflow lets no task do that. `up` does not depend on it."""
+        mark = site.layout.state / "postgres" / TRIM_MARK
+        today = datetime.now(UTC).date().isoformat()
+        if mark.exists() and mark.read_text(encoding="utf-8") == today:
+            return
+        try:
+            arguments = trim.command(KEEP_RUNS_DAYS, site.layout.root)
+            failed = self._run(site, "airflow-trim", arguments, "deleting old runs of the platform's DAGs", tell)
+        except DeclarationError as error:
+            failed = str(error)
+        if failed:
+            tell(f"airflow: old runs were not deleted: {failed.splitlines()[-1]}")
+        else:
+            write_private(mark, today)
+
+    def _run(
+        self, site: Site, name: str, arguments: Sequence[str], doing: str, tell: Callable[[str], None]
+    ) -> str | None:
+        """Run one command of Airflow's before its components start; the end of its log where it failed."""
+        variables = environment.of_part(site.layout, Program(name, [], airflow=True))
+        log = site.layout.log_file(name)
         with log.open("w", encoding="utf-8") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-m", "airflow", "db", "migrate"],
+                [sys.executable, "-m", "airflow", *arguments],
                 env=variables | {ROOT_VARIABLE: str(site.layout.root)},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
@@ -175,15 +211,14 @@ class Airflow:
                 cwd=site.layout.root,
             )
             while process.poll() is None:
-                tell("airflow: bringing its database to the installed version")
+                tell(f"airflow: {doing}")
                 time.sleep(0.2)
-        if process.returncode != 0:
-            tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
-            raise PartFailedError(
-                f"its database could not be brought to the installed version:\n{tail}",
-                where=str(log),
-                next_step="look at the log; an older Airflow cannot use a newer one's database",
-            )
+        if process.returncode == 0:
+            return None
+        return (
+            "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
+            or f"exit {process.returncode}"
+        )
 
 
 def _started_at(site: Site, program: str) -> datetime | None:

@@ -158,7 +158,6 @@ def _permissions(layout: Layout) -> Check:
         layout.environment_file,
         layout.airflow_environment_file,
         layout.airflow_configuration_file,
-        layout.airflow_connections_file,
         layout.credentials_file,
         layout.airflow_passwords,
     ]

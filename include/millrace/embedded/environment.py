@@ -75,22 +75,14 @@ def connections(ports: Ports, credentials: Credentials) -> dict[str, str]:
 
 
 def write_connections(layout: Layout, ports: Ports, credentials: Credentials, java_home: Path | None) -> None:
-    """Write `.millrace/env`: the Connections and the Java that streaming apps run on; and what Airflow reads of it.
-
-    Airflow gets the Connections by a file, not by variables: a task's environment is its component's, and what is in
-    that, every program a task starts would see.
-    """
+    """Write `.millrace/env`: the Connections and the Java that streaming apps run on."""
     variables = connections(ports, credentials)
-    for_airflow = {
-        name.removeprefix(CONNECTION_PREFIX).lower(): json.loads(value)
-        for name, value in variables.items()
-        if name != OWNER_ONLY
-    }
-    write_private(layout.airflow_connections_file, json.dumps(for_airflow, indent=1))
     if java_home is not None:
         variables[JAVA_VARIABLE] = str(java_home)
     lines = "".join(f"{name}={value}\n" for name, value in variables.items())
-    write_private(layout.environment_file, "# Made by `./millrace up`; read by the CLI and for the apps.\n" + lines)
+    write_private(
+        layout.environment_file, "# Made by `./millrace up`; read by the CLI, Airflow and for the apps.\n" + lines
+    )
 
 
 def of_part(layout: Layout, program: Program) -> dict[str, str]:

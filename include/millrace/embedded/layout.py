@@ -41,11 +41,6 @@ class Layout:
         return self.airflow_home / "airflow.cfg"
 
     @property
-    def airflow_connections_file(self) -> Path:
-        """The Connections as Airflow's secrets backend reads them, without the control database's owner."""
-        return self.airflow_home / "connections.json"
-
-    @property
     def credentials_file(self) -> Path:
         """The passwords and keys made on the first start."""
         return self.state / "credentials.json"
