@@ -10,6 +10,7 @@ from millrace.domain.streams import GRACE, SETTLING, DesiredState, StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.ports import RunState
 from millrace.usecases import streams
+from millrace.usecases.stream_list import list_streams
 from millrace.usecases.stream_look import Supervised
 from support.fakes_streams import FakePlatform
 
@@ -149,6 +150,34 @@ def test_a_lost_app_is_swept_and_started_again(platform: FakePlatform) -> None:
     assert platform.streams.attempts(STREAM)[0].outcome == "lost"
     supervise(platform, 6)
     assert living(platform) == [2]
+
+
+def last_error(platform: FakePlatform) -> str:
+    [row] = list_streams(platform, with_lag=False).streams
+    return row.last_error
+
+
+@pytest.mark.parametrize("code", [1, None], ids=["exited", "lost"])
+def test_the_last_end_is_named_while_the_stream_backs_off_and_while_the_next_app_runs(
+    platform: FakePlatform, code: int | None
+) -> None:
+    started(platform)
+    platform.app_runner.end(STREAM, 1, code, "out of memory")
+    supervise(platform, 1)
+    assert last_error(platform).startswith("epoch 1: ")
+    supervise(platform, 6)
+    assert living(platform) == [2]
+    assert last_error(platform).startswith("epoch 1: ")
+
+
+def test_an_app_given_up_at_once_is_one_alarm_that_says_how_it_ended(platform: FakePlatform) -> None:
+    started(platform)
+    platform.app_runner.end(STREAM, 1, 16, "app shop_purchases lost `_source`")
+    assert supervise(platform, 1).state is StreamState.FAILED
+    supervise(platform, 600)
+    assert platform.alarms.open_kinds == ["stream.gave_up"]
+    assert "epoch 1 ended: declaration (16). app shop_purchases lost `_source`; " in platform.alarms.rows[0].detail
+    assert not living(platform)
 
 
 def test_stop_drains_and_kills_after_the_grace(platform: FakePlatform) -> None:
