@@ -42,6 +42,7 @@ class Reporter:
 
     def __init__(self, status_file: Path, save: Callable[[StreamProgress], object]) -> None:
         self._status_file = status_file
+        self._writing = threading.Lock()  # a batch ends in another thread than the one that drains
         self._save = save
         self._waiting: StreamProgress | None = None
         self._condition = threading.Condition()
@@ -60,8 +61,9 @@ class Reporter:
             "error": error,
         }
         temporary = self._status_file.with_suffix(".new")
-        temporary.write_text(json.dumps(document), encoding="utf-8")
-        os.replace(temporary, self._status_file)
+        with self._writing:
+            temporary.write_text(json.dumps(document), encoding="utf-8")
+            os.replace(temporary, self._status_file)
 
     def progress(self, progress: StreamProgress) -> None:
         """Save this progress soon, unless a later one comes first."""
