@@ -24,15 +24,9 @@ SOURCE_TYPE = spark.StructType(
         spark.StructField("timestamp", spark.TimestampType()),
     ]
 )
-_SOURCE_ARROW = pa.struct(
-    [
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-    ]
-)
+# The parts of a source that differ from record to record. Between Python and the JVM they carry an underscore, which
+# no declared column may begin with.
+_OWN = {"partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC")}
 BAD_FIELD = "_bad"
 
 # Measured on two cores: with the defaults a warm scan reaches less than half of this.
@@ -77,50 +71,65 @@ def read_stream(
     starting: dict[str, dict[str, int]] = {}
     for partition, offset in positions.items():
         starting.setdefault(partition.topic, {})[str(partition.partition)] = offset
-    reader = session.readStream.format("kafka")
-    options = {f"kafka.{key}": value for key, value in settings.for_java().items()} | _FETCH_SETTINGS
-    options |= {
+    options = read_options(settings, stream) | {
+        "startingOffsets": json.dumps(starting),
+        "maxOffsetsPerTrigger": str(stream.resources.max_records_per_batch),
+    }
+    return session.readStream.format("kafka").options(**options).load()
+
+
+def read_options(settings: KafkaSettings, stream: Stream) -> dict[str, str]:
+    """How a stream reads its topics, wherever it begins: the same for streaming and for batch reads."""
+    connection = {f"kafka.{key}": value for key, value in settings.for_java().items()}
+    return {
+        **connection,
+        **_FETCH_SETTINGS,
         "kafka.isolation.level": "read_committed",
         "kafka.client.id": f"millrace.{stream.qualified_name}",
         "groupIdPrefix": f"millrace-fetch.{stream.qualified_name}",
         "subscribe": ",".join(stream.reads),
-        "startingOffsets": json.dumps(starting),
         "failOnDataLoss": "true",
         "includeHeaders": "true",
-        "maxOffsetsPerTrigger": str(stream.resources.max_records_per_batch),
     }
-    return reader.options(**options).load()
 
 
 def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
-    """One topic's records as its declared columns, `_source`, and `_bad` (true where the record does not fit)."""
+    """One topic's records as its declared columns, `_source`, and `_bad` (true where the record does not fit).
+
+    What is the same for all its records, topic and topic id, does not travel through Python and back.
+    """
     assert topic.value is not None
-    decode = _decode_blocks(topic.value, topic.key is not None, topic_id)
-    fields = [spark.StructField(column.name, declared_type(column)) for column in topic.value.columns]
-    result = spark.StructType(
-        [
-            *fields,
-            spark.StructField("_source", SOURCE_TYPE),
-            spark.StructField(BAD_FIELD, spark.BooleanType()),
-        ]
+    decode = _decode_blocks(topic.value, topic.key is not None)
+    names = [column.name for column in topic.value.columns]
+    result = spark.StructType([spark.StructField(column.name, declared_type(column)) for column in topic.value.columns])
+    for name in _OWN:
+        result = result.add(f"_{name}", SOURCE_TYPE[name].dataType)
+    result = result.add(BAD_FIELD, spark.BooleanType())
+    needed = raw.where(F.col("topic") == topic.name).select(*_OWN, "value", F.col("key").isNotNull().alias("has_key"))
+    source = F.struct(
+        F.lit(topic.name).alias("topic"),
+        F.lit(topic_id).alias("topic_id"),
+        *(F.col(f"_{name}").alias(name) for name in _OWN),
     )
-    columns = ("topic", "partition", "offset", "timestamp", "value")
-    needed = raw.where(F.col("topic") == topic.name).select(*columns, F.col("key").isNotNull().alias("has_key"))
-    return needed.mapInArrow(decode, result)
+    return needed.mapInArrow(decode, result).select(
+        *(F.col(f"`{name}`") for name in names), source.alias("_source"), BAD_FIELD
+    )
 
 
 def _decode_blocks(
-    schema: ValueSchema, key_required: bool, topic_id: str
+    schema: ValueSchema, key_required: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def decode(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoder = Decoder(schema, key_required=key_required)
         types = [(column.name, arrow_type(column)) for column in schema.columns]
-        result = pa.schema([*types, ("_source", _SOURCE_ARROW), (BAD_FIELD, pa.bool_())])
+        own_types = [(f"_{name}", arrow) for name, arrow in _OWN.items()]
+        result = pa.schema([*types, *own_types, (BAD_FIELD, pa.bool_())])
         for block in blocks:
             keys = [b"" if has_key else None for has_key in block.column("has_key").to_pylist()]
             found = decoder.decode(block.column("value").to_pylist(), keys, _milliseconds(block.column("timestamp")))
             bad = pa.array([rule is not None for rule in found.rules], type=pa.bool_())
-            yield pa.RecordBatch.from_arrays([*found.columns, _source(block, topic_id), bad], schema=result)
+            own = [block.column(name).cast(arrow) for name, arrow in _OWN.items()]
+            yield pa.RecordBatch.from_arrays([*found.columns, *own, bad], schema=result)
 
     return decode
 
@@ -128,16 +137,3 @@ def _decode_blocks(
 def _milliseconds(timestamps: pa.Array) -> list[int | None]:
     """Microseconds since the epoch, as Spark hands timestamps over, in milliseconds."""
     return [None if value is None else value // 1000 for value in timestamps.cast(pa.int64()).to_pylist()]
-
-
-def _source(block: pa.RecordBatch, topic_id: str) -> pa.StructArray:
-    return pa.StructArray.from_arrays(
-        [
-            block.column("topic"),
-            pa.array([topic_id] * len(block), type=pa.string()),
-            block.column("partition"),
-            block.column("offset"),
-            block.column("timestamp").cast(pa.timestamp("us", tz="UTC")),
-        ],
-        fields=list(_SOURCE_ARROW),
-    )

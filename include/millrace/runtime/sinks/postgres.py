@@ -31,7 +31,7 @@ from millrace.runtime.decode import Decoder
 from millrace.settings import open_settings
 
 _REPORT = "attempt bigint, rows bigint, refused string"
-_CSV = pa.csv.WriteOptions(include_header=False, quoting_style="needed")
+_CSV = pa.csv.WriteOptions(include_header=False, quoting_style="needed", batch_size=20_000)
 
 Blocks = Iterator[pa.RecordBatch]
 
