@@ -176,7 +176,9 @@ class StreamProject:
         return AdminClient({**self.settings.kafka().librdkafka, "log_level": 2})
 
     def create_topic(self) -> None:
-        self.admin.create_topics([NewTopic(self.topic, self.partitions, 1)])[self.topic].result(30)
+        self.admin.create_topics([NewTopic(self.topic, self.partitions, 1, config={"retention.ms": "-1"})])[
+            self.topic
+        ].result(30)
 
     def topic_id(self) -> str:
         described = self.admin.describe_topics(TopicCollection([self.topic]))[self.topic].result(30)
@@ -246,7 +248,7 @@ class StreamProject:
     def query(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         """The rows of one statement on the sink database."""
         with psycopg.connect(**self.sink.keywords(), autocommit=True) as connection:  # type: ignore[arg-type]
-            cursor = connection.execute(statement, parameters)  # type: ignore[arg-type]
+            cursor = connection.execute(statement, parameters)
             return cursor.fetchall() if cursor.description else []
 
     def sink_sources(self) -> Counter[Source]:
@@ -284,14 +286,18 @@ def tool_environment(stack: Stack) -> dict[str, str]:
 
 
 def committed(project: StreamProject) -> dict[int, int]:
-    """The group's commits by partition, by the client's own call."""
-    return group_commits(project.admin, project.group)
+    """The group's commits by partition, by the client's own call.
+
+    By a new client: one that has lost its broker may go on asking a coordinator that is gone.
+    """
+    admin = AdminClient({**project.settings.kafka().librdkafka, "log_level": 0})
+    return group_commits(admin, project.group)
 
 
 def group_commits(admin: AdminClient, group: str) -> dict[int, int]:
     """The commits of a group that reads one topic, by partition."""
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=10)[group]
-    return {entry.partition: entry.offset for entry in answer.result(15).topic_partitions if entry.offset >= 0}
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=5)[group]
+    return {entry.partition: entry.offset for entry in answer.result(8).topic_partitions if entry.offset >= 0}
 
 
 def group_tool(project: StreamProject, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,48 @@
+"""Fixtures of the drills: pipelines of their own on the run's Kafka and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from millrace.embedded.stack import Stack
+    from support.drills import Drill
+
+MakeDrill = Callable[..., "Drill"]
+
+
+@pytest.fixture
+def make_drill(idle_stack: Stack, tmp_path: Path) -> Iterator[MakeDrill]:
+    """Makes drills: `make_drill(records, batch=..., mutants=...)`, and `make_drill.second(drill)`."""
+    from support import control_databases
+    from support import stack as runs
+    from support.drills import Drill
+    from support.streams_project import StreamProject
+
+    runs.start(idle_stack, "kafka", "postgres")
+    databases = control_databases.on(idle_stack)
+    drills: list[Drill] = []
+
+    def make(records: int, **settings: Any) -> Drill:
+        project = StreamProject(tmp_path / f"m{len(drills)}", idle_stack, databases.create(), **settings).make()
+        project.create_topic()
+        project.produce(records)
+        drills.append(Drill(project))
+        return drills[-1]
+
+    def on_second_machine(first: Drill, mutants: tuple[str, ...] = ()) -> Drill:
+        drills.append(Drill(first.project.second_machine(tmp_path / f"m{len(drills)}", mutants)))
+        return drills[-1]
+
+    make.second = on_second_machine  # type: ignore[attr-defined]
+    yield make
+    runs.start(idle_stack, "kafka", "postgres")  # a drill that failed may have left one killed
+    for drill in drills:
+        drill.close()
+    for name in {drill.project.name: drill.project for drill in drills}.values():
+        name.drop()
+    databases.drop_all()

@@ -1,0 +1,93 @@
+"""Everything that can be killed, at every point where it matters; afterwards each record is there once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from support.drills import BACK_WITHIN, FULL, SUPERVISOR, Drill, Order, dying_supervisor, table
+from support.drills_points import AFTER_GROUP, AFTER_SINK, ALL, BEFORE_SINK, CLAIM, DRAIN, JVM, PYTHON
+from support.drills_sampler import Sampler
+from support.drills_supervisor import BEFORE_ANSWER, BEFORE_SUBMIT
+
+POSTGRES, BROKER = "PostgreSQL", "broker"
+
+# Each round: a kill in a running stream, then one while it starts again.
+CI = [
+    (BEFORE_SINK, JVM, CLAIM, PYTHON),
+    (AFTER_SINK, PYTHON, BEFORE_SUBMIT, SUPERVISOR),
+    (AFTER_GROUP, ALL, BEFORE_ANSWER, SUPERVISOR),
+    (DRAIN, PYTHON, None, None),
+    (BEFORE_SINK, POSTGRES, None, None),
+    (AFTER_SINK, BROKER, None, None),
+]
+STARTS = {
+    BEFORE_SINK: (CLAIM, PYTHON),
+    AFTER_SINK: (BEFORE_SUBMIT, SUPERVISOR),
+    AFTER_GROUP: (BEFORE_ANSWER, SUPERVISOR),
+    DRAIN: (None, None),
+}
+LONG = [
+    (point, victim, *(start if victim != BROKER else (None, None)))  # a driver may well outlive the broker
+    for victim in (JVM, PYTHON, ALL, POSTGRES, BROKER)
+    for point, start in STARTS.items()
+]
+"""Each point of a batch with each victim, and each point of a start four times."""
+
+
+def one_round(drill: Drill, point: str, victim: str, start_point: str | None, start_victim: str | None) -> None:
+    drill.forget_failures()
+    claiming = Order(CLAIM)
+    if point == DRAIN:
+        blows = [drill.hit_while_draining(victim)]
+        drill.eventually(lambda: not drill.apps(), what="the end of what was stopping")
+        drill.order(*([claiming] if start_point == CLAIM else []))
+        drill.forget_failures()
+    else:
+        blows = [drill.hit(point, victim, *([claiming] if start_point == CLAIM else []))]
+    if start_point == CLAIM:
+        blows.append(drill.hit_while_claiming(claiming, str(start_victim)))
+    elif start_point:
+        blows.append(dying_supervisor(drill.project, start_point))
+    drill.recovered(blows)
+
+
+def test_nothing_is_lost_or_doubled_whatever_is_killed_wherever(
+    make_drill: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = LONG if FULL else CI
+    drill: Drill = make_drill(1_000_000 if FULL else 60_000, batch=8_000 if FULL else 1_500)  # type: ignore[operator]
+    sampler = Sampler(drill.project)
+    try:
+        drill.start()
+        drill.eventually(drill.running, what="the first start")
+        with sampler:
+            for one in rounds:
+                one_round(drill, *one)
+            sampler.long_enough(drill)
+        drill.must_be_complete()
+    finally:
+        with capsys.disabled():
+            rows = [
+                (h.point, h.victim, h.batch, h.running and f"{h.running:.1f}", f"{h.batch_after:.1f}", h.result)
+                for h in drill.hits
+            ]
+            columns = ("point", "victim", "batch in flight", "s to running", "s to next batch", "result")
+            print(table(f"kills of a loaded stream, {len(rows)} hits", columns, rows))
+            print(sampler.report())
+    assert {hit.result for hit in drill.hits} == {"ok"}
+    assert max(hit.running or 0 for hit in drill.hits) < BACK_WITHIN
+    assert {hit.point for hit in drill.hits} == {
+        BEFORE_SINK,
+        AFTER_SINK,
+        AFTER_GROUP,
+        DRAIN,
+        CLAIM,
+        BEFORE_SUBMIT,
+        BEFORE_ANSWER,
+    }
+    if FULL:
+        assert min(Counter(hit.point for hit in drill.hits).values()) >= 3
+        assert min(Counter(hit.victim for hit in drill.hits).values()) >= 3
+    sampler.must_hold()

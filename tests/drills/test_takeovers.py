@@ -1,0 +1,44 @@
+"""A driver that was stopped, forgotten or doubled, and the one that runs instead: the older one leaves nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.drills import FULL, table
+from support.drills_takeovers import (
+    BETWEEN_BATCHES,
+    IN_TRANSACTION,
+    INSIDE_COPY,
+    intruders,
+    late_writer,
+    stopped_and_woken,
+    two_of_one_epoch,
+)
+
+
+def test_a_driver_that_was_taken_over_writes_nothing(make_drill: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    old = make_drill(3_000)
+    new = make_drill.second(old)
+    old.start()
+    old.eventually(old.all_done, what="the first records")
+    lines = []
+    wrong: list[str] = []
+    for where in (BETWEEN_BATCHES, INSIDE_COPY, IN_TRANSACTION) * (3 if FULL else 1):
+        seconds, ended, found = stopped_and_woken(old, new, where)
+        lines.append((where, f"{seconds:.1f}", ended, "; ".join(found) or "ok"))
+        wrong += found
+        old, new = new, old
+    found = late_writer(old, new)
+    lines.append(("late writer", "", "", "; ".join(found) or "ok"))
+    wrong += found
+    old, new = new, old
+    for name, scenario in (("intruders", intruders), ("two of one epoch", two_of_one_epoch)):
+        found = scenario(old, new)
+        lines.append((name, "", "", "; ".join(found) or "ok"))
+        wrong += found
+    with capsys.disabled():
+        print(table("takeovers", ("stopped", "seconds to the takeover", "ended", "result"), lines))
+    assert wrong == []
+    assert new.project.sink_sources() == new.project.topic_sources()
