@@ -1,0 +1,289 @@
+"""The pages of Airflow as an operator and a viewer see them, in chromium after logging in by the form.
+
+With MILLRACE_SCREENSHOTS naming a folder, every page that was looked at is kept there as a picture.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from millrace.domain.streams import StreamState
+from millrace.usecases.stream_list import show_stream
+from millrace.wiring import open_platform
+from support.airflow_ui import AirflowUser, put
+from support.browser import Complaints, log_in, open_browser
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from millrace.embedded.stack import Stack
+
+STREAM, STREAM_DAG, OPERATE_DAG = "shop.purchases", "shop.stream.purchases", "shop.operate"
+PAGES = {
+    "shop.topics": ("Keep the topics of shop as declared.", "commerce-data", "topics", "makes them as declared"),
+    STREAM_DAG: ("Keep stream shop.purchases as wanted, and watch it.", "commerce-data", "stream", "one watch of"),
+    OPERATE_DAG: ("Start, stop or accept a stream of shop", "commerce-data", "operate", "Press Trigger."),
+    "shop.source.cdnow": ("Load cdnow into shop.purchases.", "commerce-data", "source", "sources/cdnow.py"),
+    "millrace.supervise": ("Every five minutes, bring every stream", "millrace", "supervise", "tells alarms"),
+    "millrace.alarms": ("One red run for every breach", "millrace", "alarms", "A red run is a breach"),
+}
+BARE_DAG = """\
+from datetime import datetime
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, Param
+
+with DAG("bare", start_date=datetime(2026, 1, 1), params={"word": Param("x", type="string")}, doc_md="A plain DAG."):
+    EmptyOperator(task_id="first", outlets=[Asset("bare")]) >> EmptyOperator(task_id="second")
+"""
+BROKEN = """\
+pipeline: garden
+owner: tests
+topics:
+  garden.seeds: {partitions: many}
+"""
+BROKEN_DAGS = 'from millrace.airflow.factory import pipeline_dags\n\nglobals().update(pipeline_dags("garden"))\n'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def example(stack: Stack) -> Stack:
+    """The stack with the example's topic made and its stream running."""
+    if state_of(stack) is not StreamState.RUNNING:
+        admin = AirflowUser(stack)
+        for dag_id, conf in (
+            ("shop.topics", {}),
+            (OPERATE_DAG, {"stream": "purchases", "action": "start", "reason": "to have a look at it"}),
+        ):
+            admin.wait_for_dag(dag_id)
+            assert admin.run(dag_id, conf)["state"] == "success"
+        wait_for_state(stack, StreamState.RUNNING)
+    return stack
+
+
+@pytest.fixture
+def complaints() -> Complaints:
+    return Complaints()
+
+
+@pytest.fixture
+def look(request: pytest.FixtureRequest) -> Callable[[Page, str], None]:
+    """Keeps a picture of a page, when somebody asked for pictures."""
+
+    def keep(page: Page, name: str) -> None:
+        if folder := os.environ.get("MILLRACE_SCREENSHOTS"):
+            page.screenshot(path=Path(folder) / f"{name}.png")
+
+    return keep
+
+
+Look = Callable[[Page, str], None]
+
+
+@pytest.fixture
+def operator(browser: Browser, example: Stack, complaints: Complaints) -> Iterator[Page]:
+    page = log_in(browser, AirflowUser(example, "operator"), complaints)
+    yield page
+    page.context.close()
+
+
+@pytest.mark.parametrize("dag_id", PAGES)
+def test_every_dag_shows_what_it_is_whose_and_its_tags(operator: Page, look: Look, dag_id: str) -> None:
+    description, owner, tag, documentation = PAGES[dag_id]
+    operator.goto(f"/dags/{dag_id}/details")
+    expect(operator.get_by_text(description)).to_be_visible()
+    expect(operator.get_by_role("link", name=owner, exact=True).first).to_be_visible()
+    for name in ("millrace", "embedded", dag_id.partition(".")[0], tag):
+        expect(operator.get_by_role("link", name=name, exact=True).first).to_be_visible()
+    operator.get_by_label("Dag Docs", exact=True).click()
+    expect(operator.get_by_role("dialog")).to_contain_text(documentation)
+    look(operator, f"{dag_id}.documentation")
+
+
+def test_the_form_stops_the_stream_and_starts_it_and_its_page_tells_which(
+    operator: Page, example: Stack, look: Look
+) -> None:
+    user = AirflowUser(example)
+    wait_for_watch(operator, user, "running", {"wait": "Success"})
+    look(operator, "stream-running")
+    use_form(operator, "stop", "a look at the stopped page", look)
+    wait_for_state(example, StreamState.STOPPED)
+    wait_for_watch(operator, user, "wait", {"running": "No Status"})
+    look(operator, "stream-stopped")
+    use_form(operator, "start", "a look at the running page")
+    wait_for_state(example, StreamState.RUNNING)
+    wait_for_watch(operator, user, "running", {"wait": "Success"})
+    entries = open_platform(example.settings()).control().log.list(limit=50)
+    reasons = {entry.reason for entry in entries if (entry.subject, entry.actor) == (STREAM, "airflow:operator")}
+    assert reasons >= {"a look at the stopped page", "a look at the running page"}
+
+
+def use_form(page: Page, action: str, reason: str, look: Look | None = None) -> None:
+    """Press Trigger on the operate DAG, fill in the form as a person does, and wait until its run is over."""
+    page.goto(f"/dags/{OPERATE_DAG}")
+    page.get_by_test_id("trigger-dag-button").click()
+    dialog = page.get_by_role("dialog")
+    trigger = dialog.get_by_role("button", name="Trigger", exact=True)
+    expect(trigger).to_be_disabled()  # no reason, no run
+    if action != "start":
+        dialog.get_by_role("combobox").nth(1).fill(action)
+        page.get_by_role("option", name=action, exact=True).click()
+    dialog.locator("input[name=element_reason]").fill(reason)
+    if look:
+        look(page, f"form-{action}")
+    expect(trigger).to_be_enabled()
+    trigger.click()
+    expect(dialog).to_be_hidden()
+
+
+def state_of(stack: Stack) -> StreamState:
+    return show_stream(open_platform(stack.settings()), STREAM).report.state
+
+
+def wait_for_state(stack: Stack, state: StreamState) -> None:
+    eventually(lambda: state_of(stack) is state, within=120, what=f"the stream to be {state.value}")
+
+
+def wait_for_watch(page: Page, user: AirflowUser, task: str, others: dict[str, str]) -> None:
+    """Wait until the newest run is in a task, and look at that run's page."""
+
+    def parked() -> str | None:
+        (run, *_) = user.runs(STREAM_DAG)
+        return run["dag_run_id"] if user.task(STREAM_DAG, run["dag_run_id"], task)["state"] == "deferred" else None
+
+    run_id = eventually(parked, within=90, what=f"the newest watch to be in `{task}`")
+    page.goto(f"/dags/{STREAM_DAG}/runs/{run_id}")
+    for name, state in {task: "Deferred", **others}.items():
+        row = page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+        expect(row).to_contain_text(state)
+
+
+def test_the_supervisions_page_shows_its_runs(operator: Page, look: Look) -> None:
+    operator.goto("/dags/millrace.supervise")
+    expect(operator.get_by_text("*/5 * * * *")).to_be_visible()
+    expect(operator.get_by_role("link", name="supervise", exact=True).first).to_be_visible()
+    expect(operator.get_by_role("link", name="overdue_alarms", exact=True)).to_be_visible()
+    look(operator, "supervise")
+
+
+def test_the_asset_graph_shows_the_pipeline(operator: Page, look: Look) -> None:
+    operator.goto("/assets")
+    for name in ("topic shop.purchases", "stream shop.purchases", "table shop.purchases"):
+        expect(operator.get_by_role("link", name=name, exact=True)).to_be_visible()
+    look(operator, "assets")
+    operator.get_by_role("link", name="topic shop.purchases", exact=True).click()
+    graph = operator.locator(".react-flow")
+    for name in ("shop.topics", "shop.source.cdnow", "topic shop.purchases"):
+        expect(graph.get_by_text(name, exact=True)).to_be_visible()
+    operator.get_by_text("Task Dependencies", exact=True).click()
+    for name in ("source.cdnow.load", "topics.provision", "stream.purchases.running"):
+        expect(graph.get_by_text(name, exact=True)).to_be_attached()
+    look(operator, "asset-graph")
+
+
+@pytest.fixture
+def broken_declaration(example: Stack) -> Iterator[AirflowUser]:
+    """A third pipeline whose declaration is wrong; Airflow has read it."""
+    admin = AirflowUser(example)
+    declaration = example.root / "include" / "pipelines" / "garden.yaml"
+    dags = example.root / "dags" / "garden.py"
+    put(declaration, BROKEN)
+    put(dags, BROKEN_DAGS)
+    eventually(lambda: import_errors(admin), within=90, what="the import error")
+    yield admin
+    dags.unlink()
+    declaration.unlink()
+    eventually(lambda: not import_errors(admin), within=90, what="the import error to go")
+
+
+def import_errors(user: AirflowUser) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = user.call("GET", "/importErrors")["import_errors"]
+    return found
+
+
+def test_a_broken_declaration_is_one_import_error_that_names_it_and_takes_nothing_else_down(
+    broken_declaration: AirflowUser, operator: Page, look: Look
+) -> None:
+    operator.goto("/")
+    operator.get_by_role("button", name=re.compile("Import Error")).click()
+    dialog = operator.get_by_role("dialog")
+    expect(dialog).to_contain_text("garden.py")
+    dialog.get_by_text("garden.py").click()
+    for word in ("include/pipelines/garden.yaml", "4", "topics.garden.seeds.partitions", "many"):
+        expect(dialog).to_contain_text(word)
+    look(operator, "import-error")
+    (error,) = import_errors(broken_declaration)
+    assert error["filename"] == "garden.py"
+    last_line = error["stack_trace"].strip().splitlines()[-1]
+    assert "include/pipelines/garden.yaml:4" in error["stack_trace"], last_line
+    known = {dag["dag_id"]: dag for dag in broken_declaration.call("GET", "/dags?limit=100")["dags"]}
+    assert set(PAGES) <= set(known)
+    assert not [dag_id for dag_id in PAGES if known[dag_id]["is_stale"]]
+
+
+def test_no_page_complains_of_what_a_bare_dag_does_not(operator: Page, complaints: Complaints, example: Stack) -> None:
+    admin = AirflowUser(example)
+    bare = example.root / "dags" / "bare.py"
+    put(bare, BARE_DAG)
+    try:
+        admin.wait_for_dag("bare")
+        admin.run("bare", {})
+        walk(operator, ["bare"])
+        baseline = set(complaints.found)
+        complaints.found.clear()
+        walk(operator, [STREAM_DAG, *(dag_id for dag_id in PAGES if dag_id != STREAM_DAG)])
+        assert complaints.found - baseline == set()
+        operator.evaluate("console.error('a complaint')")
+        eventually(lambda: complaints.found - baseline, within=5, what="a complaint to be noticed at all")
+    finally:
+        bare.unlink()
+
+
+def walk(page: Page, dag_ids: list[str]) -> None:
+    """Look at the pages all DAGs share, at each DAG's own, and at every tab of the first."""
+    paths = ["/", "/dags", "/assets", *(f"/dags/{dag_id}" for dag_id in dag_ids)]
+    paths += [f"/dags/{dag_ids[0]}/{tab}" for tab in ("runs", "tasks", "details", "code")]
+    for path in paths:
+        page.goto(path)
+        expect(page.get_by_test_id("main-content")).to_be_visible()
+        page.wait_for_load_state("networkidle")
+
+
+@pytest.fixture
+def viewer(browser: Browser, example: Stack) -> Iterator[Page]:
+    page = log_in(browser, AirflowUser(example, "viewer"), Complaints())
+    yield page
+    page.context.close()
+
+
+def test_a_viewer_sees_the_pages_and_may_not_operate(viewer: Page, example: Stack, look: Look) -> None:
+    user = AirflowUser(example, "viewer")
+    runs = len(user.runs(OPERATE_DAG))
+    conf = {"stream": "purchases", "action": "stop", "reason": "a viewer tries"}
+    body = {"logical_date": None, "conf": conf}
+    assert user.request("POST", f"/dags/{OPERATE_DAG}/dagRuns", body).status_code == 403
+    assert user.request("PATCH", f"/dags/{STREAM_DAG}", {"is_paused": True}).status_code == 403
+    viewer.goto(f"/dags/{STREAM_DAG}")
+    expect(viewer.get_by_role("link", name="commerce-data", exact=True)).to_be_visible()
+    viewer.goto(f"/dags/{OPERATE_DAG}")
+    viewer.get_by_test_id("trigger-dag-button").click()  # Airflow shows the button to everybody and refuses the run
+    dialog = viewer.get_by_role("dialog")
+    dialog.locator("input[name=element_reason]").fill("a viewer tries")
+    dialog.get_by_role("button", name="Trigger", exact=True).click()
+    expect(viewer.get_by_text(re.compile("forbidden|403|not authorized", re.IGNORECASE)).first).to_be_visible()
+    look(viewer, "viewer-refused")
+    assert len(user.runs(OPERATE_DAG)) == runs
+    assert state_of(example) is StreamState.RUNNING

@@ -1,0 +1,80 @@
+"""Debian's chromium, driven as a user drives it: log in, look, click; and what its console complained of."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from support.airflow_ui import AirflowUser
+
+NAMES = ("chromium", "google-chrome")
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE_MILLISECONDS = 30_000
+
+
+@dataclass
+class Complaints:
+    """The errors of a page's console, without what differs from one DAG or run to the next."""
+
+    found: set[str] = field(default_factory=set)
+
+    def watch(self, page: Page) -> None:
+        """Listen to a page from now on."""
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.found.add(_plain(str(error))))
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.found.add(_plain(f"{message.text} at {message.location.get('url', '')}"))
+
+
+def _plain(text: str) -> str:
+    """A complaint as it would be on any DAG's page."""
+    text = re.sub(r"https?://[^/\s]+", "", text)
+    text = re.sub(r"(dags|dagRuns|runs|taskInstances|tasks|assets)/[^/?\s]+", r"\1/X", text)
+    return re.sub(r"\d+", "0", text.splitlines()[0] if text else "")
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    """A chromium; the test fails with what to do where the machine has none."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.fail("there is no chromium on this machine: install the package `chromium` (.ci/run does so as root)")
+    expect.set_options(timeout=PATIENCE_MILLISECONDS)
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+def log_in(browser: Browser, user: AirflowUser, complaints: Complaints) -> Page:
+    """A page of this user's, after the log-in form."""
+    context = browser.new_context(viewport={"width": 1500, "height": 1000}, base_url=user.url)
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
+    page = context.new_page()
+    page.goto("/auth/login")
+    page.fill("input[name=username]", user.name)
+    page.fill("input[name=password]", user.password)
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: "/auth/login" not in url)
+    complaints.watch(page)
+    return page
