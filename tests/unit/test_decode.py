@@ -70,6 +70,10 @@ BAD = [
     (changed(customer_id="a\0b"), Rule.NUL_CHARACTER),
     (changed()[:-1] + b',"quantity":3}', Rule.DUPLICATE_FIELD),
     (changed()[:-1] + b',"new":1,"new":2}', Rule.DUPLICATE_FIELD),
+    (changed().replace(b'"note":"x"', b'"quantity":3'), Rule.DUPLICATE_FIELD),
+    (changed()[:-1] + b',"quantity" :3}', Rule.DUPLICATE_FIELD),
+    (changed()[:-1] + b',"quantity"\n:3}', Rule.DUPLICATE_FIELD),
+    (changed(note=None)[:-1] + b',"quantity" :3}', Rule.DUPLICATE_FIELD),
     (changed().replace(b'"7"', b'"\xff\xfe"'), Rule.INVALID_UTF8),
     (changed()[:-1] + b',"new":"\xff"}', Rule.INVALID_UTF8),
 ]
