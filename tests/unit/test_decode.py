@@ -138,3 +138,29 @@ def test_text_and_integers_round_trip(fields):
         assert (row[1], row[3]) == (fields["customer_id"], fields["quantity"])
     else:  # a lone surrogate is no character
         assert rule in {Rule.NOT_JSON, Rule.INVALID_UTF8}
+
+
+MEMBERS = st.lists(
+    st.tuples(
+        st.sampled_from(["id", "note", "other"]),
+        st.sampled_from(["", " ", "\n", "\t"]),
+        st.sampled_from(['"a"', '"\\":"', '"x : y"', "null", "1"]),
+    ),
+    max_size=5,
+)
+
+
+@given(st.lists(MEMBERS, min_size=1, max_size=4))
+def test_a_doubled_field_is_found_however_it_is_written(documents):
+    schema = ValueSchema(
+        ValueFormat.JSON, (Column("id", ColumnType.STRING, required=True), Column("note", ColumnType.STRING))
+    )
+    values = [
+        ("{" + ",".join(f'"{name}"{space}:{value}' for name, space, value in members) + "}").encode()
+        for members in documents
+    ]
+    found = Decoder(schema, key_required=False).decode(values, [None] * len(values), [0] * len(values))
+    for members, rule in zip(documents, found.rules, strict=True):
+        names = [name for name, _, _ in members]
+        if rule is None:
+            assert len(set(names)) == len(names)
