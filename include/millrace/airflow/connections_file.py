@@ -1,7 +1,7 @@
 """Where the embedded Airflow finds its Connections: in the private file that the CLI reads too.
 
 A file and not variables: a task's environment is its component's, and all that a task starts would inherit them.
-Airflow's own backend for local files loads its database models in every task, which takes longer than most tasks do.
+Airflow's own backend for local files would need a second file with the same passwords, in a form of its own.
 """
 
 from __future__ import annotations
