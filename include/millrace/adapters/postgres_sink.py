@@ -165,6 +165,16 @@ class PostgresSink:
         with self._transaction() as cursor:
             self.staging.truncate(cursor)
 
+    def check_fence(self) -> None:
+        """Learn whether this instance may still write.
+
+        Raises:
+            FencedError: a newer epoch has taken over.
+            UnreachableError: the server does not answer.
+        """
+        with self._transaction() as cursor:
+            self._hold_fence(cursor)
+
     def commit_batch(
         self, timeline: int, ranges: Sequence[OffsetRange], attempts: Sequence[int], refused: Mapping[Source, str]
     ) -> BatchCounts:

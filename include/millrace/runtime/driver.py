@@ -212,11 +212,22 @@ class Driver:
         log.info("draining", asked=stop.is_set())
         runner.drain()
         if runner.failure is not None:
-            raise _of_spark(runner.failure) from runner.failure
+            raise self._cause_of(runner.failure) from runner.failure
         self._member.check()
         if not stop.is_set() and (failure := query.exception()) is not None:
             raise _of_spark(failure)
         query.stop()
+
+    def _cause_of(self, failure: Exception) -> Exception:
+        """Why a batch failed: a task whose connection was ended cannot know that a newer epoch has ended it."""
+        cause = _of_spark(failure)
+        if not isinstance(cause, MillraceError):
+            try:
+                self._member.check()
+                self._sink.check_fence()
+            except MillraceError as known:
+                return known
+        return cause
 
     def _report(self, timeline: int, report: BatchReport) -> None:
         log.info(
