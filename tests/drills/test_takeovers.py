@@ -34,11 +34,12 @@ def test_a_driver_that_was_taken_over_writes_nothing(make_drill: Any, capsys: py
     lines.append(("late writer", "", "", "; ".join(found) or "ok"))
     wrong += found
     old, new = new, old
-    for name, scenario in (("intruders", intruders), ("two of one epoch", two_of_one_epoch)):
-        found = scenario(old, new)
+    twin = make_drill.second(old)
+    for name, scenario, other in (("intruders", intruders, new), ("two of one epoch", two_of_one_epoch, twin)):
+        found = scenario(old, other)
         lines.append((name, "", "", "; ".join(found) or "ok"))
         wrong += found
     with capsys.disabled():
         print(table("takeovers", ("stopped", "seconds to the takeover", "ended", "result"), lines))
     assert wrong == []
-    assert new.project.sink_sources() == new.project.topic_sources()
+    assert old.project.sink_sources() == old.project.topic_sources()
