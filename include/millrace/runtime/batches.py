@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import structlog
@@ -30,17 +31,24 @@ from millrace.runtime.source import BAD_FIELD, decoded
 
 log = structlog.get_logger()
 
+STEPS = ("plan", "copy", "check", "merge", "group")
 _REFUSED_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What one batch did: for people, not for correctness."""
+    """What one batch did: for people, not for correctness.
+
+    Attributes:
+        steps: seconds of each step: `plan`, `copy` (read, decode, transform, stage), `check` (topic ids), `merge` (the
+            sink's transaction), `group` (the commit).
+    """
 
     batch_id: int
     rows_in: int
     counts: BatchCounts
     seconds: float
+    steps: Mapping[str, float]
     positions: Mapping[TopicPartition, int]
 
 
@@ -63,6 +71,9 @@ class Batches:
 class BatchRunner:
     """Runs batches for `foreachBatch` and stops between two of them.
 
+    It keeps the trigger's pace itself: a batch that was not full waits for the rest of the interval, a full one makes
+    way for the next at once. Spark's own trigger would let a stream that is behind wait as well.
+
     Guarantees: after `drain` has returned, no batch is in flight and none begins.
 
     Args:
@@ -74,39 +85,50 @@ class BatchRunner:
         self._fixed = batches
         self._positions = dict(positions)
         self._in_flight = threading.Lock()
-        self._draining = False
+        self._draining = threading.Event()
+        self._behind = False
         self.failure: Exception | None = None
 
     def __call__(self, raw: DataFrame, batch_id: int) -> None:
         """Process one batch; whatever fails is kept in `failure` and ends the query."""
+        began = time.monotonic()
         with self._in_flight:
-            if self._draining or self.failure is not None:
+            if self._draining.is_set() or self.failure is not None:
                 return  # what is not on record was not done: the next start reads it
             try:
                 self._run(raw, batch_id)
             except Exception as error:
                 self.failure = error
                 raise
+        if not self._behind:
+            self._draining.wait(max(0.0, self._fixed.stream.trigger.total_seconds() - (time.monotonic() - began)))
 
     def drain(self) -> None:
         """Wait for the batch in flight, and let no other begin."""
-        self._draining = True
+        self._draining.set()
         with self._in_flight:
             pass
 
     def _run(self, raw: DataFrame, batch_id: int) -> None:
         fixed = self._fixed
-        began = time.monotonic()
+        times = [time.monotonic()]
         ranges = self._ranges(batch_id)
+        self._behind = is_full(ranges, fixed.stream.resources.max_records_per_batch)
         self._new_partitions(ranges)
         ids = self._topic_ids()
+        times.append(time.monotonic())
         rows_in, rows, bad = self._copy(raw, ids)
+        times.append(time.monotonic())
         self._check_topics(ids)
+        times.append(time.monotonic())
         counts = self._merge(raw, ids, ranges, rows, bad)
+        times.append(time.monotonic())
         positions = {entry.partition: entry.next for entry in ranges}
         fixed.member.commit(positions, fixed.timeline)
+        times.append(time.monotonic())
         self._positions |= positions
-        fixed.on_report(BatchReport(batch_id, rows_in, counts, time.monotonic() - began, dict(self._positions)))
+        steps = dict(zip(STEPS, (end - begin for begin, end in pairwise(times)), strict=True))
+        fixed.on_report(BatchReport(batch_id, rows_in, counts, times[-1] - times[0], steps, dict(self._positions)))
 
     def _ranges(self, batch_id: int) -> list[OffsetRange]:
         """The exact range of each partition, from the query's own offset log."""
@@ -199,6 +221,14 @@ class BatchRunner:
             where=f"stream {self._fixed.stream.qualified_name}",
             next_step="declare `on_bad_record: quarantine` to keep them aside and go on",
         )
+
+
+def is_full(ranges: Sequence[OffsetRange], bound: int) -> bool:
+    """Whether a batch is as large as one may be, so that more is likely to wait behind it.
+
+    Spark shares the bound out among the partitions and rounds down, so a full batch may be a little smaller.
+    """
+    return sum(entry.next - entry.first for entry in ranges) >= bound - 2 * len(ranges)
 
 
 def read_offset_log(entry: Path) -> dict[tuple[str, int], int]:

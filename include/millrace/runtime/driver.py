@@ -201,7 +201,7 @@ class Driver:
             source.writeStream.queryName(self._launch.stream)
             .foreachBatch(runner)
             .option("checkpointLocation", str(batches.offset_log.parent))
-            .trigger(processingTime=f"{self._stream.trigger.total_seconds() * 1000:.0f} milliseconds")
+            .trigger(processingTime="0 seconds")  # BatchRunner keeps the pace
             .start()
         )
         log.info("running", stream=self._launch.stream, timeline=batches.timeline)
@@ -237,6 +237,7 @@ class Driver:
             rows_out=report.counts.rows_out,
             quarantined=report.counts.quarantined,
             seconds=round(report.seconds, 3),
+            **{f"{step}_seconds": round(seconds, 3) for step, seconds in report.steps.items()},
         )
         self._reporter.phase(Phase.RUNNING, batch_id=report.batch_id)
         self._reporter.progress(

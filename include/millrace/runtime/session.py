@@ -33,6 +33,8 @@ def open_session(stream: Stream, epoch: int, jars: Sequence[Path], scratch: Path
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * _MIB),
+        # How long Spark waits before it looks again for records, where it has found none.
+        "spark.sql.streaming.pollingDelay": f"{stream.trigger.total_seconds() * 1000:.0f}ms",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.metricsEnabled": "false",
