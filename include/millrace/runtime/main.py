@@ -93,10 +93,15 @@ def _run(launch: Launch, stop: threading.Event) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = folder / "scratch"
     driver = Driver(settings, open_platform(settings).control(), pipeline, stream, launch, folder)
+    mine = True
     try:
         driver.run(stop)
+    except ClaimLostError:
+        mine = False  # the folder is the winner's, and so is the checkpoint in it
+        raise
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if mine:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _parse(argv: Sequence[str]) -> Launch:
