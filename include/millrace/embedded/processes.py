@@ -17,7 +17,13 @@ from millrace.embedded.layout import Layout, write_private
 
 PART_VARIABLE = "MILLRACE_PART"
 ROOT_VARIABLE = "MILLRACE_ROOT"
-STREAM_APP_SIGNS = ("spark_apps/stream.py", "org.apache.spark.deploy.SparkSubmit", "pyspark/daemon", "pyspark.daemon")
+STREAM_APP_SIGNS = (
+    "spark_apps/stream.py",
+    "org.apache.spark.deploy.SparkSubmit",
+    "pyspark/daemon",
+    "pyspark.daemon",
+    "millrace.runtime.worker_daemon",
+)
 
 
 @dataclass(frozen=True, slots=True)

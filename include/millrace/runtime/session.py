@@ -25,6 +25,7 @@ def open_session(stream: Stream, epoch: int, jars: Sequence[Path], scratch: Path
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.python.daemon.module": "millrace.runtime.worker_daemon",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",
