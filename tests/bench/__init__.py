@@ -1,0 +1,1 @@
+"""Measured rates beside the limit that the same machine had in the same run."""
