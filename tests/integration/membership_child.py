@@ -27,6 +27,7 @@ def main(servers: str, stream: str, topic: str) -> None:
         print("refused", flush=True)
     else:
         print("committed", flush=True)
+    sys.stdin.readline()  # a driver that is lost may take long to end, and must be harmless meanwhile
     member.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from support.waiting import eventually
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
+
+HEARTBEAT_SECONDS = 2.5
 
 
 @dataclass
@@ -88,15 +91,11 @@ def test_a_newer_member_fences_the_older_one(place: Place) -> None:
         assert (entry.offset, CommitMetadata.decode(entry.metadata)) == (7, wrote)
 
 
-def test_a_member_stopped_for_longer_than_its_session_has_lost_it(place: Place) -> None:
+def test_a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_no_newer_one(place: Place) -> None:
+    script = str(Path(__file__).with_name("membership_child.py"))
     child = subprocess.Popen(
-        [
-            sys.executable,
-            str(Path(__file__).with_name("membership_child.py")),
-            place.settings.bootstrap_servers,
-            place.stream,
-            place.topic,
-        ],
+        [sys.executable, script, place.settings.bootstrap_servers, place.stream, place.topic],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -105,14 +104,23 @@ def test_a_member_stopped_for_longer_than_its_session_has_lost_it(place: Place) 
         assert child.stdout.readline() == "joined\n"
         child.send_signal(signal.SIGSTOP)
         eventually(lambda: not place.description().members, within=30, what="the session to expire")
-        child.send_signal(signal.SIGCONT)
-        assert child.stdout.readline().startswith("lost: ")
-        assert child.stdout.readline() == "refused\n"
-        assert child.wait(30) == 0
+        with place.member(2) as newer:
+            child.send_signal(signal.SIGCONT)
+            assert child.stdout.readline().startswith("lost: ")
+            assert child.stdout.readline() == "refused\n"
+            woken = time.monotonic()
+
+            def outlived() -> bool:
+                newer.commit(dict.fromkeys(place.partitions(), 7), 1)
+                return time.monotonic() > woken + 2 * HEARTBEAT_SECONDS
+
+            eventually(outlived, within=30, what="two heartbeats of the newer member")
+            child.communicate("\n", timeout=30)
+            newer.commit(dict.fromkeys(place.partitions(), 8), 1)
     finally:
         child.kill()
         child.wait()
-    assert place.commits() == {0: 0, 1: 0}
+    assert place.commits() == {0: 8, 1: 8}
 
 
 def test_new_partitions_are_taken_without_losing_the_membership(place: Place) -> None:

@@ -256,7 +256,9 @@ class GroupMember:
             self._mark_lost(f"another member of the group was assigned {names}")
 
     def _on_lost(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
-        # The group may have been reset while the session was gone: to rejoin and commit would undo that.
+        # The group may have been reset while the session was gone: to rejoin and commit would undo that. And by
+        # itself the client would rejoin under the same instance id, which fences whoever took the place meanwhile.
+        consumer.unsubscribe()
         self._mark_lost("the session expired")
 
     def _on_revoke(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
