@@ -66,6 +66,7 @@ BAD = [
     (changed(amount=12345678901.0), Rule.OUT_OF_RANGE),
     (changed(amount="NaN"), Rule.OUT_OF_RANGE),
     (changed(amount="8.920374307884469343653E-20"), Rule.OUT_OF_RANGE),
+    (changed(amount="8.920374307884469343653E-20"), Rule.OUT_OF_RANGE),
     (changed(amount="1E-41"), Rule.OUT_OF_RANGE),
     (changed(amount="1e400"), Rule.OUT_OF_RANGE),
     (changed(purchased_on="1997-02-30"), Rule.OUT_OF_RANGE),
