@@ -16,6 +16,7 @@ from datetime import timedelta
 import structlog
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient
 
 from millrace.domain.groups import CommitMetadata
 from millrace.domain.offsets import TopicPartition
@@ -27,6 +28,7 @@ _JOIN_WITHIN = timedelta(seconds=45)
 _COMMIT_WITHIN = timedelta(seconds=30)
 _ANSWER_WITHIN = timedelta(seconds=5)
 _POLL_SECONDS = 0.05
+_LOOK_SECONDS = 2.0
 
 # A consumer's poll tells of a fenced instance by _FATAL alone, without the fatal mark and without the first reason.
 _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError._FATAL}
@@ -107,6 +109,7 @@ class GroupMember:
                 "topic.metadata.refresh.interval.ms": 10_000,
             }
         )
+        self._admin = AdminClient({**settings.librdkafka, "client.id": f"millrace.{stream}#{epoch}", "log_level": 0})
         self._thread = threading.Thread(target=self._poll, name="group-member", daemon=True)
 
     @property
@@ -115,7 +118,7 @@ class GroupMember:
         return self._lost
 
     def join(self, partitions: Sequence[TopicPartition]) -> None:
-        """Join the group and wait until all of `partitions` are assigned to this member.
+        """Join the group and wait until this member holds it for all of `partitions`.
 
         Raises:
             MembershipLostError: a newer instance took the membership over.
@@ -129,19 +132,37 @@ class GroupMember:
             on_lost=self._on_lost,
         )
         self._thread.start()
+        deadline = time.monotonic() + _JOIN_WITHIN.total_seconds()
+        while not self._has_joined(wanted):
+            if time.monotonic() > deadline:
+                missing = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(wanted - self._assigned))
+                raise UnreachableError(
+                    f"the group did not assign {missing} within {_JOIN_WITHIN.total_seconds():.0f} s",
+                    where=f"group {self._group} at {self._where}",
+                    next_step=f"`kafka-consumer-groups --describe --members --group {self._group}` shows other "
+                    "members: a stream must be alone in its group",
+                )
+
+    def _has_joined(self, wanted: set[tuple[str, int]]) -> bool:
+        """Whether this member holds the group: every partition is assigned to it, or nobody else is there.
+
+        A static member that comes back within its session is handed its former assignment as it was (KIP-345), without
+        partitions made meanwhile; alone in the group, it needs no assignment of them to commit them.
+        """
         with self._changed:
-            done = self._changed.wait_for(
-                lambda: self._lost is not None or wanted <= self._assigned, timeout=_JOIN_WITHIN.total_seconds()
-            )
-        self.check()
-        if not done:
-            missing = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(wanted - self._assigned))
-            raise UnreachableError(
-                f"the group did not assign {missing} within {_JOIN_WITHIN.total_seconds():.0f} s",
-                where=f"group {self._group} at {self._where}",
-                next_step=f"`kafka-consumer-groups --describe --members --group {self._group}` shows other members: "
-                "a stream must be alone in its group",
-            )
+            self._changed.wait_for(lambda: self._lost is not None or wanted <= self._assigned, timeout=_LOOK_SECONDS)
+            self.check()
+            if wanted <= self._assigned or not self._assigned:
+                return wanted <= self._assigned
+        return self._members() == 1
+
+    def _members(self) -> int:
+        answer = self._admin.describe_consumer_groups([self._group], request_timeout=_ANSWER_WITHIN.total_seconds())
+        try:
+            return len(answer[self._group].result().members)
+        except KafkaException as error:
+            log.info("group_not_described", error=error.args[0].str())
+            return 0
 
     def check(self) -> None:
         """Raise `MembershipLostError` where the membership has ended."""

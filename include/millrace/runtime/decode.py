@@ -282,10 +282,6 @@ def _exact_array(column: Column, values: list[Any], arrow: pa.DataType) -> pa.Ar
         present = (value.adjusted() for value in values if value is not None)
         if min(present, default=0) < -(column.scale or 0):
             raise OverflowError
-    if column.type is ColumnType.DECIMAL:
-        # Arrow itself takes some numbers with very many digits for zero.
-        exact = _exact_quantize(column)
-        return pa.array([None if value is None else exact(value) for value in values], type=arrow)
     if column.type is ColumnType.FLOAT and any(value is not None and abs(value) > _LARGEST_FLOAT32 for value in values):
         raise OverflowError
     return pa.array(values, type=arrow)
@@ -293,13 +289,6 @@ def _exact_array(column: Column, values: list[Any], arrow: pa.DataType) -> pa.Ar
 
 def _utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-def _exact_quantize(column: Column) -> Callable[[Decimal], Decimal]:
-    """Gives a number the column's scale, or raises a DecimalException where it would lose a digit."""
-    unit = Decimal(1).scaleb(-(column.scale or 0))
-    context = Context(prec=(column.precision or 10) + 1, traps=[Inexact, InvalidOperation])
-    return lambda value: context.quantize(value, unit)
 
 
 def _checked_decimal(column: Column, value: Decimal) -> Decimal:
@@ -310,7 +299,9 @@ def _checked_decimal(column: Column, value: Decimal) -> Decimal:
             return Decimal(0)
         raise BadRecordError(Rule.OUT_OF_RANGE, problem)
     try:
-        return _exact_quantize(column)(value)
+        return value.quantize(
+            Decimal(1).scaleb(-scale), context=Context(prec=precision + 1, traps=[Inexact, InvalidOperation])
+        )
     except DecimalException:
         raise BadRecordError(Rule.OUT_OF_RANGE, problem) from None
 

@@ -83,14 +83,15 @@ class Driver:
         self._identity = Identity(launch.stream, launch.epoch, launch.instance)
         self._sink = PostgresSink(settings.postgres(stream.sink.connection), self._identity, stream.sink.table)
         self._member = GroupMember(kafka, stream=launch.stream, group=stream.group, epoch=launch.epoch)
+        self._phase = Phase.RUNNING  # what the end of a batch says, until the drain
         self._reporter = Reporter(folder / "status.json", control.streams.save_progress)
 
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set (then drain), or raise what ended the stream."""
+        self._claim()  # the loser writes nothing: the epoch's folder is the winner's
         self._reporter.phase(Phase.STARTING)
         error: str | None = None
         try:
-            self._claim()
             with ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-start") as pool:
                 starting = pool.submit(self._open_session)
                 self._run_with(starting, stop)
@@ -205,10 +206,11 @@ class Driver:
             .start()
         )
         log.info("running", stream=self._launch.stream, timeline=batches.timeline)
-        self._reporter.phase(Phase.RUNNING)
+        self._reporter.phase(self._phase)
         while not stop.wait(_LOOK_SECONDS) and query.isActive and self._member.lost is None:
             pass
-        self._reporter.phase(Phase.DRAINING)
+        self._phase = Phase.DRAINING
+        self._reporter.phase(self._phase)
         log.info("draining", asked=stop.is_set())
         runner.drain()
         if runner.failure is not None:
@@ -239,7 +241,7 @@ class Driver:
             seconds=round(report.seconds, 3),
             **{f"{step}_seconds": round(seconds, 3) for step, seconds in report.steps.items()},
         )
-        self._reporter.phase(Phase.RUNNING, batch_id=report.batch_id)
+        self._reporter.phase(self._phase, batch_id=report.batch_id)
         self._reporter.progress(
             StreamProgress(
                 stream=self._launch.stream,
