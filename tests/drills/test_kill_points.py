@@ -57,7 +57,7 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed_wherever(
     make_drill: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rounds = LONG if FULL else CI
-    drill: Drill = make_drill(1_000_000 if FULL else 45_000, batch=8_000 if FULL else 1_500)  # type: ignore[operator]
+    drill: Drill = make_drill(1_000_000 if FULL else 30_000, batch=8_000 if FULL else 1_500)  # type: ignore[operator]
     sampler = Sampler(drill.project)
     try:
         drill.start()

@@ -50,7 +50,7 @@ def stopped_and_woken(old: Drill, new: Drill, where: str) -> tuple[float, str, l
     epoch = old.running_alone().epoch
     held = Order(_HELD_AT[where])
     old.order(held)
-    old.project.produce(4 * old.project.batch, first=old.done())
+    old.project.produce(2 * old.project.batch, first=old.done())
     old.reached(held, supervising=False)
     victims = _freeze_inside_copy(old, held, epoch) if where == INSIDE_COPY else freeze(old.project, epoch)
     old.order()
@@ -97,7 +97,7 @@ def late_writer(old: Drill, new: Drill) -> list[str]:
     epoch = old.running_alone().epoch
     held = Order(BEFORE_SINK, reconnect=True)
     old.order(held)
-    old.project.produce(4 * old.project.batch, first=old.done())
+    old.project.produce(2 * old.project.batch, first=old.done())
     old.reached(held, supervising=False)
     victims = freeze(old.project, epoch)
     taken = Order(TAKEN_OVER)
