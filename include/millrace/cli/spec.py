@@ -121,5 +121,9 @@ def _print_new(console: Console, files: list[str], name: str) -> None:
     for path in files:
         console.print(Text(f"wrote {path}"), soft_wrap=True)
     console.print(
-        Text(f"next: edit them, `./millrace spec check`, then `./millrace streams start {name}.events`"), soft_wrap=True
+        Text(
+            f"next: edit them, `./millrace spec check`; once the topic is there (`./millrace topics plan {name}`) "
+            f"load or produce records and `./millrace streams start {name}.events`"
+        ),
+        soft_wrap=True,
     )

@@ -172,8 +172,8 @@ def _show_up(console: Console, stack: Stack, report: StackReport, downloading: f
         "",
         f"Airflow:  {airflow['url']}  user {airflow['user']}, password in {airflow['password_file']}",
         f"Time:     {downloading:.0f} s downloading, {own:.0f} s own work",
-        "Next:     ./millrace status · ./millrace doctor · ./millrace run -- kafka-topics --bootstrap-server "
-        '"$KAFKA_BOOTSTRAP" --list · ./millrace down',
+        "Next:     ./millrace status · ./millrace doctor · ./millrace run -- psql · "
+        "./millrace run -- sh -c 'kafka-topics --bootstrap-server $KAFKA_BOOTSTRAP --list' · ./millrace down",
     ]
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)

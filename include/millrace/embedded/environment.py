@@ -11,6 +11,7 @@ from pathlib import Path
 from millrace.embedded.credentials import Credentials
 from millrace.embedded.layout import Layout, virtual_environment_bin, write_private
 from millrace.embedded.ports import Ports
+from millrace.embedded.postgres import programs_folder
 from millrace.embedded.processes import PART_VARIABLE, ROOT_VARIABLE
 from millrace.embedded.program import Program
 from millrace.settings import CONNECTION_PREFIX, read_environment_file, variable_name
@@ -116,13 +117,26 @@ def of_command(layout: Layout, caller: Mapping[str, str]) -> dict[str, str]:
     kafka = variables.get(variable_name("millrace_kafka"))
     if kafka:
         variables.setdefault("KAFKA_BOOTSTRAP", json.loads(kafka)["extra"]["bootstrap.servers"])
+    if sink := variables.get(variable_name("millrace_sink")):
+        variables = _of_postgres_clients(json.loads(sink)) | variables
     variables |= {
         ROOT_VARIABLE: str(layout.root),
         "VIRTUAL_ENV": sys.prefix,
-        "PATH": os.pathsep.join([*path, caller.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join([*path, caller.get("PATH", os.defpath), str(programs_folder())]),
         "PYSPARK_PYTHON": sys.executable,
     }
     return variables
+
+
+def _of_postgres_clients(connection: Mapping[str, object]) -> dict[str, str]:
+    """What libpq and all that is built on it read, so that `run -- psql` and scripts meet the sink database."""
+    return {
+        "PGHOST": str(connection["host"]),
+        "PGPORT": str(connection["port"]),
+        "PGUSER": str(connection["login"]),
+        "PGPASSWORD": str(connection["password"]),
+        "PGDATABASE": str(connection["schema"]),
+    }
 
 
 def _plain(layout: Layout) -> dict[str, str]:
