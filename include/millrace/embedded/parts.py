@@ -70,17 +70,6 @@ def read_lock(jar_set: str) -> list[Jar]:
     return jars
 
 
-def spark_jars(cache: Path | None = None) -> list[Path]:
-    """The jars a Spark app needs to read Kafka, as they lie in the cache once fetched."""
-    return [jar.path_in(cache or cache_folder()) for jar in read_lock("spark-connector")]
-
-
-def spark_class_path(root: Path) -> list[Path]:
-    """The same jars as the last start of the stack in this project wrote them down; empty before the first start."""
-    listed = Layout(root).spark_jars_file
-    return [Path(line) for line in listed.read_text(encoding="utf-8").splitlines()] if listed.exists() else []
-
-
 def write_spark_jars(layout: Layout, jars: Sequence[Path]) -> None:
     """Write down, for the streaming apps, where Spark's jars lie."""
     write_private(layout.spark_jars_file, "".join(f"{jar}\n" for jar in jars))

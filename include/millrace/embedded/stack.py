@@ -97,12 +97,6 @@ class Stack:
         finally:
             os.umask(former)
 
-    def stop_parts(self, progress: Progress, only: Collection[str]) -> None:
-        """Stop some parts and leave the others running: for drills."""
-        names = [name for part in only for name in PARTS[part].program_names]
-        with progress, only_one(self.layout.state / "stack.lock", "stopping parts", progress):
-            self.supervisor.stop_programs(names)
-
     def stop(self, progress: Progress, *, wipe: bool = False) -> int:
         """Stop everything this project runs, the streaming apps included; returns how many apps there were.
 

@@ -20,7 +20,7 @@ from millrace.adapters.postgres_sink import Identity, PostgresSink
 from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import TopicPartition
-from millrace.domain.position import OpenTimeline, Refusal, Refuse, Resume, Wishes, open_at
+from millrace.domain.position import Basis, OpenTimeline, Refusal, Refuse, Resume, Wishes, open_at
 from millrace.errors import (
     DataLossError,
     FencedError,
@@ -169,10 +169,12 @@ class Driver:
         return opening
 
     def _put_on_record(self, opening: Resume | OpenTimeline) -> None:
-        positions = _offsets(opening)
-        if isinstance(opening, Resume):
-            known = self._sink.read_record().next_offsets
-            positions = {partition: offset for partition, offset in positions.items() if partition not in known}
+        """Write a new timeline's positions, or those of partitions that are new on the one that goes on."""
+        positions = {
+            partition: position.offset
+            for partition, position in opening.positions.items()
+            if isinstance(opening, OpenTimeline) or position.basis is Basis.BEGINNING
+        }
         if positions:
             self._sink.open_positions(opening.timeline, positions)
 

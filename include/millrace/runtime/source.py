@@ -126,7 +126,7 @@ def _decode_blocks(
         result = pa.schema([*types, *own_types, (BAD_FIELD, pa.bool_())])
         for block in blocks:
             keys = [b"" if has_key else None for has_key in block.column("has_key").to_pylist()]
-            found = decoder.decode(block.column("value").to_pylist(), keys, _milliseconds(block.column("timestamp")))
+            found = decoder.decode(block.column("value").to_pylist(), keys, milliseconds(block.column("timestamp")))
             bad = pa.array([rule is not None for rule in found.rules], type=pa.bool_())
             own = [block.column(name).cast(arrow) for name, arrow in _OWN.items()]
             yield pa.RecordBatch.from_arrays([*found.columns, *own, bad], schema=result)
@@ -134,6 +134,6 @@ def _decode_blocks(
     return decode
 
 
-def _milliseconds(timestamps: pa.Array) -> list[int | None]:
+def milliseconds(timestamps: pa.Array) -> list[int | None]:
     """Microseconds since the epoch, as Spark hands timestamps over, in milliseconds."""
     return [None if value is None else value // 1000 for value in timestamps.cast(pa.int64()).to_pylist()]

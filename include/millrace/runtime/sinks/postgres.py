@@ -28,6 +28,7 @@ from millrace.adapters.postgres_tables import QUARANTINE_COLUMNS, SOURCE_COLUMNS
 from millrace.domain.declaration import Topic
 from millrace.domain.quarantine import Rule
 from millrace.runtime.decode import Decoder
+from millrace.runtime.source import milliseconds
 from millrace.settings import open_settings
 
 _REPORT = "attempt bigint, rows bigint, refused string"
@@ -180,9 +181,8 @@ def _bad_records(topics: Mapping[str, tuple[Topic, str]], refused: Mapping[Sourc
 
 
 def _bad_of(block: pa.RecordBatch, decoder: Decoder, topic_id: str, refused: Mapping[Source, str]) -> pa.RecordBatch:
-    timestamps = block.column("timestamp").cast(pa.int64())
-    milliseconds = [None if value is None else value // 1000 for value in timestamps.to_pylist()]
-    found = decoder.decode(block.column("value").to_pylist(), block.column("key").to_pylist(), milliseconds)
+    timestamps = milliseconds(block.column("timestamp"))
+    found = decoder.decode(block.column("value").to_pylist(), block.column("key").to_pylist(), timestamps)
     rules, errors, bad = list(found.rules), list(found.errors), []
     places = zip(block.column("partition").to_pylist(), block.column("offset").to_pylist(), strict=True)
     for row, (partition, offset) in enumerate(places):
@@ -199,7 +199,7 @@ def _bad_of(block: pa.RecordBatch, decoder: Decoder, topic_id: str, refused: Map
             "_offset": part.column("offset"),
             "_ordinal": pa.array([0] * len(part), type=pa.int32()),
             "topic": part.column("topic"),
-            "timestamp": _plain_timestamp(part.column("timestamp")),
+            "timestamp": part.column("timestamp").cast(pa.timestamp("us", tz="UTC")),
             "key": part.column("key"),
             "value": part.column("value"),
             "headers": pa.array([_headers(entry) for entry in part.column("headers").to_pylist()], type=pa.string()),
@@ -207,10 +207,6 @@ def _bad_of(block: pa.RecordBatch, decoder: Decoder, topic_id: str, refused: Map
             "error": pa.array([_without_nul(error) for error in errors if error is not None], type=pa.string()),
         }
     )
-
-
-def _plain_timestamp(column: pa.Array) -> pa.Array:
-    return column.cast(pa.timestamp("us", tz="UTC"))
 
 
 def _headers(entries: Sequence[Mapping[str, Any]] | None) -> str:
