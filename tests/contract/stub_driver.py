@@ -1,4 +1,7 @@
-"""A stand-in for a stream's driver: does what its first argument says. Nothing of Millrace is imported."""
+"""A stand-in for a stream's driver: does what its first argument says. Nothing of Millrace is imported.
+
+However it is used, it is at most `CHAIN_LENGTH` processes and a handful, and each of them ends by itself.
+"""
 
 import os
 import signal
@@ -6,7 +9,11 @@ import subprocess
 import sys
 import time
 
-SLEEP = [sys.executable, "-c", "import time\nwhile True: time.sleep(60)"]
+LIFE_SECONDS = 300
+CHAIN_LENGTH = 100
+CHAIN_STEP_SECONDS = 0.05
+CHAIN_LIFE_SECONDS = 60
+SLEEP = [sys.executable, "-c", f"import time\ntime.sleep({LIFE_SECONDS})"]
 
 
 def stop_on_sigterm(code: int = 0) -> None:
@@ -24,16 +31,22 @@ def worker_in_its_own_group() -> None:
     ).wait()
 
 
-def fork_bomb() -> None:
-    """A child that forks without end; killing what a list shows never catches all of it."""
-    if os.fork() == 0:
-        while True:
-            if os.fork() == 0:
-                os.setsid()
-            time.sleep(0.02)
+def fork_chain() -> None:
+    """A child that forks the next one and lives on, and so on: the newest is never in a list made before.
+
+    Each process forks once, so that there are `CHAIN_LENGTH` at most, whatever the machine does meanwhile.
+    """
+    for _ in range(CHAIN_LENGTH):
+        if os.fork():
+            return  # lives on as its caller does
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.alarm(CHAIN_LIFE_SECONDS)  # an alarm does not pass on to a child
+        time.sleep(CHAIN_STEP_SECONDS)
 
 
 def main(behaviour: str) -> int:
+    signal.alarm(LIFE_SECONDS)
     print(f"behaviour {behaviour}", flush=True)
     if behaviour.startswith("exit:"):
         return int(behaviour.removeprefix("exit:"))
@@ -45,13 +58,15 @@ def main(behaviour: str) -> int:
         subprocess.Popen(SLEEP)
         subprocess.Popen(SLEEP, process_group=0)
         worker_in_its_own_group()
-    if behaviour == "bomb":
-        fork_bomb()
-    print("ready", flush=True)
+    first = os.getpid()
+    if behaviour == "chain":
+        fork_chain()
+    if os.getpid() == first:
+        print("ready", flush=True)
     if behaviour == "die-leaving-family":
         os.kill(os.getpid(), signal.SIGKILL)
-    while True:
-        time.sleep(60)
+    time.sleep(LIFE_SECONDS)
+    return 1
 
 
 if __name__ == "__main__":

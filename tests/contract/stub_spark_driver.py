@@ -1,15 +1,17 @@
 """A driver with a JVM and busy Python workers, as a stream's is. Nothing of Millrace is imported."""
 
+import os
 import sys
 import time
 
 from pyspark.sql import SparkSession
 
+LIFE_SECONDS = 300
+
 
 def spin(batches):  # type: ignore[no-untyped-def]
-    """Keep a Python worker busy for ever."""
-    while True:
-        time.sleep(1)
+    """Keep a Python worker busy for longer than the test, and not for ever."""
+    time.sleep(LIFE_SECONDS)
     yield from batches
 
 
@@ -18,6 +20,8 @@ def main() -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "512m")
+        .config("spark.local.dir", os.getcwd())  # a JVM that is killed leaves its files: in the app's root
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={os.getcwd()}")
         .getOrCreate()
     )
     print("ready", flush=True)

@@ -25,6 +25,7 @@ from millrace.domain.streams import DesiredState
 from millrace.errors import RefusedError, StalePlanError, UnreachableError, UsageError
 from millrace.settings import PostgresSettings
 from support.control_databases import Databases
+from support.waiting import Deadline, happened, result_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -282,16 +283,18 @@ def test_two_runners_never_hold_one_plan(store: ControlStore) -> None:
     def hold() -> bool:
         with store.plans.running("p1") as mine:
             inside.set()
-            release.wait(10)
+            happened(release, what="the second look")
             return mine
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(hold)
-        assert inside.wait(10)
-        with store.plans.running("p1") as second:
-            assert not second
-        release.set()
-        assert first.result()
+        try:
+            happened(inside, what="the first to hold the plan")
+            with store.plans.running("p1") as second:
+                assert not second
+        finally:
+            release.set()
+        assert result_of(first, within=Deadline.THREAD, what="the first runner")
 
 
 # Alarms and the log

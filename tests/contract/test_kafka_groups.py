@@ -14,7 +14,7 @@ from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import UnreachableError
 from millrace.settings import KafkaSettings
-from support.waiting import eventually
+from support.waiting import Deadline, eventually
 
 
 @pytest.fixture
@@ -28,19 +28,19 @@ def topic(settings: KafkaSettings) -> str:
     name = f"groups-{uuid.uuid4().hex[:8]}"
     admin = KafkaTopicAdmin(settings)
     assert admin.create([NewTopic(name, 2, 1, {})]) == {name: None}
-    eventually(lambda: admin.observe([name]), within=10)
+    eventually(lambda: admin.observe([name]), within=Deadline.METADATA, what="the new topic")
     producer = Producer({**settings.librdkafka})
     for partition, count in ((0, 5), (1, 3)):
         for number in range(count):
             producer.produce(name, value=str(number), partition=partition)
-    assert producer.flush(10) == 0
+    assert producer.flush(Deadline.METADATA.seconds) == 0
     return name
 
 
 @pytest.fixture
 def consumer(settings: KafkaSettings, topic: str) -> Iterator[Consumer]:
     made = Consumer(
-        {**settings.librdkafka, "group.id": f"g-{topic}", "group.instance.id": topic, "session.timeout.ms": 6000}
+        {**settings.librdkafka, "group.id": f"g-{topic}", "group.instance.id": topic, "session.timeout.ms": 10_000}
     )
     yield made
     made.close()
@@ -65,12 +65,19 @@ def test_a_static_member_stays_until_its_session_is_over(
     settings: KafkaSettings, topic: str, consumer: Consumer
 ) -> None:
     groups = KafkaGroups(settings)
-    eventually(lambda: _members(groups, topic) == 0, within=20)  # the first group of a cluster waits for a coordinator
+    # the first group of a cluster waits for a coordinator
+    eventually(lambda: _members(groups, topic) == 0, within=Deadline.SESSION, what="the group's coordinator")
     consumer.subscribe([topic])
-    eventually(lambda: (consumer.poll(0.2), _members(groups, topic))[1] == 1, within=30)
+    eventually(
+        lambda: (consumer.poll(0.2), _members(groups, topic))[1] == 1,
+        within=Deadline.SESSION,
+        what="the member to join",
+    )
     consumer.close()
     assert groups.members(f"g-{topic}") == 1
-    eventually(lambda: groups.members(f"g-{topic}") == 0, within=20)
+    eventually(
+        lambda: groups.members(f"g-{topic}") == 0, within=Deadline.SESSION, what="the end of the member's session"
+    )
 
 
 def test_a_silent_cluster_is_named() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
-from datetime import timedelta
 
 import psycopg
 import pytest
@@ -17,7 +16,7 @@ from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.embedded.stack import Stack
 from millrace.errors import DataLossError, DeclarationError, FencedError
 from millrace.settings import PostgresSettings, open_settings
-from support.waiting import eventually
+from support.waiting import Deadline, eventually, happened, joined
 
 P0 = TopicPartition("t", "id-one", 0)
 COLUMNS = (TargetColumn("name", "text"), TargetColumn("amount", "numeric(12,2)"))
@@ -151,15 +150,15 @@ def test_the_record_is_only_moved_from_where_it_was_seen(database, name, admin):
             waiting.set()
             eventually(
                 lambda: admin.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone(),
-                within=timedelta(seconds=10),
+                within=Deadline.THREAD,
                 what="the writer waits for the row",
             )
 
     thread = threading.Thread(target=interfere)
     thread.start()
-    waiting.wait(10)
+    happened(waiting, what="somebody else's change")
     assert writer.commit(0, 2).rows_out == 0  # the range was done by somebody meanwhile: skipped, not doubled
-    thread.join()
+    joined(thread, what="somebody else's transaction")
     assert done(writer) == 9
 
 

@@ -7,19 +7,18 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from millrace.adapters.app_processes import AppName, app_folder, apps_of, name_of, process
+from millrace.adapters.app_processes import AppName, Process, app_folder, apps_of, end_all, name_of, process, send
 from millrace.adapters.runner_process import ProcessRunner
 from millrace.errors import PartFailedError, RefusedError, UnreachableError
 from millrace.ports import RunningApp, RunState, Submission
 from millrace.settings import Settings
-from support.waiting import eventually
+from support.waiting import Deadline, eventually, exit_code_of, line_of
 
 STUB = Path(__file__).with_name("stub_driver.py")
 CONNECTIONS = {
@@ -45,12 +44,20 @@ def started(root: Path, behaviour: str = "wait", epoch: int = 1, stream: str = "
     """An app whose driver has come so far as to do what it was told."""
     app = runner_of(root, behaviour).submit(submission(epoch, stream))
     log = app_folder(root, stream, epoch) / "driver.log"
-    eventually(lambda: "ready" in log.read_text(), within=10)
+    eventually(lambda: "ready" in log.read_text(), within=Deadline.PROCESS, what="the driver to be ready")
     return app
 
 
 def members(root: Path, stream: str = "shop.purchases") -> list[int]:
-    return [one.pid for app in apps_of(root, lambda name: name.stream == stream) for one in app.all]
+    return [one.pid for one in processes_of(root, stream)]
+
+
+def processes_of(root: Path, stream: str = "shop.purchases") -> list[Process]:
+    return [one for app in apps_of(root, lambda name: name.stream == stream) for one in app.all]
+
+
+def gone(root: Path) -> None:
+    eventually(lambda: not members(root), within=Deadline.PROCESS, what="the app's processes to end")
 
 
 @pytest.fixture
@@ -108,7 +115,7 @@ def test_stop_lets_the_driver_end_and_its_exit_code_is_kept(root: Path) -> None:
     runner = runner_of(root)
     runner.stop(app)
     assert runner.find("shop.purchases")[0].stopping_since is not None
-    eventually(lambda: not members(root), within=15)
+    gone(root)
     ended = runner.status("shop.purchases", 1)
     assert ended is not None
     assert (ended.state, ended.exit_code) == (RunState.EXITED, 0)
@@ -120,11 +127,18 @@ def test_stop_lets_the_driver_end_and_its_exit_code_is_kept(root: Path) -> None:
 def test_an_exit_code_is_kept_with_the_last_line(root: Path, code: int) -> None:
     runner_of(root, f"exit:{code}").submit(submission())
     runner = runner_of(root)
-    ended = eventually(lambda: _ended(runner), within=10)
+    ended = end_of(runner)
     assert ended.exit_code == code
     assert ended.detail == f"behaviour exit:{code}"
     document = json.loads((runner.folder("shop.purchases", 1) / "exit.json").read_text())
     assert document["schema"] == "millrace.exit/1"
+
+
+def end_of(runner: ProcessRunner, epoch: int = 1) -> RunningApp:
+    """The app once its end is on record."""
+    ended = eventually(lambda: _ended(runner, epoch), within=Deadline.PROCESS, what=f"the end of epoch {epoch}")
+    assert ended
+    return ended
 
 
 def _ended(runner: ProcessRunner, epoch: int = 1) -> RunningApp | None:
@@ -135,20 +149,39 @@ def _ended(runner: ProcessRunner, epoch: int = 1) -> RunningApp | None:
 def test_a_killed_driver_leaves_no_child_alive(root: Path) -> None:
     runner_of(root, "die-leaving-family").submit(submission())
     runner = runner_of(root)
-    ended = eventually(lambda: _ended(runner), within=20)
+    ended = end_of(runner)
     assert ended.exit_code == 137
     assert members(root) == []
 
 
-@pytest.mark.parametrize("behaviour", ["family", "deaf", "bomb"])
+@pytest.mark.parametrize("behaviour", ["family", "deaf", "chain"])
 def test_kill_ends_every_process_whatever_session_it_went_to(root: Path, behaviour: str) -> None:
     app = started(root, behaviour)
-    eventually(lambda: len(members(root)) >= 4, within=10)
+    eventually(lambda: len(members(root)) >= 4, within=Deadline.PROCESS, what="the app's children")
     runner_of(root).kill(app)
     assert members(root) == []
     ended = runner_of(root).status("shop.purchases", 1)
     assert ended is not None
     assert (ended.state, ended.exit_code) == (RunState.EXITED, 137)
+
+
+def test_what_is_forked_between_list_and_kill_is_ended_too(root: Path) -> None:
+    """Killing what a list shows is not enough: each list here is out of date before it is used."""
+    started(root, "chain")
+
+    def outdated_list() -> Sequence[Process]:
+        found = processes_of(root)
+        eventually(
+            lambda: set(processes_of(root)) - set(found), within=Deadline.PROCESS, what="a process that is not listed"
+        )
+        return found
+
+    for one in outdated_list():
+        send(one, signal.SIGKILL)
+    assert members(root), "the chain ended with what was listed: this test shows nothing"
+    lists = iter([outdated_list] * 3)
+    assert end_all(lambda: next(lists, lambda: processes_of(root))())
+    assert members(root) == []
 
 
 def test_kill_ends_stopped_processes_too(root: Path) -> None:
@@ -167,12 +200,12 @@ def test_a_driver_whose_guard_is_dead_is_found_stopped_and_killed(root: Path) ->
         guard = apps_of(root)[0].guard
         assert guard is not None
         os.kill(guard.pid, signal.SIGKILL)
-        eventually(lambda pid=guard.pid: process(pid) is None, within=5)
+        eventually(lambda pid=guard.pid: process(pid) is None, within=Deadline.KILLED, what="the guard's death")
         found = runner.find("shop.purchases")
         assert [one.epoch for one in found] == [epoch]
         assert found[0].detail == "its guard is gone"
         end(app)
-        eventually(lambda: not runner.find("shop.purchases"), within=10)
+        eventually(lambda: not runner.find("shop.purchases"), within=Deadline.PROCESS, what="the driver's end")
         lost = runner.status("shop.purchases", epoch)
         assert lost is not None
         assert lost.state is RunState.LOST
@@ -211,7 +244,7 @@ def test_a_process_id_given_to_somebody_else_is_not_taken_for_the_app(root: Path
         assert stranger.poll() is None
     finally:
         stranger.kill()
-        stranger.wait()
+        exit_code_of(stranger, within=Deadline.KILLED, what="the stranger's death")
 
 
 def test_two_roots_with_the_same_names_do_not_touch_each_other(
@@ -232,9 +265,7 @@ def test_stop_all_kills_what_does_not_stop_in_time(root: Path) -> None:
     started(root, "wait", stream="shop.purchases")
     runner = runner_of(root)
     assert set(runner.find_all()) == {"shop.deaf", "shop.purchases"}
-    began = time.monotonic()
-    assert len(runner.stop_all(timedelta(seconds=1))) == 2
-    assert time.monotonic() - began < 15
+    assert len(runner.stop_all(timedelta(seconds=3))) == 2
     assert runner.find_all() == {}
     codes = [ended.exit_code for name in ("shop.deaf", "shop.purchases") if (ended := runner.status(name, 1))]
     assert codes == [137, 0]
@@ -260,7 +291,7 @@ def test_only_the_last_ten_epochs_are_kept(root: Path) -> None:
     runner = runner_of(root, "exit:1")
     for epoch in range(1, 14):
         runner.submit(submission(epoch))
-        eventually(lambda epoch=epoch: _ended(runner, epoch), within=10)
+        end_of(runner, epoch)
     kept = sorted(int(entry.name) for entry in runner.folder("shop.purchases", 1).parent.iterdir())
     assert kept == list(range(4, 14))
     assert runner.folder("shop.purchases", 13).stat().st_mode & 0o777 == 0o700
@@ -279,10 +310,9 @@ def test_an_app_survives_the_end_of_its_submitter_and_of_its_group(root: Path, t
     submitter = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    assert submitter.stdout is not None
-    assert submitter.stdout.readline() == "submitted\n"
+    assert line_of(submitter.stdout, what="the submission") == "submitted\n"
     os.killpg(submitter.pid, signal.SIGKILL)
-    submitter.wait()
+    exit_code_of(submitter, within=Deadline.KILLED, what="the submitter's death")
     found = runner_of(root).find("shop.purchases")
     assert [app.epoch for app in found] == [1]
     driver = apps_of(root)[0].driver
@@ -298,4 +328,4 @@ def test_an_app_whose_folder_was_deleted_is_still_running(root: Path) -> None:
     assert app is not None
     assert app.state is RunState.RUNNING
     runner.stop(app)
-    eventually(lambda: not members(root), within=15)
+    gone(root)

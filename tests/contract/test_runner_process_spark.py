@@ -15,7 +15,7 @@ from millrace.adapters.app_processes import AppName, apps_of
 from millrace.adapters.runner_process import ProcessRunner
 from millrace.ports import RunningApp, RunState, Submission
 from millrace.settings import Settings
-from support.waiting import eventually
+from support.waiting import Deadline, eventually
 
 DRIVER = Path(__file__).with_name("stub_spark_driver.py")
 STREAM = "shop.purchases"
@@ -49,7 +49,11 @@ def commands(root: Path) -> list[str]:
 def busy_app(runner: ProcessRunner, root: Path, epoch: int) -> RunningApp:
     """An app whose Python workers are at work."""
     app = runner.submit(Submission(STREAM, epoch, f"instance{epoch}"))
-    eventually(lambda: sum("pyspark.daemon" in line for line in commands(root)) >= 2, within=90)
+    eventually(
+        lambda: sum("pyspark.daemon" in line for line in commands(root)) >= 2,
+        within=Deadline.SPARK,
+        what="the Python workers",
+    )
     assert any("java" in line for line in commands(root))
     return app
 
@@ -59,7 +63,7 @@ def test_whatever_dies_first_no_jvm_and_no_python_is_left(runner: ProcessRunner,
     driver = apps_of(tmp_path)[0].driver
     assert driver is not None
     os.kill(driver.pid, signal.SIGKILL)
-    eventually(lambda: not apps_of(tmp_path), within=20)
+    eventually(lambda: not apps_of(tmp_path), within=Deadline.STREAM, what="JVM and workers to end")
     ended = runner.status(STREAM, 1)
     assert ended is not None
     assert ended.exit_code == 137
@@ -70,7 +74,8 @@ def test_whatever_dies_first_no_jvm_and_no_python_is_left(runner: ProcessRunner,
     assert driver is not None
     os.kill(guard.pid, signal.SIGKILL)
     os.kill(driver.pid, signal.SIGKILL)
-    lost = eventually(lambda: _lost(runner), within=10)
+    lost = eventually(lambda: _lost(runner), within=Deadline.KILLED, what="the app to be lost")
+    assert lost
     runner.kill(lost)  # as supervision does when it writes the end down
     assert not apps_of(tmp_path)
 

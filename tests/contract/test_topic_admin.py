@@ -13,7 +13,7 @@ from millrace.errors import TopicAccessError, UnreachableError
 from millrace.ports import TopicAdmin
 from millrace.settings import KafkaSettings
 from support.fakes_topics import FakeTopicAdmin
-from support.waiting import eventually
+from support.waiting import Deadline, eventually
 
 Name = Callable[[str], str]
 
@@ -35,7 +35,7 @@ def made(admin: TopicAdmin, *topics: NewTopic) -> None:
     """Create topics and wait until the broker shows them: it answers a little before it does."""
     names = [topic.name for topic in topics]
     assert admin.create(topics) == dict.fromkeys(names)
-    eventually(lambda: len(admin.observe(names)) == len(names), within=10, what="the new topics")
+    eventually(lambda: len(admin.observe(names)) == len(names), within=Deadline.METADATA, what="the new topics")
 
 
 def test_a_cluster_keeps_its_id(admin: TopicAdmin) -> None:
@@ -78,7 +78,11 @@ def test_one_bad_topic_fails_alone_when_created(admin: TopicAdmin, name: Name) -
     assert answers[name("good")] is None
     assert "ALREADY_EXISTS" in str(answers[name("there")])
     assert "no.such.setting" in str(answers[name("odd")])
-    eventually(lambda: set(admin.observe([name("odd"), name("good")])) == {name("good")}, within=10)
+    eventually(
+        lambda: set(admin.observe([name("odd"), name("good")])) == {name("good")},
+        within=Deadline.METADATA,
+        what="the good topic alone",
+    )
 
 
 def test_partitions_grow_and_never_shrink(admin: TopicAdmin, name: Name) -> None:
@@ -87,7 +91,9 @@ def test_partitions_grow_and_never_shrink(admin: TopicAdmin, name: Name) -> None
     assert answers[name("a")] is None
     assert "INVALID_PARTITIONS" in str(answers[name("b")])
     assert "UNKNOWN_TOPIC" in str(answers[name("absent")])
-    eventually(lambda: admin.observe([name("a")])[name("a")].partitions == 5, within=10)
+    eventually(
+        lambda: admin.observe([name("a")])[name("a")].partitions == 5, within=Deadline.METADATA, what="5 partitions"
+    )
     assert admin.observe([name("b")])[name("b")].partitions == 3
 
 
@@ -104,7 +110,11 @@ def test_setting_a_key_leaves_the_others_and_fails_alone(admin: TopicAdmin, name
     assert "no.such.setting" in str(answers[name("b")])
     assert "UNKNOWN_TOPIC" in str(answers[name("absent")])
     wanted = {"segment.ms": "100000", "retention.ms": "2000000"}
-    eventually(lambda: admin.observe([name("a")])[name("a")].config == wanted, within=10)
+    eventually(
+        lambda: admin.observe([name("a")])[name("a")].config == wanted,
+        within=Deadline.METADATA,
+        what="the configuration",
+    )
 
 
 def test_many_topics_are_created_and_observed_together(admin: TopicAdmin, name: Name) -> None:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from millrace.adapters.app_processes import Process, apps_of, send
+from millrace.adapters.app_processes import Process, apps_of, process, send
 from millrace.domain.streams import DesiredState
 from millrace.embedded.processes import left_of_part
 from millrace.embedded.stack import Stack
@@ -25,12 +25,10 @@ from millrace.usecases import streams
 from millrace.usecases.stream_look import Supervised
 from support.drills_points import BEFORE_SINK, CLAIM, DRAIN
 from support.streams_project import StreamProject, committed
-from support.waiting import eventually
+from support.waiting import Deadline, DeadlinePassedError, eventually
 
 FULL = os.environ.get("MILLRACE_DRILLS") == "full"
 ACTOR = "drill"
-BACK_WITHIN = 90.0
-PATIENCE = timedelta(seconds=150)  # for what has no limit of its own; a busy machine starts a JVM in half a minute
 LOOK_EVERY = timedelta(milliseconds=300)
 
 
@@ -72,7 +70,10 @@ class Order:
     token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     def document(self) -> dict[str, object]:
+        drill = process(os.getpid())
+        assert drill
         return {
+            "drill": {"pid": drill.pid, "started_ticks": drill.started_ticks},
             "point": self.point,
             "pass": self.passing,
             "reconnect": self.reconnect,
@@ -117,7 +118,12 @@ class Drill:
         )
 
     def eventually(
-        self, condition: Callable[[], Any], *, what: str, within: float | None = None, supervising: bool = True
+        self,
+        condition: Callable[[], Any],
+        *,
+        what: str,
+        within: Deadline = Deadline.STREAM,
+        supervising: bool = True,
     ) -> Any:
         """Wait for a condition while supervising, with the end of the driver's log where it does not come."""
 
@@ -129,13 +135,14 @@ class Drill:
         try:
             return eventually(
                 look,
-                within=within or PATIENCE,
+                within=within,
                 what=what,
                 every=LOOK_EVERY,
                 ignoring=(MillraceError, OSError, *_SERVER_ERRORS),
             )
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.last_words()}") from None
+        except DeadlinePassedError as error:
+            error.add_note(self.last_words())
+            raise
 
     def last_words(self) -> str:
         """The ends of the last drivers' logs."""
@@ -257,7 +264,10 @@ class Drill:
         """Partitions whose group commit is ahead of the record of work: those records would be lost to a rewind."""
         # First the group: the record may only grow meanwhile. A broker that comes back takes a while to answer this.
         group = eventually(
-            lambda: (committed(self.project),), within=60, what="the group's commits", ignoring=_SERVER_ERRORS
+            lambda: (committed(self.project),),
+            within=Deadline.SERVER,
+            what="the group's commits",
+            ignoring=_SERVER_ERRORS,
         )[0]
         record = self.project.record_of_work()
         return [
@@ -289,7 +299,7 @@ class Drill:
 
     def must_be_complete(self) -> None:
         """Wait for the end; then every record of the topic is in sink or quarantine, once, and one app runs."""
-        self.eventually(self.all_done, what="all records", within=900 if FULL else None)
+        self.eventually(self.all_done, what="all records", within=Deadline.LONG_DRILL if FULL else Deadline.STREAM)
         self.running_alone()
         assert self.project.sink_sources() == self.project.topic_sources()
         assert not self.group_ahead()
@@ -327,7 +337,9 @@ def kill_part(stack: Stack, part: str) -> None:
     for victim in victims:
         if victim.is_alive():
             os.kill(victim.pid, signal.SIGKILL)
-    eventually(lambda: not any(victim.is_alive() for victim in victims), within=10, what=f"{part} to be dead")
+    eventually(
+        lambda: not any(victim.is_alive() for victim in victims), within=Deadline.KILLED, what=f"{part} to be dead"
+    )
 
 
 def processes(project: StreamProject, epoch: int) -> list[Process]:
@@ -342,7 +354,9 @@ def freeze(project: StreamProject, epoch: int) -> list[Process]:
     assert victims
     for one in victims:
         send(one, signal.SIGSTOP)
-    eventually(lambda: all(_is_stopped(one) for one in victims), within=10, what="the driver to be stopped")
+    eventually(
+        lambda: all(_is_stopped(one) for one in victims), within=Deadline.KILLED, what="the driver to be stopped"
+    )
     return victims
 
 
@@ -366,7 +380,7 @@ def dying_supervisor(project: StreamProject, point: str) -> Blow:
         [sys.executable, str(script), str(project.root), project.stream, point],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=Deadline.STREAM.seconds + Deadline.COMMAND.seconds,  # it gives up by itself after the first of them
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, f"{point} was not reached: {done.stdout}{done.stderr}"

@@ -3,7 +3,7 @@
 The product has no hooks: functions of it are wrapped by name, and a name that is not there fails the drill's app at
 once. Where the driver shall wait for the drill stands in `drill/orders.json` of the app's root, read anew at every
 pass, so that a drill can choose a point while the stream runs. There the driver waits for `drill/go-TOKEN`, which names
-whom to kill, or nobody.
+whom to kill, or nobody. It does not wait for ever: it ends by itself when the drill takes too long or is gone.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ EPOCH_IGNORED = "epoch ignored"
 MUTANTS = (NO_FENCE, NO_COMPARE_AND_SET, GROUP_FIRST, EPOCH_IGNORED)
 
 JVM, PYTHON, ALL = "driver JVM", "driver Python", "whole group"
+
+HELD_SECONDS = 300
+FORGOTTEN = 70
+"""How a driver exits that nobody lets go on: no `ExitReason`, so that it is never taken for an end in order."""
 
 _batch_in_flight: int | None = None
 _passes: dict[str, int] = {}
@@ -118,10 +122,21 @@ def reach(point: str) -> None:
     told = {"point": point, "batch": _batch_in_flight, "pid": os.getpid()}
     _write(_folder() / f"reached-{token}.json", told)
     go_on = _folder() / f"go-{token}"
+    until = time.monotonic() + HELD_SECONDS
     while not go_on.exists():
+        if time.monotonic() > until or _is_gone(order["drill"]):
+            print(f"held {point}, and forgotten there", file=sys.stderr, flush=True)
+            os._exit(FORGOTTEN)
         time.sleep(0.05)
     if victim := go_on.read_text(encoding="utf-8"):
         _VICTIMS[victim]()
+
+
+def _is_gone(drill: dict[str, int]) -> bool:
+    from millrace.adapters.app_processes import process
+
+    found = process(drill["pid"])
+    return found is None or found.started_ticks != drill["started_ticks"]
 
 
 def _kill_jvm() -> None:

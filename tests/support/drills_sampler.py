@@ -1,7 +1,8 @@
 """A process of its own that looks five times a second at the group and at the record of work.
 
-`python drills_sampler.py ROOT STREAM GROUP TOPIC OUT` writes a line of JSON a sample until OUT.stop exists. The group
-is read first: what it says can never be ahead of a record that is read later.
+`python drills_sampler.py ROOT STREAM GROUP TOPIC OUT` writes a line of JSON a sample until OUT.stop exists, or OUT is
+gone with the run. The record is read before and after the group: what the group says is never ahead of a record that is
+read later, and never more than the batch in flight behind one that was read before.
 """
 
 from __future__ import annotations
@@ -17,23 +18,35 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from support.waiting import Deadline, exit_code_of
+
 if TYPE_CHECKING:
     from support.drills import Drill
     from support.streams_project import StreamProject
 
 PERIOD = 0.2
-BEHIND_FOR = 2.0
+LIFE_SECONDS = 3600
+ENOUGH = 100
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Sums over the partitions; `ahead` is the most that one partition's commit is ahead of its record."""
+    """Sums over the partitions; `ahead` is the most that one partition's commit is ahead of the record read after it.
 
-    group_at: float
+    Attributes:
+        at: when the group was read, in seconds since 1970.
+        record_before: the record of work, read before the group.
+    """
+
+    at: float
+    record_before: int
     group: int
-    record_at: float
-    record: int
     ahead: int
+
+    @property
+    def behind(self) -> int:
+        """How many records that were on record before the group was read the group did not know of."""
+        return self.record_before - self.group
 
 
 class Sampler:
@@ -56,16 +69,20 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self._out.with_suffix(".stop").touch()
         assert self._process
-        self._process.wait(60)
+        exit_code_of(self._process, within=Deadline.COMMAND, what="the sampling process")
 
     def long_enough(self, drill: Drill) -> None:
-        """Go on for five minutes in the full form, and compare with what the stock tool says."""
+        """Go on for a hundred samples, in the full form for five minutes, and compare with what the stock tool says."""
         from support.drills import FULL
 
         for _ in range(3 if FULL else 1):
             self._compare_with_stock_tool()
-        if FULL:
-            drill.eventually(lambda: time.monotonic() - self._began > 300, what="five minutes of samples", within=400)
+        least_seconds = 300 if FULL else 0
+        drill.eventually(
+            lambda: len(self.samples()) > ENOUGH and time.monotonic() - self._began > least_seconds,
+            what="enough samples",
+            within=Deadline.LONG_DRILL,
+        )
 
     def _compare_with_stock_tool(self) -> None:
         from support.streams_project import committed, stock_offsets
@@ -81,36 +98,24 @@ class Sampler:
         lines = self._out.read_text().splitlines() if self._out.exists() else []
         return [Sample(**json.loads(line)) for line in lines]
 
-    def behind(self) -> int:
-        """The most that the group was behind a record that was two seconds old."""
-        worst = 0
-        samples = self.samples()
-        old = 0
-        for sample in samples:
-            while old + 1 < len(samples) and samples[old + 1].record_at <= sample.group_at - BEHIND_FOR:
-                old += 1
-            if samples[old].record_at <= sample.group_at - BEHIND_FOR:
-                worst = max(worst, samples[old].record - sample.group)
-        return worst
-
     def report(self) -> str:
         samples = self.samples()
         if not samples:
             return "no samples"
-        gap = max((after.group_at - one.group_at for one, after in itertools.pairwise(samples)), default=0.0)
-        seconds = samples[-1].record_at - samples[0].group_at
+        gap = max((after.at - one.at for one, after in itertools.pairwise(samples)), default=0.0)
+        seconds = samples[-1].at - samples[0].at
         return (
             f"\n{len(samples)} samples in {seconds:.0f} s (longest gap {gap:.1f} s, servers away), "
             f"{self.stock_checks} compared with the stock tool: group ahead of record by at most "
-            f"{max(sample.ahead for sample in samples)} records, behind a record two seconds old by at most "
-            f"{self.behind()} of a batch of {self._project.batch}"
+            f"{max(sample.ahead for sample in samples)} records, behind it by at most "
+            f"{max(sample.behind for sample in samples)} of a batch of {self._project.batch}"
         )
 
     def must_hold(self) -> None:
         samples = self.samples()
-        assert len(samples) > 100
+        assert len(samples) > ENOUGH
         assert max(sample.ahead for sample in samples) <= 0
-        assert self.behind() <= self._project.batch
+        assert max(sample.behind for sample in samples) <= self._project.batch
         assert self.stock_checks
 
 
@@ -125,8 +130,10 @@ def main(root: str, stream: str, group: str, topic: str, out: str) -> None:
     admin: AdminClient | None = None
     sink = settings.postgres("millrace_sink")
     connection: Any = None
+    until = time.monotonic() + LIFE_SECONDS
+    stop = Path(out).with_suffix(".stop")
     with Path(out).open("w") as file:
-        while not Path(out).with_suffix(".stop").exists():
+        while not stop.exists() and Path(out).exists() and time.monotonic() < until:
             began = time.monotonic()
             try:
                 admin = admin or AdminClient({**settings.kafka().librdkafka, "log_level": 0})
@@ -142,17 +149,16 @@ def main(root: str, stream: str, group: str, topic: str, out: str) -> None:
 def _sample(admin: Any, connection: Any, stream: str, group: str) -> dict[str, Any]:
     from support.streams_project import group_commits
 
-    group_at = time.time()
-    committed = group_commits(admin, group)
-    record_at = time.time()
     query = "SELECT partition, next_offset FROM millrace.progress WHERE stream = %s AND timeline = 1"
-    record = dict(connection.execute(query, (stream,)).fetchall())
+    before = dict(connection.execute(query, (stream,)).fetchall())
+    at = time.time()
+    committed = group_commits(admin, group)
+    after = dict(connection.execute(query, (stream,)).fetchall())
     return {
-        "group_at": group_at,
+        "at": at,
+        "record_before": sum(before.values()),
         "group": sum(committed.values()),
-        "record_at": record_at,
-        "record": sum(record.values()),
-        "ahead": max((offset - record.get(number, 0) for number, offset in committed.items()), default=0),
+        "ahead": max((offset - after.get(number, 0) for number, offset in committed.items()), default=0),
     }
 
 

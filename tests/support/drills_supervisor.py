@@ -17,6 +17,7 @@ from millrace.settings import open_settings
 from millrace.usecases import streams
 from millrace.wiring import open_platform
 from support.drills_points import wrap
+from support.waiting import Deadline
 
 BEFORE_SUBMIT = "between epoch raise and submit"
 BEFORE_ANSWER = "between submit and its answer"
@@ -35,7 +36,7 @@ def main(root: Path, stream: str, point: str) -> int:
     """Supervise as the Airflow trigger does, until the point is reached."""
     wrap(streams, _DEADLY[point], _dying)
     platform = open_platform(open_settings(root))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + Deadline.STREAM.seconds
     while time.monotonic() < deadline:
         try:
             streams.supervise(platform, stream, "drill supervisor")

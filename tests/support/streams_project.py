@@ -20,12 +20,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from millrace.adapters.kafka_ids import topic_id_text
 from millrace.settings import PostgresSettings, Settings, open_settings, read_environment_file, variable_name
 from millrace.wiring import Platform, open_platform, upgrade_control
+from support.waiting import Deadline, result_of
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
     from support.control_databases import ControlDatabase
 
 TESTS = Path(__file__).resolve().parents[1]
+SECONDS = Deadline.METADATA.seconds
 ONE_BAD_IN = 2000
 
 DECLARATION = """
@@ -176,13 +178,12 @@ class StreamProject:
         return AdminClient({**self.settings.kafka().librdkafka, "log_level": 2})
 
     def create_topic(self) -> None:
-        self.admin.create_topics([NewTopic(self.topic, self.partitions, 1, config={"retention.ms": "-1"})])[
-            self.topic
-        ].result(30)
+        topic = NewTopic(self.topic, self.partitions, 1, config={"retention.ms": "-1"})
+        result_of(self.admin.create_topics([topic])[self.topic], what="the new topic")
 
     def topic_id(self) -> str:
-        described = self.admin.describe_topics(TopicCollection([self.topic]))[self.topic].result(30)
-        return topic_id_text(described.topic_id)
+        asked = self.admin.describe_topics(TopicCollection([self.topic]))[self.topic]
+        return topic_id_text(result_of(asked, what="the topic's id").topic_id)
 
     def produce(self, count: int, *, first: int = 0, timestamp: int | None = None) -> None:
         """Produce `count` records by key, one in 2,000 of them bad; `timestamp` in milliseconds for all of them."""
@@ -203,14 +204,14 @@ class StreamProject:
             producer.produce(self.topic, value, b"k%d" % number, **stamp)
             if number % 10_000 == 0:
                 producer.poll(0)
-        assert producer.flush(120) == 0
+        assert producer.flush(Deadline.STREAM.seconds) == 0
 
     def ends(self) -> dict[int, int]:
         """The end of each partition."""
         consumer = self._consumer()
         try:
             return {
-                number: consumer.get_watermark_offsets(ClientTopicPartition(self.topic, number), timeout=20)[1]
+                number: consumer.get_watermark_offsets(ClientTopicPartition(self.topic, number), timeout=SECONDS)[1]
                 for number in range(self.partitions)
             }
         finally:
@@ -224,7 +225,7 @@ class StreamProject:
         found: Counter[Source] = Counter()
         missing = sum(ends.values())
         while missing:
-            messages = consumer.consume(10_000, 20)
+            messages = consumer.consume(10_000, SECONDS)
             assert messages, f"{missing} records of {self.topic} do not come"
             for message in messages:
                 assert message.error() is None, message.error()
@@ -275,7 +276,7 @@ class StreamProject:
         self.query(f"DROP SCHEMA IF EXISTS {self.name} CASCADE")
         for table in ("fence", "progress", "quarantine"):
             self.query(f"DELETE FROM millrace.{table} WHERE stream = %s", self.stream)
-        self.admin.delete_topics([self.topic])[self.topic].result(30)
+        result_of(self.admin.delete_topics([self.topic])[self.topic], what="the end of the topic")
 
 
 def tool_environment(stack: Stack) -> dict[str, str]:
@@ -296,8 +297,9 @@ def committed(project: StreamProject) -> dict[int, int]:
 
 def group_commits(admin: AdminClient, group: str) -> dict[int, int]:
     """The commits of a group that reads one topic, by partition."""
-    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=5)[group]
-    return {entry.partition: entry.offset for entry in answer.result(8).topic_partitions if entry.offset >= 0}
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=SECONDS)[group]
+    found = result_of(asked, within=Deadline.SESSION, what=f"the commits of {group}").topic_partitions
+    return {entry.partition: entry.offset for entry in found if entry.offset >= 0}
 
 
 def group_tool(project: StreamProject, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -309,7 +311,7 @@ def group_tool(project: StreamProject, *arguments: str) -> subprocess.CompletedP
         env=tool_environment(project.stack),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=Deadline.COMMAND.seconds,
         check=False,
     )
 
