@@ -16,6 +16,8 @@ import pytest
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
+pytest_plugins = ["support.run_plugin"]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_outside_connections() -> None:
@@ -27,13 +29,13 @@ def _no_outside_connections() -> None:
 
 @pytest.fixture(scope="session")
 def idle_stack() -> Iterator[Stack]:
-    """The run's stack with nothing started by this fixture; stopped and removed with the run."""
-    from support import stack as runs
+    """The run's stack with nothing started by this fixture; stopped with the run."""
+    from millrace.embedded.progress import Silent
+    from support.stack import open_stack
 
-    runs.close_forgotten_runs()
-    opened = runs.open_run()
+    opened = open_stack("run")
     yield opened
-    runs.close_run(opened)
+    opened.stop(Silent())
 
 
 @pytest.fixture
@@ -67,6 +69,6 @@ def stack(idle_stack: Stack) -> Stack:
 
 
 def _with(stack: Stack, *parts: str) -> Stack:
-    from support import stack as runs
+    from support.stack import start
 
-    return runs.start(stack, *parts)
+    return start(stack, *parts)

@@ -12,7 +12,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
+
+from support.waiting import Deadline, exit_code_of
 
 PATH = Path(__file__).parents[2] / "spark_apps" / "shop_purchases" / "transform.py"
 SCHEMA = (
@@ -22,7 +25,8 @@ SCHEMA = (
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    scratch = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[1]").appName("test-shop-purchases")
     session = (
@@ -30,11 +34,25 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.local.dir", str(scratch))
+        .config("spark.sql.warehouse.dir", str(scratch))
+        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
     yield session
     session.stop()
+    _end_gateway()
+
+
+def _end_gateway() -> None:
+    """End the JVM too, which PySpark keeps for the next session of this process: 400 MB until the end of the run."""
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # what the JVM waits for
+    exit_code_of(gateway.proc, within=Deadline.SPARK, what="the JVM of these tests to end")
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 @pytest.fixture(scope="module")

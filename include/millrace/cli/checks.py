@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,10 +24,14 @@ class Outcome:
     name: str
     exit_code: int
     seconds: float
+    interrupted: bool
 
 
 def run_checks(root: Path, pytest_arguments: Sequence[str]) -> int:
-    """Run all checks, or pytest alone when it is given arguments; returns 0 when all are fine, else 1."""
+    """Run all checks, or pytest alone when it is given arguments; returns 0 when all are fine, else 1.
+
+    Told to end by SIGTERM or Ctrl-C, it lets the check at hand tidy up and begins no other.
+    """
     if pytest_arguments:
         return _run(root, "pytest", [sys.executable, "-m", "pytest", *pytest_arguments]).exit_code
     folders = [f"tests/{name}" for name in TEST_FOLDERS if (root / "tests" / name).is_dir()]
@@ -36,7 +41,11 @@ def run_checks(root: Path, pytest_arguments: Sequence[str]) -> int:
         "mypy": [sys.executable, "-m", "mypy"],
         "pytest": [sys.executable, "-m", "pytest", "-ra", "--durations=10", *folders],
     }
-    outcomes = [_run(root, name, command) for name, command in commands.items()]
+    outcomes = []
+    for name, command in commands.items():
+        outcomes.append(_run(root, name, command))
+        if outcomes[-1].interrupted:
+            break
     print("\nsummary")
     for outcome in outcomes:
         print(f"  {'ok    ' if outcome.exit_code == 0 else 'FAILED'}  {outcome.name:<12} {outcome.seconds:6.1f} s")
@@ -44,10 +53,28 @@ def run_checks(root: Path, pytest_arguments: Sequence[str]) -> int:
 
 
 def _run(root: Path, name: str, command: Sequence[str]) -> Outcome:
+    """Run one check to its end, which a signal leaves to the check: it may have servers to stop.
+
+    A terminal sends Ctrl-C to both, so only SIGTERM is passed on: a second signal would cut the tidying short.
+    """
     print(f"--- {name}", flush=True)
     began = time.monotonic()
-    done = subprocess.run(command, cwd=root, env=_environment(), check=False)
-    return Outcome(name, done.returncode, time.monotonic() - began)
+    received: list[int] = []
+    process: subprocess.Popen[bytes] | None = None
+
+    def note(number: int, _frame: object) -> None:
+        received.append(number)
+        if process is not None and number == signal.SIGTERM:
+            process.send_signal(number)
+
+    former = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        process = subprocess.Popen(command, cwd=root, env=_environment())
+        code = process.wait()
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+    return Outcome(name, code, time.monotonic() - began, bool(received))
 
 
 def _environment() -> dict[str, str]:

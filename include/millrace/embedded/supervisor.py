@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import xmlrpc.client
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,6 +25,9 @@ from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, end
 from millrace.errors import PartFailedError
 
 RECORD = "supervisord"
+STOP_SECONDS = 90.0
+"""Three times what any program is given to end by itself before it is killed."""
+
 LONGEST_SOCKET_PATH = 90
 """A socket's path may have 107 bytes; supervisord first binds one with its process id appended."""
 
@@ -123,8 +126,12 @@ class Supervisor:
                     next_step=f"look into {self._layout.log_file(name)}",
                 ) from fault
 
-    def stop_programs(self, names: Iterable[str]) -> None:
-        """Ask these programs to end, all at once, and wait for it; one that does not is killed by the supervisor."""
+    def stop_programs(self, names: Collection[str]) -> None:
+        """Ask these programs to end, all at once, and wait for it; one that does not is killed by the supervisor.
+
+        Raises:
+            PartFailedError: one is still there after `STOP_SECONDS`: it hangs in the kernel, or the supervisor does.
+        """
         remote = self._remote()
         for name in names:
             try:
@@ -132,8 +139,14 @@ class Supervisor:
             except xmlrpc.client.Fault as fault:
                 if "NOT_RUNNING" not in fault.faultString:
                     raise
-        waited_for = set(names)
-        while any(state.pid for name, state in self.states().items() if name in waited_for):
+        deadline = time.monotonic() + STOP_SECONDS
+        while left := [state for name, state in self.states().items() if name in names and state.pid]:
+            if time.monotonic() > deadline:
+                raise PartFailedError(
+                    f"did not end within {STOP_SECONDS:.0f} s, though it was killed",
+                    where=", ".join(f"{state.name} (process {state.pid})" for state in left),
+                    next_step="look at it with `ps`; one in state D waits for a disk or a network file system",
+                )
             time.sleep(0.1)
 
     def shut_down(self) -> None:

@@ -1,0 +1,133 @@
+"""A test run and what it leaves: nothing, however it ends, but its logs when it fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace.embedded.processes import Identity
+from support import runs
+from support.waiting import Deadline, eventually, exit_code_of, output_of
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CONFTEST = f"""
+import sys
+sys.path[:0] = [{str(CHECKOUT / "include")!r}, {str(CHECKOUT / "tests")!r}]
+pytest_plugins = ["support.run_plugin"]
+"""
+HELD = """
+import os, subprocess, sys, time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SLEEP = [sys.executable, "-c", "import time; time.sleep(300)"]
+
+@pytest.fixture
+def tidy():
+    yield
+    (HERE / "tidied").touch()
+
+def test_held(tidy, tmp_path):
+    environment = {**os.environ, "MILLRACE_ROOT": str(tmp_path)}
+    environment.pop("MILLRACE_TEST_RUN")
+    marked = subprocess.Popen(SLEEP, start_new_session=True)
+    app = subprocess.Popen(SLEEP, start_new_session=True, env=environment)
+    (HERE / "draft").write_text(f"{os.environ['MILLRACE_TEST_RUN']} {marked.pid} {app.pid} {os.getpid()}")
+    (HERE / "draft").rename(HERE / "held")
+    time.sleep(300)
+"""
+FAILING = """
+def test_that_fails(tmp_path):
+    log = tmp_path / "project" / ".millrace" / "streams" / "shop.purchases" / "7" / "driver.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"line {number} of the driver\\n" for number in range(100)))
+    assert not log
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    return tmp_path
+
+
+@pytest.fixture
+def held(project: Path) -> Iterator[subprocess.Popen[str]]:
+    """`millrace test` in the middle of a test that has started two processes."""
+    (project / "test_held.py").write_text(textwrap.dedent(HELD))
+    process = run(project)
+    eventually((project / "held").exists, within=Deadline.COMMAND, what="the test to be in the middle")
+    yield process
+    if process.poll() is None:
+        process.kill()
+        exit_code_of(process, what="the run's death")
+
+
+def run(project: Path) -> subprocess.Popen[str]:
+    code = "import sys; from pathlib import Path; from millrace.cli.checks import run_checks; "
+    code += "sys.exit(run_checks(Path(sys.argv[1]), ['-p', 'no:cacheprovider', sys.argv[1]]))"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(project)],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "include")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def left_of(project: Path) -> tuple[Path, list[Identity], int]:
+    """The run's folder, the living ones of the two processes its test has started, pytest's process id."""
+    folder, *pids = (project / "held").read_text().split()
+    alive = [identity for pid in pids[:2] if (identity := Identity.of(int(pid)))]
+    return Path(folder), alive, int(pids[2])
+
+
+def test_a_run_that_is_told_to_end_tidies_up(project: Path, held: subprocess.Popen[str]) -> None:
+    folder, started, _ = left_of(project)
+    assert len(started) == 2
+    held.send_signal(signal.SIGTERM)
+    output = output_of(held, within=Deadline.COMMAND, what="the end of a run that was told to end")
+    assert held.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert "ended 2 processes that tests had left" in output
+    assert (project / "tidied").exists()
+    assert not [process for process in started if process.is_alive()]
+    assert not folder.exists()
+
+
+def test_what_a_killed_run_left_is_ended_by_the_next(project: Path, held: subprocess.Popen[str]) -> None:
+    folder, started, pytest_id = left_of(project)
+    os.kill(pytest_id, signal.SIGKILL)
+    output_of(held, what="the end of a run whose pytest was killed")
+    assert len([process for process in started if process.is_alive()]) == 2
+    assert folder in runs.forgotten_runs()
+    (project / "test_held.py").write_text("def test_nothing():\n    pass\n")
+    output = output_of(run(project), within=Deadline.COMMAND, what="the next run")
+    assert f"{folder}: a run that was killed" in output
+    assert not [process for process in started if process.is_alive()]
+    assert not folder.exists()
+
+
+def test_a_failed_test_shows_its_apps_log_and_the_run_keeps_it(project: Path) -> None:
+    (project / "test_failing.py").write_text(FAILING)
+    process = run(project)
+    output = output_of(process, within=Deadline.COMMAND, what="a run that fails")
+    assert process.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "line 39 of the driver" not in output
+    assert "line 40 of the driver" in output
+    assert "line 99 of the driver" in output
+    kept = Path(output.split("logs of the failed run")[1].splitlines()[1])
+    try:
+        (log,) = kept.rglob("driver.log")
+        assert len(log.read_text().splitlines()) == 100
+    finally:
+        shutil.rmtree(kept)
