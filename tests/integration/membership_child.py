@@ -1,7 +1,11 @@
-"""A member in a process of its own: `python membership_child.py SERVERS STREAM TOPIC`; says what it lives through."""
+"""A member in a process of its own: `python membership_child.py SERVERS STREAM TOPIC`; says what it lives through.
+
+It ends by itself after `LIFE_SECONDS`, for its test may be killed.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 
@@ -9,8 +13,11 @@ from millrace.adapters.group_member import GroupMember, MembershipLostError
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.settings import KafkaSettings
 
+LIFE_SECONDS = 600
+
 
 def main(servers: str, stream: str, topic: str) -> None:
+    signal.alarm(LIFE_SECONDS)
     settings = KafkaSettings({"bootstrap.servers": servers})
     partitions = KafkaLog(settings, client_id="child").partitions([topic])
     member = GroupMember(settings, stream=stream, group=f"millrace.{stream}", epoch=1)

@@ -1,11 +1,13 @@
 """Loads a source in a process of its own, so that tests can kill it: ROOT PROGRAM TOPIC [STALL_AT].
 
 With STALL_AT the loader stops in the middle of the transaction that holds this sequence, its records flushed to
-the broker and not committed, says so, and goes on when its standard input is closed.
+the broker and not committed, says so, and goes on when its standard input is closed. It ends by itself after
+`LIFE_SECONDS`, for its test may be killed.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from millrace.settings import open_settings
 from millrace.usecases import sources
 
 RECORDS_A_TRANSACTION = 500
+LIFE_SECONDS = 600
 
 
 class StallingTopic(kafka_producer.LoadedTopic):
@@ -47,6 +50,7 @@ def open_stalling(kafka, topic, source):
 
 
 def main(root: str, program: str, topic: str, stall_at: str = "-1") -> int:
+    signal.alarm(LIFE_SECONDS)
     sources.TRANSACTION_RECORDS = RECORDS_A_TRANSACTION
     StallingTopic.stall_at = int(stall_at)
     name = topic.replace("-", "_")  # fences nobody else's loader

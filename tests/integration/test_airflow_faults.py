@@ -19,17 +19,15 @@ import pytest
 
 from millrace.domain.streams import ExitReason
 from millrace.wiring import open_platform
-from support.airflow_pipeline import START_SECONDS, AirflowPipeline, Driver
+from support.airflow_pipeline import AirflowPipeline, Driver
 from support.airflow_ui import AirflowUser, kill_group, leader_of
 from support.stack import start
-from support.waiting import eventually
+from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
 RECORDS = 2_000
-BACK_WITHIN = 90
-STOPPED_WITHIN = 60
 _numbers = count()
 
 
@@ -50,8 +48,8 @@ def deployed(stack: Stack, admin: AirflowUser) -> Iterator[AirflowPipeline]:
     made.deploy()
     produce(made, RECORDS)
     made.operate("start")
-    made.wait_until_watched(within=START_SECONDS)
-    made.wait_for_books(within=START_SECONDS)
+    made.wait_until_watched()
+    made.wait_for_books()
     yield made
     made.withdraw()
 
@@ -61,8 +59,8 @@ def pipeline(deployed: AirflowPipeline) -> AirflowPipeline:
     """The pipeline with its stream running and watched, whatever the test before did."""
     if not deployed.drivers():
         deployed.operate("start")
-    deployed.wait_until_watched(within=START_SECONDS)
-    deployed.wait_for_books(within=START_SECONDS)
+    deployed.wait_until_watched()
+    deployed.wait_for_books()
     return deployed
 
 
@@ -121,7 +119,7 @@ def test_what_people_do_to_tasks_and_runs_neither_stops_nor_doubles_the_app(
     began = time.monotonic()
     FAULTS[fault](pipeline, run)
     produce(pipeline, 100)
-    eventually(lambda: is_watched_anew(pipeline, began), within=BACK_WITHIN, what=f"a watch after: {fault}")
+    eventually(lambda: is_watched_anew(pipeline, began), within=Deadline.AIRFLOW, what=f"a watch after: {fault}")
     tell(f"{fault}: watched again after", time.monotonic() - began)
     pipeline.wait_for_books()
     assert pipeline.drivers() == [driver]
@@ -150,7 +148,7 @@ def test_pausing_the_dag_neither_stops_nor_doubles_the_app(pipeline: AirflowPipe
         assert pipeline.epochs() == epochs
     finally:
         pipeline.admin.call("PATCH", f"/dags/{pipeline.dag}", {"is_paused": False})
-    pipeline.wait_until_watched(not_run=run, within=BACK_WITHIN)
+    pipeline.wait_until_watched(not_run=run)
     assert pipeline.drivers() == [driver]
 
 
@@ -167,7 +165,7 @@ def test_killing_the_triggerer_leaves_the_app_alone_and_its_watch_comes_back(
         task = pipeline.admin.watching(pipeline.dag)
         return bool(task) and task["triggerer_job"]["id"] != former["triggerer_job"]["id"]  # type: ignore[index]
 
-    eventually(another_has_it, within=BACK_WITHIN, what="another triggerer to watch the app")
+    eventually(another_has_it, within=Deadline.AIRFLOW, what="another triggerer to watch the app")
     tell("triggerer killed: watched again after", time.monotonic() - began)
     assert leader_of(stack, "airflow-triggerer") != killed
     assert present_run(pipeline) == run
@@ -184,14 +182,14 @@ def test_killing_the_schedulers_group_leaves_the_app_alone_and_runs_come_back(
     kill_group(stack, "airflow-scheduler")
     mark_run(pipeline, run, "failed")  # so that the next watch needs a scheduler
     produce(pipeline, 100)
-    pipeline.wait_until_watched(not_run=run, within=BACK_WITHIN)
+    pipeline.wait_until_watched(not_run=run)
     tell("scheduler killed: watched by a new run after", time.monotonic() - began)
     pipeline.wait_for_books()
     assert pipeline.drivers() == [driver]
     assert pipeline.epochs() == epochs
 
 
-def test_a_stream_is_stopped_in_time_although_the_triggerer_is_dead(pipeline: AirflowPipeline, stack: Stack) -> None:
+def test_a_stream_is_stopped_although_the_triggerer_is_dead(pipeline: AirflowPipeline, stack: Stack) -> None:
     produce(pipeline, 100)
     kill_group(stack, "airflow-triggerer")
     stack.supervisor.stop_programs(["airflow-triggerer"])
@@ -202,7 +200,6 @@ def test_a_stream_is_stopped_in_time_although_the_triggerer_is_dead(pipeline: Ai
         stack.supervisor.start_program("airflow-triggerer")
     tell("stopped without a triggerer in", seconds)
     assert code == 0, text
-    assert seconds < STOPPED_WITHIN
     epoch = pipeline.epochs()[-1]
     assert json.loads((pipeline.folder / str(epoch) / "exit.json").read_text())["exit_code"] == ExitReason.STOPPED
     assert "stopped" in text
@@ -215,12 +212,14 @@ def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(pipeline: A
     for process in pipeline.app_processes():
         os.kill(process.pid, signal.SIGKILL)
     produce(pipeline, 100)
-    eventually(lambda: pipeline.drivers() not in ([], [driver]), within=BACK_WITHIN, what="another app")
-    told = eventually(lambda: row_of(pipeline).get("last_error"), within=10, what="`streams list` to say why")
+    eventually(lambda: pipeline.drivers() not in ([], [driver]), within=Deadline.AIRFLOW, what="another app")
+    told = eventually(
+        lambda: row_of(pipeline).get("last_error"), within=Deadline.COMMAND, what="`streams list` to say why"
+    )
     tell("app killed: another app after", time.monotonic() - began)
     assert f"epoch {driver.epoch}" in str(told)
-    pipeline.wait_for_books(within=START_SECONDS)
-    pipeline.wait_until_watched(not_run=run, within=BACK_WITHIN)
+    pipeline.wait_for_books()
+    pipeline.wait_until_watched(not_run=run)
     tell("app killed: watched again and all records in the sink after", time.monotonic() - began)
     assert [each.epoch for each in pipeline.drivers()] == [driver.epoch + 1]
     after = {each["dag_run_id"]: each["state"] for each in pipeline.admin.runs(pipeline.dag)}
@@ -254,7 +253,7 @@ def test_a_driver_that_cannot_be_helped_is_given_up_at_once_and_told(broken: Air
     red_before = {run["dag_run_id"] for run in broken.admin.runs("millrace.alarms") if run["state"] == "failed"}
     broken.operate("start")
     ended = broken.folder / "1" / "exit.json"
-    eventually(ended.exists, within=START_SECONDS, what="the driver's end")
+    eventually(ended.exists, within=Deadline.STREAM, what="the driver's end")
     began = time.monotonic()
     assert json.loads(ended.read_text())["exit_code"] == ExitReason.DECLARATION
 
@@ -263,7 +262,7 @@ def test_a_driver_that_cannot_be_helped_is_given_up_at_once_and_told(broken: Air
         lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         return [line for line in lines if line["subject"] == broken.stream and line["kind"] == "stream.gave_up"]
 
-    eventually(told, within=BACK_WITHIN, what="the alarm in .millrace/alarms.log")
+    eventually(told, within=Deadline.AIRFLOW, what="the alarm in .millrace/alarms.log")
     tell("given up: told after", time.monotonic() - began)
     rows = open_platform(stack.settings()).control().alarms.list(only_open=True, only_untold=False)
     assert [row.kind for row in rows if row.subject == broken.stream and row.told_at] == ["stream.gave_up"]
@@ -272,8 +271,8 @@ def test_a_driver_that_cannot_be_helped_is_given_up_at_once_and_told(broken: Air
         runs = broken.admin.runs("millrace.alarms")
         return any(run["state"] == "failed" and run["dag_run_id"] not in red_before for run in runs)
 
-    eventually(red_run, within=BACK_WITHIN, what="a red run of millrace.alarms")
-    eventually(lambda: time.monotonic() - began >= 60, within=70, what="a minute for a hot loop to show")
+    eventually(red_run, within=Deadline.AIRFLOW, what="a red run of millrace.alarms")
+    eventually(lambda: time.monotonic() - began >= 60, within=Deadline.AIRFLOW, what="a minute for a hot loop to show")
     states = [run["state"] for run in broken.admin.runs(broken.dag)]
     assert broken.epochs() == [1]
     assert states in (["running", "failed"], ["running"]), states

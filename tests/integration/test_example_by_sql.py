@@ -16,14 +16,14 @@ from decimal import ROUND_HALF_UP, Decimal
 
 import psycopg
 import pytest
-from kafka import KafkaConsumer
-from kafka import TopicPartition as KafkaPythonPartition
 from rich.console import Console
 
 from millrace.cli.example import run_with_bar
 from millrace.embedded import ports
 from millrace.embedded.stack import Stack
 from millrace.usecases.example import ExampleReport
+from support.topic_reader import committed_records
+from support.waiting import Deadline
 
 PURCHASES = 69_659
 BAD = {
@@ -58,7 +58,7 @@ def purchases(tmp_path_factory: pytest.TempPathFactory) -> Counter[tuple[object,
     """The rows the file asks for, as a multiset: fetched and read here, not by the source program."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(folder), "Lifetimes==0.11.3"]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, timeout=Deadline.COMMAND.seconds)
     (wheel,) = folder.glob("*.whl")
     lines = zipfile.ZipFile(wheel).read("lifetimes/datasets/CDNOW_master.txt").decode().splitlines()[1:]
     rows: Counter[tuple[object, ...]] = Counter()
@@ -73,7 +73,7 @@ def purchases(tmp_path_factory: pytest.TempPathFactory) -> Counter[tuple[object,
 
 
 @pytest.fixture
-def report(stack: Stack) -> Callable[[], ExampleReport]:
+def report(stack: Stack, stopping_the_example: None) -> Callable[[], ExampleReport]:
     """Runs the example as `up` does; the second time it only reports."""
     url = f"http://127.0.0.1:{ports.read(stack.layout)['airflow']}"
     return lambda: run_with_bar(stack.settings(), url, Console(stderr=True))
@@ -110,23 +110,9 @@ def test_the_sources_in_sink_and_quarantine_are_the_topics_as_multisets(
             """SELECT partition, "offset" FROM millrace.quarantine WHERE stream = 'shop.purchases'"""
         ).fetchall()
     )
-    assert stored == Counter(_offsets_in_topic(stack.settings().kafka().bootstrap_servers))
+    records = committed_records(stack.settings().kafka().bootstrap_servers, "shop.purchases")
+    assert stored == Counter((record.partition, record.offset) for record in records)
     assert stored.total() == PURCHASES + len(BAD)
-
-
-def _offsets_in_topic(bootstrap_servers: str) -> Iterator[tuple[int, int]]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, isolation_level="read_committed")
-    try:
-        numbers = consumer.partitions_for_topic("shop.purchases")
-        partitions = [KafkaPythonPartition("shop.purchases", number) for number in sorted(numbers)]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning()
-        ends = consumer.end_offsets(partitions)
-        while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            for batch in consumer.poll(1000).values():
-                yield from ((record.partition, record.offset) for record in batch)
-    finally:
-        consumer.close()
 
 
 def test_every_bad_record_is_in_quarantine_under_its_rule_with_its_content(

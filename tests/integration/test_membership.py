@@ -23,7 +23,7 @@ from millrace.domain.groups import CommitMetadata
 from millrace.domain.offsets import TopicPartition
 from millrace.settings import KafkaSettings
 from support.streams_project import group_commits, tool_environment
-from support.waiting import eventually
+from support.waiting import Deadline, eventually, exit_code_of, line_of, output_of, result_of
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -58,7 +58,8 @@ class Place:
             member.close()
 
     def description(self) -> Any:
-        return self.admin.describe_consumer_groups([self.group])[self.group].result(10)
+        asked = self.admin.describe_consumer_groups([self.group])[self.group]
+        return result_of(asked, within=Deadline.SESSION, what="the group's description")
 
     def commits(self) -> dict[int, int]:
         return group_commits(self.admin, self.group)
@@ -69,7 +70,7 @@ def place(kafka: Stack) -> Place:
     settings = kafka.settings().kafka()
     name = f"g{uuid.uuid4().hex[:8]}"
     admin = AdminClient(dict(settings.librdkafka))
-    admin.create_topics([NewTopic(f"{name}.records", 2, 1)])[f"{name}.records"].result(30)
+    result_of(admin.create_topics([NewTopic(f"{name}.records", 2, 1)])[f"{name}.records"], what="the new topic")
     return Place(kafka, settings, admin, f"{name}.s", f"{name}.records")
 
 
@@ -78,7 +79,7 @@ def test_a_newer_member_fences_the_older_one(place: Place) -> None:
         partitions = place.partitions()
         older.commit(dict.fromkeys(partitions, 5), 1)
         with place.member(2) as newer:
-            eventually(lambda: older.lost, within=20, what="the older member to be fenced")
+            eventually(lambda: older.lost, within=Deadline.SESSION, what="the older member to be fenced")
             with pytest.raises(MembershipLostError):
                 older.commit(dict.fromkeys(partitions, 6), 1)
             assert place.commits() == {0: 5, 1: 5}
@@ -99,36 +100,37 @@ def test_a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_n
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert child.stdout
     try:
-        assert child.stdout.readline() == "joined\n"
+        assert line_of(child.stdout, within=Deadline.SESSION, what="the child to join") == "joined\n"
         child.send_signal(signal.SIGSTOP)
-        eventually(lambda: not place.description().members, within=30, what="the session to expire")
+        eventually(lambda: not place.description().members, within=Deadline.SESSION, what="the session to expire")
         with place.member(2) as newer:
             child.send_signal(signal.SIGCONT)
-            assert child.stdout.readline().startswith("lost: ")
-            assert child.stdout.readline() == "refused\n"
+            lost = line_of(child.stdout, within=Deadline.SESSION, what="the child to know that it has lost its place")
+            assert lost.startswith("lost: ")
+            assert line_of(child.stdout, within=Deadline.SESSION, what="the answer to its commit") == "refused\n"
             woken = time.monotonic()
 
             def outlived() -> bool:
                 newer.commit(dict.fromkeys(place.partitions(), 7), 1)
                 return time.monotonic() > woken + 2 * HEARTBEAT_SECONDS
 
-            eventually(outlived, within=30, what="two heartbeats of the newer member")
-            child.communicate("\n", timeout=30)
+            eventually(outlived, within=Deadline.SESSION, what="two heartbeats of the newer member")
+            output_of(child, within=Deadline.SESSION, what="the child's end", given="\n")
             newer.commit(dict.fromkeys(place.partitions(), 8), 1)
     finally:
         child.kill()
-        child.wait()
+        exit_code_of(child, within=Deadline.KILLED, what="the child's death")
     assert place.commits() == {0: 8, 1: 8}
 
 
 def test_new_partitions_are_taken_without_losing_the_membership(place: Place) -> None:
     with place.member(1) as member:
-        place.admin.create_partitions([NewPartitions(place.topic, 4)])[place.topic].result(30)
+        grown = place.admin.create_partitions([NewPartitions(place.topic, 4)])[place.topic]
+        result_of(grown, what="the new partitions")
         eventually(
             lambda: [len(one.assignment.topic_partitions) for one in place.description().members] == [4],
-            within=40,
+            within=Deadline.SESSION,
             what="the new partitions to be assigned",
         )
         member.commit(dict.fromkeys(place.partitions(), 0), 1)
@@ -141,7 +143,9 @@ def test_a_stranger_in_the_group_ends_the_membership(place: Place) -> None:
     with place.member(1) as member:
         stranger.subscribe([place.topic])
         eventually(
-            lambda: (stranger.poll(0.1), member.lost)[1], within=60, what="the member to notice that it is not alone"
+            lambda: (stranger.poll(0.1), member.lost)[1],
+            within=Deadline.SESSION,
+            what="the member to notice that it is not alone",
         )
         with pytest.raises(MembershipLostError):
             member.commit(dict.fromkeys(place.partitions(), 9), 1)
@@ -161,7 +165,7 @@ def test_the_stock_tool_may_not_reset_the_group_while_the_member_lives(place: Pl
             env=tool_environment(place.stack),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=Deadline.COMMAND.seconds,
             check=False,
         )
         assert "the current state is Stable" in done.stdout + done.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,10 @@ from confluent_kafka import ConsumerGroupState
 from millrace.domain.streams import ExitReason, StreamState
 from millrace.usecases import streams
 from support import control_databases
-from support import stack as runs
 from support.drills import ACTOR, Drill
+from support.stack import start
 from support.streams_project import StreamProject, group_tool
-from support.waiting import eventually
+from support.waiting import Deadline, eventually, result_of
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -30,7 +30,7 @@ EACH = 4_000
 
 @pytest.fixture
 def stream(idle_stack: Stack, tmp_path: Path) -> Iterator[Drill]:
-    runs.start(idle_stack, "kafka", "postgres")
+    start(idle_stack, "kafka", "postgres")
     databases = control_databases.on(idle_stack)
     project = StreamProject(tmp_path / "project", idle_stack, databases.create(), batch=2_500).make()
     project.create_topic()
@@ -57,10 +57,16 @@ def wait_until_empty(project: StreamProject) -> None:
     """A static member leaves only when its session times out."""
 
     def state() -> ConsumerGroupState:
-        described: Any = project.admin.describe_consumer_groups([project.group])[project.group].result(10)
+        asked = project.admin.describe_consumer_groups([project.group])[project.group]
+        described: Any = result_of(asked, within=Deadline.SESSION, what="the group's description")
         return described.state
 
-    eventually(lambda: state() == ConsumerGroupState.EMPTY, within=30, what="the group to be empty")
+    eventually(lambda: state() == ConsumerGroupState.EMPTY, within=Deadline.SESSION, what="the group to be empty")
+
+
+def topic_names(project: StreamProject) -> Collection[str]:
+    """Every topic of the broker."""
+    return project.admin.list_topics(timeout=Deadline.METADATA.seconds).topics
 
 
 def stop(stream: Drill) -> None:
@@ -154,8 +160,8 @@ def test_what_is_no_rewind_and_what_is_not_allowed(stream: Drill) -> None:
     project.declare(on_rewind="reprocess")
     wait_until_empty(project)
     former = project.topic_id()
-    project.admin.delete_topics([project.topic])[project.topic].result(30)
-    eventually(lambda: project.topic not in project.admin.list_topics(timeout=10).topics, within=30, what="no topic")
+    result_of(project.admin.delete_topics([project.topic])[project.topic], what="the end of the topic")
+    eventually(lambda: project.topic not in topic_names(project), within=Deadline.METADATA, what="the topic to be gone")
     project.create_topic()
     project.produce(500, first=EACH)
     stream.start()

@@ -23,7 +23,7 @@ from millrace.embedded.processes import PartRecord
 from millrace.embedded.stack import PARTS
 from support.airflow_ui import AirflowUser, put
 from support.stack import start
-from support.waiting import eventually
+from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -51,9 +51,9 @@ with DAG("probe", start_date=datetime(2026, 1, 1), schedule=None):
 
     @task
     def look():
-        inherited = subprocess.run(["env", "-0"], capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(["env", "-0"], capture_output=True, text=True, check=True, timeout={seconds})
         with open({answer!r}, "w") as file:
-            json.dump({{"task": dict(os.environ), "program": inherited}}, file)
+            json.dump({{"task": dict(os.environ), "program": printed.stdout}}, file)
 
     look()
 """
@@ -120,15 +120,15 @@ def admin(stack: Stack) -> AirflowUser:
 
 
 @pytest.fixture(scope="module")
-def worked(stack: Stack, admin: AirflowUser) -> AirflowUser:
+def worked(stopping_the_example: None, stack: Stack, admin: AirflowUser) -> AirflowUser:
     """Every kind of task has run in Airflow, and the shop's stream runs."""
     operate = {"stream": "purchases", "action": "start", "reason": "to look at its processes"}
     runs = {"shop.topics": {}, "shop.source.cdnow": {}, "shop.operate": operate, "millrace.supervise": {}}
     for dag_id, conf in runs.items():
         admin.wait_for_dag(dag_id)
-        assert admin.run(dag_id, conf, within=180)["state"] == "success"
-    eventually(lambda: app_processes(stack, "JVM"), within=120, what="the app's JVM")
-    eventually(lambda: admin.watching("shop.stream.purchases"), within=90, what="a watch of the app")
+        assert admin.run(dag_id, conf)["state"] == "success"
+    eventually(lambda: app_processes(stack, "JVM"), within=Deadline.SPARK, what="the app's JVM")
+    eventually(lambda: admin.watching("shop.stream.purchases"), within=Deadline.AIRFLOW, what="a watch of the app")
     return admin
 
 
@@ -202,7 +202,7 @@ def test_a_task_and_what_it_starts_inherit_no_secret(
     worked: AirflowUser, stack: Stack, finder: Finder, tmp_path: Path
 ) -> None:
     answer, dags = tmp_path / "environment.json", stack.root / "dags" / "probe.py"
-    put(dags, PROBE.format(answer=str(answer)))
+    put(dags, PROBE.format(answer=str(answer), seconds=Deadline.PROCESS.seconds))
     try:
         worked.wait_for_dag("probe")
         assert worked.run("probe", {})["state"] == "success"

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka import KafkaConsumer
-from kafka import TopicPartition as KafkaPythonPartition
 from kafka.partitioner.default import murmur2
 
 from millrace.embedded.stack import Stack
 from millrace.settings import Settings, open_settings
 from millrace.usecases.sources import load_program
+from support.topic_reader import CommittedRecord, committed_records
+from support.waiting import Deadline, exit_code_of, line_of, output_of, result_of
 
 CHILD = Path(__file__).with_name("source_loader_child.py")
 PACKAGE_FOLDER = Path(__file__).parents[2] / "include"
@@ -68,27 +68,13 @@ class Loading:
 
     def load(self) -> str:
         child = self.start()
-        output, _ = child.communicate(timeout=90)
+        output = output_of(child, within=Deadline.COMMAND, what="the end of a load")
         assert child.returncode == 0, output
         return output.splitlines()[-1]
 
-    def committed(self) -> list[tuple[int, int, int, bytes | None, bytes]]:
-        """(partition, offset, timestamp, key, value) of every committed record, read by another client."""
-        partitions = [KafkaPythonPartition(self.topic, number) for number in range(PARTITIONS)]
-        consumer = KafkaConsumer(
-            bootstrap_servers=self.bootstrap, isolation_level="read_committed", enable_auto_commit=False
-        )
-        try:
-            consumer.assign(partitions)
-            consumer.seek_to_beginning()
-            ends = consumer.end_offsets(partitions)
-            found = []
-            while any(consumer.position(partition) < ends[partition] for partition in partitions):
-                for batch in consumer.poll(1000).values():
-                    found += [(r.partition, r.offset, r.timestamp, r.key, r.value) for r in batch]
-            return found
-        finally:
-            consumer.close()
+    def committed(self) -> list[CommittedRecord]:
+        """Every committed record, read by another client."""
+        return committed_records(self.bootstrap, self.topic)
 
     def assert_once(self) -> None:
         values = Counter(int(value) for *_, value in self.committed())
@@ -100,7 +86,8 @@ def loading(settings: Settings, tmp_path: Path) -> Iterator[Loading]:
     topic = f"test-load-{uuid.uuid4().hex[:8]}"
     bootstrap = settings.kafka().bootstrap_servers
     admin = AdminClient(dict(settings.kafka().librdkafka))
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})])[topic].result(30)
+    created = admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})])[topic]
+    result_of(created, what="the new topic")
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "numbers.py").write_text(textwrap.dedent(PROGRAM))
     connection = settings.lookup("millrace_kafka") or ""
@@ -112,16 +99,20 @@ def loading(settings: Settings, tmp_path: Path) -> Iterator[Loading]:
     yield made
     for child in made.children:
         child.kill()
-        child.communicate(timeout=30)
-    admin.delete_topics([topic])[topic].result(30)
+    for child in made.children:
+        output_of(child, within=Deadline.KILLED, what="a loader's death")
+    result_of(admin.delete_topics([topic])[topic], what="the end of the topic")
 
 
-def line_of(child: subprocess.Popen[str], wanted: str) -> None:
-    assert child.stdout is not None
-    for line in child.stdout:
-        if line.strip() == wanted:
-            return
-    pytest.fail(f"the loader ended without saying {wanted!r}")
+def wait_until_said(child: subprocess.Popen[str], wanted: str) -> None:
+    what = f"the loader to say {wanted!r}"
+    while (line := line_of(child.stdout, within=Deadline.COMMAND, what=what)).strip() != wanted:
+        assert line, f"the loader ended without saying {wanted!r}"
+
+
+def kill(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    exit_code_of(child, within=Deadline.KILLED, what="the loader's death")
 
 
 def test_loading_twice_writes_once(loading: Loading) -> None:
@@ -151,9 +142,8 @@ def test_order_within_a_partition_is_the_order_of_the_source(loading: Loading) -
 @pytest.mark.parametrize("stall_at", [0, 6_250, RECORDS - 1])
 def test_killed_in_the_middle_of_a_transaction(loading: Loading, stall_at: int) -> None:
     child = loading.start(stall_at)
-    line_of(child, "stalled")
-    child.kill()
-    child.wait(30)
+    wait_until_said(child, "stalled")
+    kill(child)
     whole_transactions = stall_at // 500 * 500
     assert loading.load() == f"done {RECORDS - whole_transactions} {whole_transactions} {RECORDS}"
     loading.assert_once()
@@ -164,12 +154,11 @@ def test_killed_again_and_again_at_random_points(loading: Loading) -> None:
     kills = 0
     for _ in range(6):
         child = loading.start()
-        line_of(child, "open")
+        wait_until_said(child, "open")
         try:
             child.wait(points.uniform(0.0, 0.5))
         except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait(30)
+            kill(child)
             kills += 1
     assert kills, "no loader lived long enough to be killed"
     loading.load()
@@ -178,11 +167,11 @@ def test_killed_again_and_again_at_random_points(loading: Loading) -> None:
 
 def test_an_older_loader_that_wakes_up_is_fenced(loading: Loading) -> None:
     older = loading.start(stall_at=6_250)
-    line_of(older, "stalled")
+    wait_until_said(older, "stalled")
     older.send_signal(signal.SIGSTOP)
     assert loading.load() == f"done {RECORDS - 6_000} 6000 {RECORDS}"
     older.send_signal(signal.SIGCONT)
-    output, _ = older.communicate(timeout=60)
+    output = output_of(older, within=Deadline.COMMAND, what="the older loader's end")
     assert older.returncode == 4
     assert output.startswith("FencedError: a newer loader")
     loading.assert_once()
@@ -190,7 +179,7 @@ def test_an_older_loader_that_wakes_up_is_fenced(loading: Loading) -> None:
 
 def test_two_at_once(loading: Loading) -> None:
     both = [loading.start(), loading.start()]
-    outputs = [child.communicate(timeout=120)[0] for child in both]
+    outputs = [output_of(child, within=Deadline.COMMAND, what="the end of both loads") for child in both]
     codes = sorted(child.returncode for child in both)
     assert codes in ([0, 0], [0, 4]), outputs
     loading.assert_once()
@@ -203,14 +192,14 @@ def test_records_of_others_are_not_counted(loading: Loading, settings: Settings)
     other = [("millrace-sequence", b"another.source/11999")]
     producer.produce(loading.topic, b"0", headers=other)
     producer.produce(loading.topic, b"0")
-    assert producer.flush(30) == 0
+    assert producer.flush(Deadline.METADATA.seconds) == 0
     assert loading.load() == f"done {RECORDS} 0 {RECORDS}"
 
 
 def test_a_missing_topic_is_named(loading: Loading) -> None:
     loading.topic, there = "test-load-not-there", loading.topic
     child = loading.start()
-    output, _ = child.communicate(timeout=60)
+    output = output_of(child, within=Deadline.COMMAND, what="the loader's end")
     loading.topic = there
     assert child.returncode == 1
     assert "DeclarationError: the topic does not exist" in output

@@ -14,6 +14,7 @@ import pytest
 from millrace.embedded import ports
 from millrace.embedded.processes import Identity, PartRecord
 from millrace.embedded.stack import PARTS
+from support.waiting import Deadline
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -27,7 +28,8 @@ def post(stack: Stack, user: str, password: str) -> int:
         headers={"content-type": "application/json"},
     )
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=Deadline.AIRFLOW.seconds) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

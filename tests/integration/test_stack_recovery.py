@@ -25,8 +25,8 @@ from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, lef
 from millrace.embedded.progress import Progress, Silent
 from millrace.embedded.stack import PARTS, Stack
 from millrace.errors import PartFailedError
-from support import stack as runs
-from support.waiting import eventually
+from support.stack import make_project, open_stack
+from support.waiting import Deadline, eventually, exit_code_of, joined, line_of, output_of, result_of
 
 SERVERS = ("kafka", "s3", "postgres")
 PROGRAMS = ("supervisord", *(name for part in PARTS.values() for name in part.program_names))
@@ -35,10 +35,10 @@ PROGRAMS = ("supervisord", *(name for part in PARTS.values() for name in part.pr
 @pytest.fixture(scope="module")
 def own() -> Iterator[Stack]:
     """A stack that nobody else uses, for it is killed again and again."""
-    stack = runs.open_run()
+    stack = open_stack("recovery")
     stack.start(Silent(), SERVERS)
     yield stack
-    runs.close_run(stack)
+    stack.stop(Silent())
 
 
 def processes_of(stack: Stack) -> list[Identity]:
@@ -58,14 +58,14 @@ def healthy(stack: Stack) -> set[str]:
 def kill_all(stack: Stack) -> None:
     for process in processes_of(stack):
         os.kill(process.pid, signal.SIGKILL)
-    eventually(lambda: not processes_of(stack), within=10, what="the killed stack to be gone")
+    eventually(lambda: not processes_of(stack), within=Deadline.KILLED, what="the killed stack to be gone")
 
 
 def remember(stack: Stack) -> str:
     """Leave a topic and a row that must survive whatever follows."""
     name = f"kept.{uuid.uuid4().hex[:8]}"
     admin = AdminClient(dict(stack.settings().kafka().librdkafka))
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+    result_of(admin.create_topics([NewTopic(name, 1, 1)])[name], what="the new topic")
     with psycopg.connect(**stack.settings().postgres("millrace_sink").keywords()) as connection:  # type: ignore[arg-type]
         connection.execute(f'CREATE TABLE "{name}" (id int)')
     return name
@@ -75,7 +75,7 @@ def remembers(stack: Stack, name: str) -> bool:
     admin = AdminClient(dict(stack.settings().kafka().librdkafka))
     with psycopg.connect(**stack.settings().postgres("millrace_sink").keywords()) as connection:  # type: ignore[arg-type]
         row = connection.execute("SELECT count(*) FROM pg_tables WHERE tablename = %s", [name]).fetchone()
-    return row == (1,) and name in admin.list_topics(timeout=10).topics
+    return row == (1,) and name in admin.list_topics(timeout=Deadline.METADATA.seconds).topics
 
 
 @pytest.mark.parametrize("part", SERVERS)
@@ -85,8 +85,8 @@ def test_a_killed_server_comes_back_by_itself_with_its_data(own: Stack, part: st
     record = PartRecord.read(own.layout, part)
     assert record
     os.kill(record.leader.pid, signal.SIGKILL)
-    eventually(lambda: not record.leader.is_alive(), within=5, what="the kill")
-    eventually(lambda: part in healthy(own), within=60, what=f"{part} to be back")
+    eventually(lambda: not record.leader.is_alive(), within=Deadline.KILLED, what="the kill")
+    eventually(lambda: part in healthy(own), within=Deadline.SERVER, what=f"{part} to be back")
     assert remembers(own, kept)
 
 
@@ -113,7 +113,7 @@ def test_parts_left_by_a_killed_supervisor_are_not_doubled(own: Stack) -> None:
     record = PartRecord.read(own.layout, "supervisord")
     assert record
     os.kill(record.leader.pid, signal.SIGKILL)
-    eventually(lambda: not record.leader.is_alive(), within=5, what="the kill")
+    eventually(lambda: not record.leader.is_alive(), within=Deadline.KILLED, what="the kill")
     own.start(Silent(), SERVERS)
     assert not [process for process in before if process.is_alive()]
     assert healthy(own) >= set(SERVERS)
@@ -137,7 +137,7 @@ def test_records_of_another_boot_are_nobodys(own: Stack) -> None:
         assert stranger.poll() is None
         assert healthy(own) >= set(SERVERS)
     finally:
-        stranger.communicate(b"\n")
+        output_of(stranger, what="the stranger's end", given=b"\n")
 
 
 def test_the_second_of_two_starts_says_who_is_at_work_and_waits(own: Stack) -> None:
@@ -151,11 +151,11 @@ def test_the_second_of_two_starts_says_who_is_at_work_and_waits(own: Stack) -> N
         except BaseException as error:
             failed.append(error)
 
-    both = [threading.Thread(target=start, args=(out,)) for out in said]
+    both = [threading.Thread(target=start, args=(out,), daemon=True) for out in said]
     for thread in both:
         thread.start()
     for thread in both:
-        thread.join(120)
+        joined(thread, within=Deadline.STACK, what="the end of both starts")
     assert not failed
     texts = [out.getvalue() for out in said]
     assert sum("waiting: `millrace up` (process" in text for text in texts) == 1
@@ -178,14 +178,14 @@ def test_down_leaves_no_process_and_no_port_and_keeps_the_data(own: Stack) -> No
     )
     try:
         assert own.stop(Silent()) == 1
-        assert app.wait(1) != 0
+        assert exit_code_of(app, what="the app's end") != 0
         assert shell.poll() is None, "a person's own program in the project was ended"
         assert processes_of(own) == []
         assert all(ports.is_free(port) for port in ports.read(own.layout).values())
         own.start(Silent(), SERVERS)
         assert remembers(own, kept)
     finally:
-        shell.communicate(b"\n")
+        output_of(shell, what="the end of the person's program", given=b"\n")
 
 
 def test_a_part_that_does_not_come_up_shows_the_end_of_its_log(own: Stack) -> None:
@@ -220,15 +220,14 @@ def test_a_restarted_component_ends_what_its_former_group_left(own: Stack) -> No
             env={**os.environ, ROOT_VARIABLE: str(own.root)},
             process_group=0,
         )
-        assert process.stdout
-        while b"ready" not in process.stdout.readline():
-            assert process.poll() is None
+        while b"ready" not in (line := line_of(process.stdout, within=Deadline.SERVER, what="the component")):
+            assert line, "the component ended"
         return process
 
     first = life()
-    worker = eventually(lambda: psutil.Process(first.pid).children(), within=5, what="the worker")[0]
+    worker = eventually(lambda: psutil.Process(first.pid).children(), within=Deadline.PROCESS, what="the worker")[0]
     os.kill(first.pid, signal.SIGKILL)
-    first.wait()
+    exit_code_of(first, within=Deadline.KILLED, what="the component's death")
     left = Identity.of(worker.pid)
     assert left
     second = life()
@@ -236,7 +235,7 @@ def test_a_restarted_component_ends_what_its_former_group_left(own: Stack) -> No
         assert not left.is_alive()
     finally:
         os.killpg(second.pid, signal.SIGKILL)
-        second.wait()
+        exit_code_of(second, within=Deadline.KILLED, what="the component's death")
 
 
 def test_waiting_is_over_when_the_holder_of_the_lock_is_killed(own: Stack, tmp_path: Path) -> None:
@@ -248,27 +247,36 @@ def test_waiting_is_over_when_the_holder_of_the_lock_is_killed(own: Stack, tmp_p
     )
     lock = own.layout.state / "stack.lock"
     holder = subprocess.Popen([sys.executable, "-c", code, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert holder.stdout
-    assert holder.stdout.readline() == b"held\n"
     out = StringIO()
-    waiting = threading.Thread(target=lambda: own.start(Progress(Console(file=out)), SERVERS))
-    waiting.start()
-    eventually(lambda: "`a stuck start`" in out.getvalue(), within=10, what="the second to say who is at work")
-    holder.kill()
-    holder.wait()
-    waiting.join(60)
+    waiting = threading.Thread(target=lambda: own.start(Progress(Console(file=out)), SERVERS), daemon=True)
+    try:
+        assert line_of(holder.stdout, what="the holder of the lock") == b"held\n"
+        waiting.start()
+        eventually(
+            lambda: "`a stuck start`" in out.getvalue(),
+            within=Deadline.THREAD,
+            what="the second to say who is at work",
+        )
+    finally:
+        holder.kill()
+        exit_code_of(holder, within=Deadline.KILLED, what="the holder's death")
+    joined(waiting, within=Deadline.STACK, what="the end of the second start")
     assert "already running" in out.getvalue()
 
 
 def test_a_long_path_has_its_socket_elsewhere(tmp_path: Path) -> None:
     root = tmp_path / ("a-folder-with-a-long-name-" * 4) / "with space %d"
-    runs.make_project(root)
+    make_project(root)
     stack = Stack(root)
     try:
         stack.start(Silent(), ["s3"])
         assert "s3" in healthy(stack)
+        socket = stack.supervisor._socket()
+        assert not socket.is_relative_to(root)
+        assert socket.is_socket()
     finally:
         stack.stop(Silent(), wipe=True)
+    assert not socket.parent.exists()
     assert {entry.name for entry in stack.layout.state.iterdir()} == {"stack.lock"}
 
 
@@ -292,12 +300,12 @@ def test_an_interrupted_start_ends_at_once_and_can_be_repeated(own: Stack) -> No
     )
     start = subprocess.Popen([sys.executable, "-c", code, str(own.root)], stderr=subprocess.PIPE, text=True)
     try:
-        assert start.stderr
-        while "postgres: waiting" not in start.stderr.readline():
-            assert start.poll() is None
+        what = "the start to wait for PostgreSQL"
+        while "postgres: waiting" not in (line := line_of(start.stderr, within=Deadline.SERVER, what=what)):
+            assert line, "the start ended"
         start.send_signal(signal.SIGINT)
-        start.communicate(timeout=20)
-        assert start.returncode != 0
+        output_of(start, within=Deadline.COMMAND, what="the interrupted start to end")
+        assert start.returncode == -signal.SIGINT
     finally:
         start.kill()
         settings.write_text(whole)

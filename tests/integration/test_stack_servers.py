@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import stat
 import uuid
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from support.waiting import eventually
+from support.waiting import Deadline, eventually, result_of
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -20,10 +19,13 @@ if TYPE_CHECKING:
 def test_kafka_answers_and_makes_no_topic_unasked(kafka: Stack) -> None:
     admin = AdminClient(dict(kafka.settings().kafka().librdkafka))
     name = f"stack.{uuid.uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
-    eventually(lambda: name in admin.list_topics().topics, within=timedelta(seconds=10), what=f"topic {name}")
-    assert f"{name}.other" not in admin.list_topics(f"{name}.other", 5).topics or (
-        admin.list_topics(f"{name}.other", 5).topics[f"{name}.other"].error is not None
+    seconds = Deadline.METADATA.seconds
+    result_of(admin.create_topics([NewTopic(name, 2, 1)])[name], what=f"topic {name}")
+    eventually(
+        lambda: name in admin.list_topics(timeout=seconds).topics, within=Deadline.METADATA, what=f"topic {name}"
+    )
+    assert f"{name}.other" not in admin.list_topics(f"{name}.other", seconds).topics or (
+        admin.list_topics(f"{name}.other", seconds).topics[f"{name}.other"].error is not None
     )
 
 

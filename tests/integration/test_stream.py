@@ -35,21 +35,21 @@ def test_records_become_rows_bad_ones_go_aside_and_a_refused_row_holds_nothing_u
     expected = sorted(n for n in range(100) if n % 10 != 7 and n != 42 for _ in range(2 if n % 10 == 3 else 1))
     app.produce([*numbered(0, 50), b"nope", None, *numbered(50, 100)])
     with app.running():
-        app.until(lambda: len(app.rows()) >= len(expected), "all rows are there")
+        app.until(lambda: len(app.rows()) >= len(expected), "all rows")
         assert [number for (number,) in app.rows()] == expected
         assert app.quarantine() == [("not_json",), ("null_value",), ("sink_refused",)]
 
         with app.database() as connection:
             connection.execute(f"ALTER TABLE {app.table} ADD CHECK (id <> 205)")
         app.produce(numbered(200, 210))
-        app.until(lambda: len(app.quarantine()) == 4, "the refused row is in quarantine")
-        app.until(lambda: app.rows(where="id = 209"), "its neighbours are in the table")
+        app.until(lambda: len(app.quarantine()) == 4, "the refused row in quarantine")
+        app.until(lambda: app.rows(where="id = 209"), "its neighbours in the table")
         assert app.rows(where="id = 205") == []
         assert (b'{"id": 205, "name": "name 205"}',) in app.quarantine("value")
 
         app.grow(3)
         app.produce(numbered(300, 310), partition=2)
-        app.until(lambda: app.rows("_partition", where="id = 309") == [(2,)], "the new partition is read")
+        app.until(lambda: app.rows("_partition", where="id = 309") == [(2,)], "the rows of the new partition")
 
     # A new release with one more column, and what was written before stays.
     app.write_transform("""
@@ -61,7 +61,7 @@ def test_records_become_rows_bad_ones_go_aside_and_a_refused_row_holds_nothing_u
     """)
     app.produce(numbered(400, 405))
     with app.running():
-        app.until(lambda: app.rows("twice", where="id = 404") == [(808,)], "the new column is filled")
+        app.until(lambda: app.rows("twice", where="id = 404") == [(808,)], "the new column")
     assert app.rows("DISTINCT twice", where="id < 400") == [(None,)]
     assert app.rows("DISTINCT _timeline") == [(1,)]
 
@@ -86,12 +86,12 @@ def test_a_second_instance_of_an_epoch_exits_before_it_reads(servers):
     app = App(servers)
     app.produce(numbered(0, 3))
     with app.running():
-        app.until(lambda: len(app.rows()) == 3, "the first instance works")
+        app.until(lambda: len(app.rows()) == 3, "the first instance to work")
         code, log = app.ends(same_epoch=True)
         assert code == ExitReason.CLAIM_LOST, log
         assert "fence_raised" not in log
         app.produce(numbered(3, 4))
-        app.until(lambda: len(app.rows()) == 4, "the first instance goes on")
+        app.until(lambda: len(app.rows()) == 4, "the first instance to go on")
 
 
 def test_a_missing_topic_is_a_server_that_cannot_be_reached_not_an_empty_one(servers):
@@ -108,7 +108,7 @@ def test_records_that_expired_before_they_were_read_are_loss_and_no_new_beginnin
     app = App(servers)
     app.produce(numbered(0, 4), partition=0)
     with app.running():
-        app.until(lambda: len(app.rows()) == 4, "the first records are rows")
+        app.until(lambda: len(app.rows()) == 4, "the first records' rows")
     app.produce(numbered(4, 8), partition=0)
     app.expire(partition=0, before=6)
     code, log = app.ends()

@@ -17,7 +17,7 @@ from millrace.usecases import topics
 from millrace.wiring import open_platform
 from support.control_databases import on
 from support.stack import start
-from support.waiting import eventually
+from support.waiting import Deadline, eventually
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,9 @@ def call(project: Path, *arguments: str, **variables: str) -> subprocess.Complet
     package = str(Path(__file__).resolve().parents[2] / "include")
     environment = {**os.environ, "MILLRACE_ROOT": str(project), "PYTHONPATH": package, **variables}
     command = [sys.executable, "-m", "millrace.cli.main", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=90)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=Deadline.COMMAND.seconds
+    )
 
 
 def test_a_topic_is_planned_run_and_logged_from_the_command_line(project: Path, pipeline: str) -> None:
@@ -81,7 +83,9 @@ def test_a_topic_is_planned_run_and_logged_from_the_command_line(project: Path, 
 def test_a_refusal_ends_with_one_and_says_the_way_out(project: Path, stack: Stack, pipeline: str) -> None:
     platform, declared = open_platform(stack.settings()), load_pipeline(project, pipeline)
     topics.provision(platform, declared, "test:me", "set up")
-    eventually(lambda: not topics.propose(platform, declared, by="x").changes, within=15)
+    eventually(
+        lambda: not topics.propose(platform, declared, by="x").changes, within=Deadline.METADATA, what="the new topic"
+    )
     declare(project, pipeline, partitions=1)
     planned = call(project, "topics", "plan", pipeline)
     assert planned.returncode == 1

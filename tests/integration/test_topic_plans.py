@@ -25,9 +25,7 @@ from millrace.usecases import plans, topics
 from millrace.wiring import Platform, open_platform
 from support.fakes_topics import FakeTopicAdmin
 from support.stack import start
-from support.waiting import eventually
-
-PATIENCE_SECONDS = 15
+from support.waiting import Deadline, eventually, exit_code_of, happened, line_of, result_of
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +65,25 @@ def changed(pipeline: Pipeline, **fields: object) -> Pipeline:
 def provisioned(platform: Platform, pipeline: Pipeline) -> topics.ProvisionReport:
     """Provision, and wait until the broker shows it: it answers a little before it does."""
     report = topics.provision(platform, pipeline, "test:me", "set up")
-    eventually(lambda: not topics.propose(platform, pipeline, by="test:me").changes, within=PATIENCE_SECONDS)
+    wait_until_shown(platform, pipeline)
     return report
+
+
+def wait_until_shown(platform: Platform, pipeline: Pipeline) -> None:
+    eventually(
+        lambda: not topics.propose(platform, pipeline, by="test:me").changes,
+        within=Deadline.METADATA,
+        what="the topics as declared",
+    )
+
+
+def wait_for_partitions(platform: Platform, name: str, partitions: int) -> None:
+    admin = platform.topic_admin()
+    eventually(
+        lambda: admin.observe([name])[name].partitions == partitions,
+        within=Deadline.METADATA,
+        what=f"{partitions} partitions",
+    )
 
 
 def history(platform: Platform, pipeline: Pipeline) -> tuple[Action, ...]:
@@ -81,7 +96,11 @@ def test_a_plan_makes_topics_once_and_then_nothing_is_left_to_do(platform: Platf
     done = plans.run(platform, plan.id, actor="cli:ann", reason="new pipeline")
     assert done.status is PlanStatus.DONE
     assert {result.outcome for result in done.results} == {Outcome.DONE}
-    eventually(lambda: not topics.make_plan(platform, pipeline, by="cli:ann").changes, within=PATIENCE_SECONDS)
+    eventually(
+        lambda: not topics.make_plan(platform, pipeline, by="cli:ann").changes,
+        within=Deadline.METADATA,
+        what="the new topics",
+    )
     with pytest.raises(StalePlanError, match=r"ended at .* done"):
         plans.run(platform, plan.id, actor="cli:ann")
     entries = history(platform, pipeline)
@@ -111,10 +130,14 @@ def test_provisioning_does_what_is_safe_and_names_what_waits_for_a_person(
     assert waiting.id in caught.value.next_step
     admin, name = platform.topic_admin(), pipeline.topics[0].name
     wanted = str(30 * 86_400_000)
-    eventually(lambda: admin.observe([name])[name].config.get("retention.ms") == wanted, within=PATIENCE_SECONDS)
+    eventually(
+        lambda: admin.observe([name])[name].config.get("retention.ms") == wanted,
+        within=Deadline.METADATA,
+        what="the new retention",
+    )
     assert admin.observe([name])[name].partitions == 2
     assert plans.run(platform, waiting.id, actor="cli:ann").status is PlanStatus.DONE
-    eventually(lambda: admin.observe([name])[name].partitions == 5, within=PATIENCE_SECONDS)
+    wait_for_partitions(platform, name, 5)
 
 
 def test_a_person_may_run_what_the_machine_may_not(platform: Platform, pipeline: Pipeline) -> None:
@@ -124,7 +147,7 @@ def test_a_person_may_run_what_the_machine_may_not(platform: Platform, pipeline:
     assert plan.changes
     assert all(change.unsafe for change in plan.changes if "retention.ms" in str(change.after))
     plans.run(platform, plan.id, actor="cli:ann", reason="agreed")
-    eventually(lambda: not topics.propose(platform, tighter, by="x").changes, within=PATIENCE_SECONDS)
+    wait_until_shown(platform, tighter)
 
 
 def test_a_plan_is_stale_once_what_it_saw_has_changed(platform: Platform, pipeline: Pipeline) -> None:
@@ -132,7 +155,7 @@ def test_a_plan_is_stale_once_what_it_saw_has_changed(platform: Platform, pipeli
     plan = topics.make_plan(platform, changed(pipeline, partitions=6), by="cli:ann")
     admin, name = platform.topic_admin(), pipeline.topics[0].name
     assert admin.add_partitions({name: 3}) == {name: None}
-    eventually(lambda: admin.observe([name])[name].partitions == 3, within=PATIENCE_SECONDS)
+    wait_for_partitions(platform, name, 3)
     with pytest.raises(StalePlanError, match="what it saw has changed") as caught:
         plans.run(platform, plan.id, actor="cli:ann")
     assert f"topics plan {pipeline.name}" in caught.value.next_step
@@ -247,33 +270,35 @@ def test_of_two_runners_at_once_one_runs_the_plan(faulty: tuple[Platform, FakeTo
 
     def slow(wanted):  # type: ignore[no-untyped-def]
         inside.set()
-        assert go_on.wait(PATIENCE_SECONDS)
+        happened(go_on, what="the refusal of the second runner")
         return create(wanted)
 
     admin.create = slow  # type: ignore[method-assign]
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(plans.run, platform, plan.id, actor="cli:ann")
         try:
-            assert inside.wait(PATIENCE_SECONDS)
+            happened(inside, what="the first runner to be at work")
             with pytest.raises(RefusedError, match="somebody is running this plan"):
                 plans.run(platform, plan.id, actor="cli:bob")
         finally:
             go_on.set()
-        assert first.result().status is PlanStatus.DONE
+        done = result_of(first, within=Deadline.COMMAND, what="the end of the first runner")
+        assert done.status is PlanStatus.DONE
     assert admin.calls.count("create") == 1
 
 
 def test_five_runners_of_one_plan_make_each_topic_once(platform: Platform, pipeline: Pipeline) -> None:
     plan = topics.make_plan(platform, pipeline, by="cli:ann")
 
-    def attempt(_: int) -> str:
+    def attempt() -> str:
         try:
             return plans.run(platform, plan.id, actor="cli:ann").status.value
         except MillraceError as error:
             return type(error).__name__
 
     with ThreadPoolExecutor(3) as pool:
-        answers = list(pool.map(attempt, range(5)))
+        runners = [pool.submit(attempt) for _ in range(5)]
+        answers = [result_of(runner, within=Deadline.COMMAND, what="the end of a runner") for runner in runners]
     assert answers.count("done") == 1
     assert set(answers) <= {"done", "RefusedError", "StalePlanError"}
     assert len(history(platform, pipeline)) == 2
@@ -298,21 +323,25 @@ def test_a_plan_whose_runner_was_killed_can_be_run_at_once(
 ) -> None:
     plan = topics.make_plan(platform, pipeline, by="cli:ann")
     package = str(Path(__file__).resolve().parents[2] / "include")
-    with subprocess.Popen(
+    runner = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(stack.root), plan.id],
         env={**os.environ, "PYTHONPATH": package},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as runner:
-        assert runner.stdout is not None
-        assert runner.stdout.readline() == "running\n"
+    )
+    try:
+        assert line_of(runner.stdout, within=Deadline.COMMAND, what="the runner to be at work") == "running\n"
         with pytest.raises(RefusedError, match="somebody is running this plan"):
             plans.run(platform, plan.id, actor="cli:bob")
+    finally:
         runner.kill()
-        runner.wait()
+        exit_code_of(runner, within=Deadline.KILLED, what="the runner's death")
     again = eventually(
-        lambda: plans.run(platform, plan.id, actor="cli:bob"), within=PATIENCE_SECONDS, ignoring=(RefusedError,)
+        lambda: plans.run(platform, plan.id, actor="cli:bob"),
+        within=Deadline.KILLED,
+        what="the end of the dead runner's session",
+        ignoring=(RefusedError,),
     )
     assert again.status is PlanStatus.DONE
 

@@ -19,7 +19,7 @@ from millrace.usecases.stream_list import show_stream
 from millrace.wiring import open_platform
 from support.airflow_ui import AirflowUser, put
 from support.browser import Complaints, log_in, open_browser
-from support.waiting import eventually
+from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -60,7 +60,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def example(stack: Stack) -> Stack:
+def example(stack: Stack, stopping_the_example: None) -> Stack:
     """The stack with the example's topic made and its stream running."""
     if state_of(stack) is not StreamState.RUNNING:
         admin = AirflowUser(stack)
@@ -154,7 +154,7 @@ def state_of(stack: Stack) -> StreamState:
 
 
 def wait_for_state(stack: Stack, state: StreamState) -> None:
-    eventually(lambda: state_of(stack) is state, within=120, what=f"the stream to be {state.value}")
+    eventually(lambda: state_of(stack) is state, within=Deadline.STREAM, what=f"the stream to be {state.value}")
 
 
 def wait_for_watch(page: Page, user: AirflowUser, task: str, others: dict[str, str]) -> None:
@@ -164,7 +164,7 @@ def wait_for_watch(page: Page, user: AirflowUser, task: str, others: dict[str, s
         (run, *_) = user.runs(STREAM_DAG)
         return run["dag_run_id"] if user.task(STREAM_DAG, run["dag_run_id"], task)["state"] == "deferred" else None
 
-    run_id = eventually(parked, within=90, what=f"the newest watch to be in `{task}`")
+    run_id = eventually(parked, within=Deadline.AIRFLOW, what=f"the newest watch to be in `{task}`")
     page.goto(f"/dags/{STREAM_DAG}/runs/{run_id}")
     for name, state in {task: "Deferred", **others}.items():
         row = page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
@@ -202,11 +202,11 @@ def broken_declaration(example: Stack) -> Iterator[AirflowUser]:
     dags = example.root / "dags" / "garden.py"
     put(declaration, BROKEN)
     put(dags, BROKEN_DAGS)
-    eventually(lambda: import_errors(admin), within=90, what="the import error")
+    eventually(lambda: import_errors(admin), within=Deadline.AIRFLOW, what="the import error")
     yield admin
     dags.unlink()
     declaration.unlink()
-    eventually(lambda: not import_errors(admin), within=90, what="the import error to go")
+    eventually(lambda: not import_errors(admin), within=Deadline.AIRFLOW, what="the import error to go")
 
 
 def import_errors(user: AirflowUser) -> list[dict[str, Any]]:
@@ -247,7 +247,7 @@ def test_no_page_complains_of_what_a_bare_dag_does_not(operator: Page, complaint
         walk(operator, [STREAM_DAG, *(dag_id for dag_id in PAGES if dag_id != STREAM_DAG)])
         assert complaints.found - baseline == set()
         operator.evaluate("console.error('a complaint')")
-        eventually(lambda: complaints.found - baseline, within=5, what="a complaint to be noticed at all")
+        eventually(lambda: complaints.found - baseline, within=Deadline.PAGE, what="a complaint to be noticed at all")
     finally:
         bare.unlink()
 

@@ -12,10 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-
-from support.waiting import Deadline, exit_code_of
 
 PATH = Path(__file__).parents[2] / "spark_apps" / "shop_purchases" / "transform.py"
 SCHEMA = (
@@ -42,17 +39,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
-    _end_gateway()
-
-
-def _end_gateway() -> None:
-    """End the JVM too, which PySpark keeps for the next session of this process: 400 MB until the end of the run."""
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # what the JVM waits for
-    exit_code_of(gateway.proc, within=Deadline.SPARK, what="the JVM of these tests to end")
-    SparkContext._gateway = SparkContext._jvm = None
 
 
 @pytest.fixture(scope="module")

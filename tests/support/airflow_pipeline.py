@@ -18,19 +18,16 @@ from typing import TYPE_CHECKING
 import psutil
 import psycopg
 from confluent_kafka import Producer
-from kafka import KafkaConsumer
-from kafka import TopicPartition as KafkaPythonPartition
 
 from support.airflow_ui import AirflowUser, put
 from support.stack import CHECKOUT
-from support.waiting import eventually
+from support.topic_reader import committed_records
+from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millrace.embedded.stack import Stack
-
-START_SECONDS = 120
 
 DECLARATION = """\
 pipeline: {name}
@@ -127,7 +124,7 @@ class AirflowPipeline:
         """Produce one record a number."""
         for number in numbers:
             self._producer.produce(self.stream, json.dumps({"number": number}), str(number))
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(Deadline.METADATA.seconds) == 0
 
     def drivers(self) -> list[Driver]:
         """The living drivers of the stream, by their command lines and this project's mark."""
@@ -173,24 +170,10 @@ class AirflowPipeline:
                 rows = Counter(connection.execute(query).fetchall())  # type: ignore[call-overload]
             except psycopg.errors.UndefinedTable:
                 rows = Counter()
-        return rows, Counter(self._offsets_in_topic(settings.kafka().bootstrap_servers))
+        records = committed_records(settings.kafka().bootstrap_servers, self.stream)
+        return rows, Counter((record.partition, record.offset) for record in records)
 
-    def _offsets_in_topic(self, bootstrap_servers: str) -> list[tuple[int, int]]:
-        consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, isolation_level="read_committed")
-        try:
-            partitions = [KafkaPythonPartition(self.stream, number) for number in (0, 1)]
-            consumer.assign(partitions)
-            consumer.seek_to_beginning()
-            ends = consumer.end_offsets(partitions)
-            found = []
-            while any(consumer.position(partition) < ends[partition] for partition in partitions):
-                for batch in consumer.poll(1000).values():
-                    found += [(record.partition, record.offset) for record in batch]
-            return found
-        finally:
-            consumer.close()
-
-    def wait_for_books(self, *, within: float = 60) -> None:
+    def wait_for_books(self) -> None:
         """Wait until every record is one row, then hold that none is two."""
 
         def balanced() -> bool:
@@ -198,12 +181,14 @@ class AirflowPipeline:
             assert not rows - records, f"rows without a record, or doubled: {sorted(rows - records)[:5]}"
             return rows == records
 
-        eventually(balanced, within=within, what=f"every record of {self.stream} in the sink, once")
+        eventually(balanced, within=Deadline.STREAM, what=f"every record of {self.stream} in the sink, once")
 
-    def wait_until_watched(self, *, not_run: str = "", within: float = 90) -> dict[str, object]:
+    def wait_until_watched(self, *, not_run: str = "") -> dict[str, object]:
         """Wait until the present app is watched by a run; that run's task `running`."""
         found = eventually(
-            lambda: self.admin.watching(self.dag, not_run=not_run), within=within, what=f"a watch of {self.stream}"
+            lambda: self.admin.watching(self.dag, not_run=not_run),
+            within=Deadline.AIRFLOW,
+            what=f"a watch of {self.stream}",
         )
         assert found
         return found
@@ -217,6 +202,6 @@ class AirflowPipeline:
             env=os.environ | variables,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=Deadline.STREAM.seconds + Deadline.COMMAND.seconds,  # it gives up by itself after three minutes
         )
         return done.returncode, done.stdout + done.stderr, time.monotonic() - began

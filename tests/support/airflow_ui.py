@@ -14,7 +14,7 @@ import httpx
 
 from millrace.embedded import ports
 from millrace.embedded.processes import PartRecord
-from support.waiting import eventually
+from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -34,7 +34,7 @@ class AirflowUser:
         self.name = name
         self.url = f"http://127.0.0.1:{ports.read(stack.layout)['airflow']}"
         self.password = str(json.loads(stack.layout.airflow_passwords.read_text())[name])
-        self._client = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
+        self._client = httpx.Client(base_url=self.url, timeout=Deadline.AIRFLOW.seconds, trust_env=False)
         answer = self._client.post("/auth/token", json={"username": name, "password": self.password})
         answer.raise_for_status()
         self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
@@ -79,7 +79,7 @@ class AirflowUser:
                 return task if task["state"] == "deferred" and task["triggerer_job"] else None
         return None
 
-    def run(self, dag_id: str, conf: Mapping[str, str], *, within: float = 120) -> dict[str, Any]:
+    def run(self, dag_id: str, conf: Mapping[str, str]) -> dict[str, Any]:
         """Trigger a DAG and wait until the run has ended."""
         body = {"logical_date": None, "conf": dict(conf)}
         run_id = self.call("POST", f"/dags/{dag_id}/dagRuns", body)["dag_run_id"]
@@ -89,7 +89,7 @@ class AirflowUser:
             found: dict[str, Any] = self.call("GET", path)
             return found if found["state"] in ("success", "failed") else None
 
-        found = eventually(ended, within=within, what=f"the end of {dag_id} {run_id}")
+        found = eventually(ended, within=Deadline.AIRFLOW, what=f"the end of {dag_id} {run_id}")
         assert found
         return found
 
@@ -100,7 +100,7 @@ class AirflowUser:
             answer = self.request("GET", f"/dags/{dag_id}")
             return answer.is_success and not answer.json()["is_stale"]
 
-        eventually(known, within=90, what=f"Airflow to read {dag_id}")
+        eventually(known, within=Deadline.AIRFLOW, what=f"Airflow to read {dag_id}")
 
 
 def leader_of(stack: Stack, program: str) -> int:

@@ -11,7 +11,6 @@ import textwrap
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -21,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from millrace.adapters.postgres_connection import connect
 from millrace.embedded.stack import Stack
 from millrace.settings import open_settings
-from support.waiting import eventually
+from support.waiting import Deadline, eventually, exit_code_of, result_of
 
 PLAIN_TRANSFORM = """
     def transform(inputs, tables):
@@ -59,7 +58,7 @@ class App:
         self._log_file = Path(os.devnull)
         self._producer = self._open_producer()
         self._admin = AdminClient(dict(self.settings.kafka().librdkafka))
-        self._admin.create_topics([NewTopic(self.topic, partitions, 1)])[self.topic].result()
+        result_of(self._admin.create_topics([NewTopic(self.topic, partitions, 1)])[self.topic], what="the new topic")
         self.write_transform(transform)
         settings = {"trigger": "100ms", "resources": "{cores: 1, max_records_per_batch: 1000}"} | options
         lines = "".join(f"    {name}: {value}\n" for name, value in settings.items())
@@ -85,16 +84,17 @@ class App:
             place = {} if partition is None else {"partition": partition}
             self._producer.produce(self.topic, value=body, key=uuid.uuid4().hex, **place)
             self._producer.poll(0)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(Deadline.METADATA.seconds) == 0
 
     def grow(self, partitions: int) -> None:
-        self._admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result()
+        grown = self._admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic]
+        result_of(grown, what="the new partitions")
         self._producer = self._open_producer()  # one that knows the new partitions at once
 
     def expire(self, *, partition: int, before: int) -> None:
         """Delete the records below an offset, as retention would."""
         place = TopicPartition(self.topic, partition, before)
-        self._admin.delete_records([place])[place].result()
+        result_of(self._admin.delete_records([place])[place], what="the records to expire")
 
     def _open_producer(self) -> Producer:
         return Producer(
@@ -129,7 +129,7 @@ class App:
         with self.started() as driver:
             yield driver
             driver.send_signal(signal.SIGTERM)
-            assert driver.wait(60) == 0, self.log()
+            assert exit_code_of(driver, within=Deadline.STREAM, what="the driver to stop") == 0, self.log()
 
     @contextmanager
     def started(self, *, same_epoch: bool = False) -> Iterator[subprocess.Popen[bytes]]:
@@ -147,14 +147,14 @@ class App:
         finally:
             if driver.poll() is None:
                 os.killpg(driver.pid, signal.SIGKILL)
-                driver.wait()
+                exit_code_of(driver, within=Deadline.KILLED, what="the driver's death")
             if same_epoch:
                 self._log_file = former
 
     def ends(self, *, same_epoch: bool = False) -> tuple[int, str]:
         """Run a driver until it ends by itself; its exit code and what it logged."""
         with self.started(same_epoch=same_epoch) as driver:
-            return driver.wait(90), self.log()
+            return exit_code_of(driver, within=Deadline.STREAM, what="the driver's end"), self.log()
 
     def log(self) -> str:
         return self._log_file.read_text()
@@ -165,7 +165,8 @@ class App:
             return bool(condition())
 
         try:
-            eventually(met_or_ended, within=timedelta(seconds=120), what=what)
+            eventually(met_or_ended, within=Deadline.STREAM, what=what)
         except AssertionError as error:
             lines = [line[:2500] for line in self.log().splitlines() if "level=" in line or "Error" in line]
-            raise AssertionError("\n".join([str(error), *lines[-30:]])) from None
+            error.add_note("\n".join(lines[-30:]))
+            raise

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
 
+from support.waiting import Deadline
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -27,7 +29,7 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PATIENCE_MILLISECONDS = 30_000
+PATIENCE_MILLISECONDS = int(Deadline.PAGE.seconds * 1000)
 
 
 @dataclass

@@ -63,11 +63,12 @@ class Logs:
         for root in sorted((self.run / STACKS).glob("*")):
             stack = Stack(root)
             for status in stack.status():
-                unwanted = status.programs and all(program.state == "STOPPED" for program in status.programs)
-                if status.healthy or unwanted:
-                    continue
+                if status.healthy or (status.programs and all(one.state == "STOPPED" for one in status.programs)):
+                    continue  # the second is a part that no test has asked for
                 for program in PARTS[status.name].program_names:
-                    if (log := stack.layout.log_file(program)).exists():
+                    log = stack.layout.log_file(program)
+                    # without a supervisor nothing tells a stack that a test stopped from one that fell
+                    if log.exists() and (status.programs or log.stat().st_mtime >= self._began):
                         yield f"{program} ({status.detail})", log
 
     def _apps_of_test(self) -> Iterator[tuple[str, Path]]:

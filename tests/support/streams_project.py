@@ -183,7 +183,8 @@ class StreamProject:
 
     def topic_id(self) -> str:
         asked = self.admin.describe_topics(TopicCollection([self.topic]))[self.topic]
-        return topic_id_text(result_of(asked, what="the topic's id").topic_id)
+        found = result_of(asked, within=Deadline.SERVER, what="the topic's id")  # the broker may just be back
+        return topic_id_text(found.topic_id)
 
     def produce(self, count: int, *, first: int = 0, timestamp: int | None = None) -> None:
         """Produce `count` records by key, one in 2,000 of them bad; `timestamp` in milliseconds for all of them."""

@@ -36,7 +36,7 @@ class Deadline(Enum):
     STACK = ("the whole stack: to start", 60)
     SPARK = ("a JVM with its Python workers: to be at work", 15)
     STREAM = ("a stream: its driver to start, to take over, to do what is there, to end", 30)
-    AIRFLOW = ("Airflow: to read a file, to run a DAG, to park a task, to come back after a kill", 30)
+    AIRFLOW = ("Airflow: to read a file, to run a DAG, to park a task, to come back after a kill", 45)
     PAGE = ("a page: to show what it should", 5)
     LONG_DRILL = ("the long form of a drill: to be through its million records", 300)
 

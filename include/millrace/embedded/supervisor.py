@@ -66,7 +66,10 @@ class Supervisor:
             PartFailedError: it does not answer within 20 seconds.
         """
         end_left_of_part(self._layout, RECORD, grace=timedelta(seconds=5))
-        self._socket().unlink(missing_ok=True)
+        socket = self._socket()
+        socket.unlink(missing_ok=True)
+        socket.parent.mkdir(mode=0o700, exist_ok=True)
+        self._must_be_ours(socket.parent)
         configuration = self._layout.run / "supervisord.conf"
         write_private(configuration, self._configuration(programs))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PYTHON"))}
@@ -158,7 +161,11 @@ class Supervisor:
         while record and record.leader.is_alive() and time.monotonic() < deadline:
             time.sleep(0.05)
         end_left_of_part(self._layout, RECORD, grace=timedelta(seconds=5))
-        self._socket().unlink(missing_ok=True)
+        socket = self._socket()
+        socket.unlink(missing_ok=True)
+        if socket.parent != self._layout.run:
+            with contextlib.suppress(OSError):  # never made, or somebody else's
+                socket.parent.rmdir()
 
     def _remote(self) -> Any:
         from supervisor.xmlrpc import SupervisorTransport
@@ -172,7 +179,13 @@ class Supervisor:
             return usual
         digest = hashlib.sha256(os.fsencode(self._layout.root)).hexdigest()[:16]
         folder = Path(tempfile.gettempdir()) / f"millrace-{os.geteuid()}-{digest}"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        self._must_be_ours(folder)
+        return folder / "supervisor.sock"
+
+    def _must_be_ours(self, folder: Path) -> None:
+        """Refuse a folder below the temporary one that another user has made, so that nobody else is talked to."""
+        if not os.path.lexists(folder):
+            return
         about = folder.lstat()
         if about.st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode) or about.st_mode & 0o077:
             raise PartFailedError(
@@ -180,7 +193,6 @@ class Supervisor:
                 where=str(folder),
                 next_step="remove it, or move the project to a shorter path",
             )
-        return folder / "supervisor.sock"
 
     def _configuration(self, programs: Mapping[str, int]) -> str:
         """Its configuration. Paths are relative to the root: it expands `%` in some of them twice."""
