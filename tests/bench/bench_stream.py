@@ -22,7 +22,7 @@ from bench.limits import Limit, LimitMeter, connect, ends_of
 from bench.workload import CORES, RECORDS, RUNS, TRIGGER, Workload, package_path
 from millrace.embedded.stack import Stack
 from millrace.ports import RunState
-from support.waiting import eventually
+from support.waiting import Deadline, eventually
 
 STEPS = ("plan", "copy", "check", "merge", "group")  # as the driver's log names them
 WARM_UP_RECORDS = min(RECORDS, 200_000)
@@ -120,7 +120,7 @@ def wait_for_rows(workload: Workload, expected: int) -> float:
         assert app.state is RunState.RUNNING, workload.log()[-3000:]
         return sum(ends_of(workload).values()) >= expected
 
-    eventually(done, within=900, what=f"{expected} records on record", every=timedelta(milliseconds=100))
+    eventually(done, within=Deadline.LONG, what=f"{expected} records on record", every=timedelta(milliseconds=100))
     return time.time()
 
 

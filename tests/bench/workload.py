@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import timedelta
 from pathlib import Path
 
 import millrace
@@ -15,7 +14,7 @@ from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.usecases import streams
 from millrace.wiring import Platform, open_platform
-from support.waiting import eventually
+from support.waiting import Deadline, eventually
 
 RECORDS = int(os.environ.get("MILLRACE_BENCH_RECORDS", "2000000"))
 RUNS = int(os.environ.get("MILLRACE_BENCH_RUNS", "3"))
@@ -89,14 +88,14 @@ class Workload:
             return apps[0].phase == Phase.RUNNING
 
         self.epoch = streams.start(self.platform, self.stream, "benchmark", "to be measured").epoch
-        eventually(runs, within=timedelta(minutes=3), what="the stream to run")
+        eventually(runs, within=Deadline.STREAM, what="the stream to run")
 
     def stop(self) -> None:
         """Stop the stream and wait until its processes are gone."""
         streams.stop(self.platform, self.stream, "benchmark", "measured")
         eventually(
             lambda: not self.platform.runner().find(self.stream),
-            within=timedelta(minutes=2),
+            within=Deadline.STREAM,
             what="the stream to stop",
         )
 

@@ -1,6 +1,7 @@
 """A driver with a JVM and busy Python workers, as a stream's is. Nothing of Millrace is imported."""
 
 import os
+import signal
 import sys
 import time
 
@@ -16,6 +17,7 @@ def spin(batches):  # type: ignore[no-untyped-def]
 
 
 def main() -> None:
+    signal.alarm(LIFE_SECONDS)
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

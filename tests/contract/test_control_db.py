@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -25,7 +24,7 @@ from millrace.domain.streams import DesiredState
 from millrace.errors import RefusedError, StalePlanError, UnreachableError, UsageError
 from millrace.settings import PostgresSettings
 from support.control_databases import Databases
-from support.waiting import Deadline, happened, result_of
+from support.waiting import Deadline, at_once, happened, in_background, result_of
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -69,8 +68,8 @@ def test_migrations_make_the_tables_the_code_reads_and_a_second_upgrade_finds_no
 
 def test_four_upgrades_at_once_apply_each_migration_once(control_databases: Databases) -> None:
     database = control_databases.create()
-    with ThreadPoolExecutor(4) as pool:
-        reports = list(pool.map(lambda _: upgrade(database.owner, database.working.user), range(4)))
+    upgrades = [lambda: upgrade(database.owner, database.working.user)] * 4
+    reports = at_once(upgrades, within=Deadline.COMMAND, what="four upgrades")
     assert sorted(bool(report.applied) for report in reports) == [False, False, False, True]
 
 
@@ -156,8 +155,8 @@ def test_a_stream_nobody_spoke_of_is_unknown_and_its_first_start_gets_epoch_one(
 
 def test_only_one_of_many_starts_raises_the_epoch(store: ControlStore, stream: str) -> None:
     store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="a", reason="r")
-    with ThreadPoolExecutor(6) as pool:
-        epochs = list(pool.map(lambda _: store.streams.raise_epoch(stream, 0), range(6)))
+    starts = [lambda: store.streams.raise_epoch(stream, 0)] * 6
+    epochs = at_once(starts, within=Deadline.THREAD, what="six starts")
     assert sorted(epochs, key=str) == [1, None, None, None, None, None]
 
 
@@ -189,8 +188,8 @@ def test_an_acceptance_is_kept_until_it_is_used_once(store: ControlStore, stream
 
 
 def test_the_first_instance_gets_the_claim_and_may_ask_again(store: ControlStore, stream: str) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        won = list(pool.map(lambda i: store.streams.claim(stream, 3, f"i{i}", "host"), range(6)))
+    claims = [lambda i=i: store.streams.claim(stream, 3, f"i{i}", "host") for i in range(6)]
+    won = at_once(claims, within=Deadline.THREAD, what="six claims")
     assert won.count(True) == 1
     holder = store.streams.claimed(stream, 3)
     assert holder is not None
@@ -286,15 +285,14 @@ def test_two_runners_never_hold_one_plan(store: ControlStore) -> None:
             happened(release, what="the second look")
             return mine
 
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(hold)
-        try:
-            happened(inside, what="the first to hold the plan")
-            with store.plans.running("p1") as second:
-                assert not second
-        finally:
-            release.set()
-        assert result_of(first, within=Deadline.THREAD, what="the first runner")
+    first = in_background(hold)
+    try:
+        happened(inside, what="the first to hold the plan")
+        with store.plans.running("p1") as second:
+            assert not second
+    finally:
+        release.set()
+    assert result_of(first, within=Deadline.THREAD, what="the first runner")
 
 
 # Alarms and the log
@@ -312,8 +310,8 @@ def test_an_alarm_is_open_once_told_once_and_may_come_again(store: ControlStore,
 
 
 def test_one_of_many_openers_opens_an_alarm(store: ControlStore, stream: str) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        opened = list(pool.map(lambda _: store.alarms.open("lost", stream, "d"), range(6)))
+    openers = [lambda: store.alarms.open("lost", stream, "d")] * 6
+    opened = at_once(openers, within=Deadline.THREAD, what="six openers")
     assert opened.count(True) == 1
 
 

@@ -154,7 +154,7 @@ def test_the_record_is_only_moved_from_where_it_was_seen(database, name, admin):
                 what="the writer waits for the row",
             )
 
-    thread = threading.Thread(target=interfere)
+    thread = threading.Thread(target=interfere, daemon=True)
     thread.start()
     happened(waiting, what="somebody else's change")
     assert writer.commit(0, 2).rows_out == 0  # the range was done by somebody meanwhile: skipped, not doubled

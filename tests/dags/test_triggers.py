@@ -4,61 +4,79 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.fakes_streams import Clock, FakePlatform
+from support.waiting import Deadline, eventually
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STREAM = "shop.purchases"
+A_FEW_LOOKS = 6
+
+
+class WatchedPlatform(FakePlatform):
+    """Counts how often a trigger took it, once for each look."""
+
+    looks = 0
+
+    def taken(self) -> WatchedPlatform:
+        self.looks += 1
+        return self
 
 
 @pytest.fixture
-def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
+def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedPlatform:
     from millrace.airflow import triggers
 
     for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    made = FakePlatform(tmp_path, Clock(datetime.now(UTC)))
-    monkeypatch.setattr(triggers, "airflow_platform", lambda: made)
+    made = WatchedPlatform(tmp_path, Clock(datetime.now(UTC)))
+    monkeypatch.setattr(triggers, "airflow_platform", made.taken)
     for name in ("SHORTEST_WATCH_SECONDS", "WATCH_SECONDS", "LOOK_SECONDS", "IDLE_SECONDS", "AFTER_ERROR_SECONDS"):
         monkeypatch.setattr(triggers, name, 0.02)
     return made
 
 
-async def first_event(trigger: Any, meanwhile: Any = None, *, within: float = 10) -> Any:
-    """The trigger's first event; `meanwhile` is done once it has looked a few times."""
+async def first_event(platform: WatchedPlatform, trigger: Any, meanwhile: Callable[[], None]) -> Any:
+    """The trigger's first event; `meanwhile` is done once it has looked a few times and said nothing."""
 
     async def run() -> Any:
         async for event in trigger.run():
             return event
 
     running = asyncio.create_task(run())
-    if meanwhile:
-        await asyncio.sleep(0.3)
-        assert not running.done()
-        meanwhile()
-    return await asyncio.wait_for(running, within)
+    await until(lambda: running.done() or platform.looks >= A_FEW_LOOKS, "a few looks of the trigger")
+    assert not running.done()
+    meanwhile()
+    await until(running.done, "the trigger's first event")
+    return running.result()
 
 
-def want(platform: FakePlatform, state: str) -> None:
+async def until(condition: Callable[[], bool], what: str) -> None:
+    every = timedelta(milliseconds=10)
+    await asyncio.to_thread(eventually, condition, within=Deadline.THREAD, what=what, every=every)
+
+
+def want(platform: WatchedPlatform, state: str) -> None:
     from millrace.domain.streams import DesiredState
 
     platform.streams.set_desired(STREAM, actor="cli:me", reason="test", state=DesiredState(state))
 
 
-def test_wait_parks_until_wanted_then_starts_the_app_and_hands_on_its_epoch(platform: FakePlatform) -> None:
+def test_wait_parks_until_wanted_then_starts_the_app_and_hands_on_its_epoch(platform: WatchedPlatform) -> None:
     from millrace.airflow.triggers import AppStarted
 
-    event = asyncio.run(first_event(AppStarted(STREAM), lambda: want(platform, "running")))
+    event = asyncio.run(first_event(platform, AppStarted(STREAM), lambda: want(platform, "running")))
     assert (event.payload, event.xcoms) == ("success", {"epoch": 1})
     assert len(platform.app_runner.submissions) == 1
 
 
-def test_wait_outlives_a_silent_control_database(platform: FakePlatform) -> None:
+def test_wait_outlives_a_silent_control_database(platform: WatchedPlatform) -> None:
     from millrace.airflow.triggers import AppStarted
 
     want(platform, "running")
@@ -67,7 +85,7 @@ def test_wait_outlives_a_silent_control_database(platform: FakePlatform) -> None
     def back() -> None:
         platform.streams.down = False
 
-    event = asyncio.run(first_event(AppStarted(STREAM), back))
+    event = asyncio.run(first_event(platform, AppStarted(STREAM), back))
     assert event.xcoms == {"epoch": 1}
 
 
@@ -83,7 +101,7 @@ def test_wait_outlives_a_silent_control_database(platform: FakePlatform) -> None
         ("stopped", 15, "failed"),
     ],
 )
-def test_running_ends_as_the_app_did(platform: FakePlatform, wanted: str, code: int | None, ends: str) -> None:
+def test_running_ends_as_the_app_did(platform: WatchedPlatform, wanted: str, code: int | None, ends: str) -> None:
     from millrace.airflow.triggers import AppEnded
     from millrace.usecases.streams import supervise
 
@@ -94,12 +112,12 @@ def test_running_ends_as_the_app_did(platform: FakePlatform, wanted: str, code: 
         want(platform, wanted)
         platform.app_runner.end(STREAM, 1, code, "last line")
 
-    event = asyncio.run(first_event(AppEnded(STREAM), end))
+    event = asyncio.run(first_event(platform, AppEnded(STREAM), end))
     assert event.payload == ends
     assert platform.streams.attempts(STREAM)[-1].ended_at is not None
 
 
-def test_running_watches_on_while_the_control_database_is_silent(platform: FakePlatform) -> None:
+def test_running_watches_on_while_the_control_database_is_silent(platform: WatchedPlatform) -> None:
     from millrace.airflow.triggers import AppEnded
     from millrace.usecases.streams import supervise
 
@@ -111,18 +129,18 @@ def test_running_watches_on_while_the_control_database_is_silent(platform: FakeP
         platform.streams.down = True
         platform.app_runner.end(STREAM, 1, 1)
 
-    event = asyncio.run(first_event(trigger, silent_then_dead))
+    event = asyncio.run(first_event(platform, trigger, silent_then_dead))
     assert event.payload == "failed"
 
 
-def test_an_alarm_wakes_the_alarms_dag(platform: FakePlatform) -> None:
+def test_an_alarm_wakes_the_alarms_dag(platform: WatchedPlatform) -> None:
     from millrace.airflow.triggers import UntoldAlarm
 
-    raised = asyncio.run(first_event(UntoldAlarm(), lambda: platform.alarms.rows.append(_alarm(platform))))
+    raised = asyncio.run(first_event(platform, UntoldAlarm(), lambda: platform.alarms.rows.append(_alarm(platform))))
     assert raised.payload == "success"
 
 
-def _alarm(platform: FakePlatform) -> Any:
+def _alarm(platform: WatchedPlatform) -> Any:
     platform.alarms.open("stream.died", STREAM, "it ended")
     return platform.alarms.rows.pop()
 

@@ -8,7 +8,6 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,7 +24,7 @@ from millrace.usecases import plans, topics
 from millrace.wiring import Platform, open_platform
 from support.fakes_topics import FakeTopicAdmin
 from support.stack import start
-from support.waiting import Deadline, eventually, exit_code_of, happened, line_of, result_of
+from support.waiting import Deadline, at_once, eventually, exit_code_of, happened, in_background, line_of, result_of
 
 
 @pytest.fixture(scope="module")
@@ -274,16 +273,15 @@ def test_of_two_runners_at_once_one_runs_the_plan(faulty: tuple[Platform, FakeTo
         return create(wanted)
 
     admin.create = slow  # type: ignore[method-assign]
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(plans.run, platform, plan.id, actor="cli:ann")
-        try:
-            happened(inside, what="the first runner to be at work")
-            with pytest.raises(RefusedError, match="somebody is running this plan"):
-                plans.run(platform, plan.id, actor="cli:bob")
-        finally:
-            go_on.set()
-        done = result_of(first, within=Deadline.COMMAND, what="the end of the first runner")
-        assert done.status is PlanStatus.DONE
+    first = in_background(lambda: plans.run(platform, plan.id, actor="cli:ann"))
+    try:
+        happened(inside, what="the first runner to be at work")
+        with pytest.raises(RefusedError, match="somebody is running this plan"):
+            plans.run(platform, plan.id, actor="cli:bob")
+    finally:
+        go_on.set()
+    done = result_of(first, within=Deadline.COMMAND, what="the end of the first runner")
+    assert done.status is PlanStatus.DONE
     assert admin.calls.count("create") == 1
 
 
@@ -296,9 +294,7 @@ def test_five_runners_of_one_plan_make_each_topic_once(platform: Platform, pipel
         except MillraceError as error:
             return type(error).__name__
 
-    with ThreadPoolExecutor(3) as pool:
-        runners = [pool.submit(attempt) for _ in range(5)]
-        answers = [result_of(runner, within=Deadline.COMMAND, what="the end of a runner") for runner in runners]
+    answers = at_once([attempt] * 5, within=Deadline.COMMAND, what="the ends of five runners")
     assert answers.count("done") == 1
     assert set(answers) <= {"done", "RefusedError", "StalePlanError"}
     assert len(history(platform, pipeline)) == 2

@@ -299,7 +299,7 @@ class Drill:
 
     def must_be_complete(self) -> None:
         """Wait for the end; then every record of the topic is in sink or quarantine, once, and one app runs."""
-        self.eventually(self.all_done, what="all records", within=Deadline.LONG_DRILL if FULL else Deadline.STREAM)
+        self.eventually(self.all_done, what="all records", within=Deadline.LONG if FULL else Deadline.STREAM)
         self.running_alone()
         assert self.project.sink_sources() == self.project.topic_sources()
         assert not self.group_ahead()

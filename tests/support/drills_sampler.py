@@ -81,7 +81,7 @@ class Sampler:
         drill.eventually(
             lambda: len(self.samples()) > ENOUGH and time.monotonic() - self._began > least_seconds,
             what="enough samples",
-            within=Deadline.LONG_DRILL,
+            within=Deadline.LONG,
         )
 
     def _compare_with_stock_tool(self) -> None:

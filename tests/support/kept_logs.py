@@ -6,14 +6,17 @@ moment of a failure is looked up then: a test's servers and apps are stopped rig
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millrace.adapters.process_guard import last_lines
 from millrace.embedded.stack import PARTS, Stack
-from support.runs import STACKS, TEMPORARY
+from support.runs import PYTEST, STACKS
 from support.stack import CHECKOUT
 
 FOLDER = CHECKOUT / ".millrace" / "test-logs"
@@ -25,7 +28,7 @@ KINDS = (
     f"{STACKS}/*/.millrace/airflow/logs/**/*.log",
     f"{STACKS}/*/{STREAM_LOGS}",
     f"{STACKS}/*/*.log",
-    f"{TEMPORARY}/**/{STREAM_LOGS}",
+    f"{PYTEST}/**/{STREAM_LOGS}",
 )
 APP_KINDS = KINDS[2:]
 
@@ -54,10 +57,13 @@ class Logs:
 
     def test_failed(self, test: str) -> None:
         """Look at each server that is not healthy and at each app that wrote during the test; a log is shown once."""
-        shown = {tail.log for tail in self.tails}
-        for of, log in (*self._sick_servers(), *self._apps_of_test()):
-            if log not in shown:
-                self.tails.append(Tail(test, of, log, log.read_text(errors="replace").splitlines()[-LINES:]))
+        try:
+            shown = {tail.log for tail in self.tails}
+            for of, log in (*self._sick_servers(), *self._apps_of_test()):
+                if log not in shown:
+                    self.tails.append(Tail(test, of, log, last_lines(log, LINES)))
+        except Exception:  # it must not end the run that it reports on
+            self.tails.append(Tail(test, "the look at its logs failed", self.run, traceback.format_exc().splitlines()))
 
     def _sick_servers(self) -> Iterator[tuple[str, Path]]:
         for root in sorted((self.run / STACKS).glob("*")):
@@ -85,7 +91,8 @@ class Logs:
                 parts = [part for part in log.relative_to(self.run).parts if part != ".millrace"]
                 copy = folder.joinpath(*parts)
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(log, copy)
+                with contextlib.suppress(FileNotFoundError):  # rotated or removed meanwhile
+                    shutil.copyfile(log, copy)
         if not folder.exists():
             return None
         runs = sorted(FOLDER.iterdir(), key=lambda kept: kept.stat().st_mtime)

@@ -23,14 +23,16 @@ KEPT = pytest.StashKey[Path | None]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Before pytest chooses its temporary folder."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is told to end tidies up like after Ctrl-C
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a run that is told to end tidies up like after Ctrl-C
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.default_int_handler)
     for forgotten in runs.forgotten_runs():
         kept = Logs(forgotten).keep()
         left = runs.close_run(forgotten)
         print(f"{forgotten}: a run that was killed; ended {left} processes it had left, its logs: {kept}", flush=True)
     folder = runs.open_run()
     config.stash[LOGS] = Logs(folder)
-    config.option.basetemp = config.option.basetemp or str(folder / runs.TEMPORARY)
+    config.option.basetemp = config.option.basetemp or str(folder / runs.PYTEST)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

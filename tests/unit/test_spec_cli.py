@@ -17,6 +17,7 @@ from millrace import spec
 from millrace.domain.declaration import ValueSchema
 from millrace.runtime.decode import Decoder
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
+from support.waiting import Deadline
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -34,6 +35,7 @@ def _call(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         cwd=root,
         env={"PYTHONPATH": str(REPOSITORY / "include"), "PATH": "/usr/bin:/bin", "MILLRACE_ROOT": str(root)},
+        timeout=Deadline.COMMAND.seconds,
     )
 
 

@@ -15,6 +15,7 @@ from millrace.domain.declaration import Cleanup, Manage, Notifier, OnRewind, Res
 from millrace.errors import DeclarationError, UsageError
 from millrace.spec import draft, reader
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
+from support.waiting import Deadline
 
 GIB = 1024**3
 
@@ -247,6 +248,7 @@ def test_imports_nothing_heavy() -> None:
         text=True,
         check=True,
         env={"PYTHONPATH": str(Path(spec.__file__).parents[2])},
+        timeout=Deadline.COMMAND.seconds,
     )
 
     assert done.stdout == "[]\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 TEST_FOLDERS = ("unit", "contract", "dags", "spark", "integration", "drills")
 """In this order; benchmarks run on demand only."""
 
-NO_TESTS_FOUND = 5
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Outcome:
 def run_checks(root: Path, pytest_arguments: Sequence[str]) -> int:
     """Run all checks, or pytest alone when it is given arguments; returns 0 when all are fine, else 1.
 
-    Told to end by SIGTERM or Ctrl-C, it lets the check at hand tidy up and begins no other.
+    Told to end by SIGTERM, Ctrl-C or a closed terminal, it lets the check at hand tidy up and begins no other.
     """
     if pytest_arguments:
         return _run(root, "pytest", [sys.executable, "-m", "pytest", *pytest_arguments]).exit_code
@@ -55,7 +55,8 @@ def run_checks(root: Path, pytest_arguments: Sequence[str]) -> int:
 def _run(root: Path, name: str, command: Sequence[str]) -> Outcome:
     """Run one check to its end, which a signal leaves to the check: it may have servers to stop.
 
-    A terminal sends Ctrl-C to both, so only SIGTERM is passed on: a second signal would cut the tidying short.
+    A terminal sends Ctrl-C, and its own end, to both, so only SIGTERM is passed on: a second signal would cut the
+    tidying short.
     """
     print(f"--- {name}", flush=True)
     began = time.monotonic()
@@ -67,7 +68,8 @@ def _run(root: Path, name: str, command: Sequence[str]) -> Outcome:
         if process is not None and number == signal.SIGTERM:
             process.send_signal(number)
 
-    former = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [number for number in _ENDINGS if signal.getsignal(number) is not signal.SIG_IGN]
+    former = {number: signal.signal(number, note) for number in heeded}
     try:
         process = subprocess.Popen(command, cwd=root, env=_environment())
         code = process.wait()

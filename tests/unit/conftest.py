@@ -1,0 +1,8 @@
+"""Properties are tried without a clock: how long one example takes is no statement about the code."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
