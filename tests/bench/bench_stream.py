@@ -22,6 +22,7 @@ from bench.limits import Limit, LimitMeter, connect, ends_of
 from bench.workload import CORES, RECORDS, RUNS, TRIGGER, Workload, package_path
 from millrace.embedded.stack import Stack
 from millrace.ports import RunState
+from support.runs import RUN_VARIABLE
 from support.waiting import Deadline, eventually
 
 STEPS = ("plan", "copy", "check", "merge", "group")  # as the driver's log names them
@@ -107,7 +108,7 @@ def produce(workload: Workload, seed: int, records: int) -> None:
 def start_producer(workload: Workload, seed: int, records: int) -> subprocess.Popen[str]:
     servers = workload.platform.settings.kafka().bootstrap_servers
     command = [sys.executable, "-m", "bench.produce", servers, workload.topic, str(seed), str(records)]
-    environment = {"PYTHONPATH": package_path(), "PATH": os.defpath}
+    environment = {"PYTHONPATH": package_path(), "PATH": os.defpath, RUN_VARIABLE: os.environ[RUN_VARIABLE]}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 

@@ -172,7 +172,9 @@ def test_what_is_forked_between_list_and_kill_is_ended_too(root: Path) -> None:
     def outdated_list() -> Sequence[Process]:
         found = processes_of(root)
         eventually(
-            lambda: set(processes_of(root)) - set(found), within=Deadline.PROCESS, what="a process that is not listed"
+            lambda: set(members(root)) - {one.pid for one in found},
+            within=Deadline.PROCESS,
+            what="a process that is not listed",
         )
         return found
 
@@ -260,15 +262,17 @@ def test_two_roots_with_the_same_names_do_not_touch_each_other(
     assert not apps_of(other)
 
 
-def test_stop_all_kills_what_does_not_stop_in_time(root: Path) -> None:
-    started(root, "deaf", stream="shop.deaf")
-    started(root, "wait", stream="shop.purchases")
+def test_stop_all_waits_for_what_stops_and_kills_what_does_not(root: Path) -> None:
     runner = runner_of(root)
+    started(root, "wait", stream="shop.purchases")
+    assert len(runner.stop_all(timedelta(seconds=Deadline.PROCESS.seconds))) == 1
+    assert end_of(runner).exit_code == 0
+    started(root, "deaf", stream="shop.deaf")
+    started(root, "deaf", epoch=2, stream="shop.purchases")
     assert set(runner.find_all()) == {"shop.deaf", "shop.purchases"}
-    assert len(runner.stop_all(timedelta(seconds=3))) == 2
+    assert len(runner.stop_all(timedelta(seconds=1))) == 2
     assert runner.find_all() == {}
-    codes = [ended.exit_code for name in ("shop.deaf", "shop.purchases") if (ended := runner.status(name, 1))]
-    assert codes == [137, 0]
+    assert [runner.status(*app).exit_code for app in (("shop.deaf", 1), ("shop.purchases", 2))] == [137, 137]  # type: ignore[union-attr]
 
 
 def test_the_same_epoch_is_not_submitted_twice(root: Path) -> None:

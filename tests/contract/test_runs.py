@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 
 from millrace.embedded.processes import Identity
 from support import runs
+from support.kept_logs import FOLDER_VARIABLE
 from support.waiting import Deadline, eventually, exit_code_of, output_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -78,7 +78,8 @@ def run(project: Path) -> subprocess.Popen[str]:
     code += "sys.exit(run_checks(Path(sys.argv[1]), ['-p', 'no:cacheprovider', sys.argv[1]]))"
     return subprocess.Popen(
         [sys.executable, "-c", code, str(project)],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "include")},
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "include"), FOLDER_VARIABLE: str(project / "kept")},
+        process_group=0,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -92,10 +93,11 @@ def left_of(project: Path) -> tuple[Path, list[Identity], int]:
     return Path(folder), alive, int(pids[2])
 
 
-def test_a_run_that_is_told_to_end_tidies_up(project: Path, held: subprocess.Popen[str]) -> None:
+@pytest.mark.parametrize("whole_group", [False, True], ids=["to the runner", "to its group"])
+def test_a_run_that_is_told_to_end_tidies_up(project: Path, held: subprocess.Popen[str], whole_group: bool) -> None:
     folder, started, _ = left_of(project)
     assert len(started) == 2
-    held.send_signal(signal.SIGTERM)
+    (os.killpg if whole_group else os.kill)(held.pid, signal.SIGTERM)
     output = output_of(held, within=Deadline.COMMAND, what="the end of a run that was told to end")
     assert held.returncode == pytest.ExitCode.INTERRUPTED, output
     assert "ended 2 processes that tests had left" in output
@@ -109,7 +111,7 @@ def test_what_a_killed_run_left_is_ended_by_the_next(project: Path, held: subpro
     os.kill(pytest_id, signal.SIGKILL)
     output_of(held, what="the end of a run whose pytest was killed")
     assert len([process for process in started if process.is_alive()]) == 2
-    assert folder in runs.forgotten_runs()
+    assert folder in list(runs.forgotten_runs())
     (project / "test_held.py").write_text("def test_nothing():\n    pass\n")
     output = output_of(run(project), within=Deadline.COMMAND, what="the next run")
     assert f"{folder}: a run that was killed" in output
@@ -125,9 +127,7 @@ def test_a_failed_test_shows_its_apps_log_and_the_run_keeps_it(project: Path) ->
     assert "line 39 of the driver" not in output
     assert "line 40 of the driver" in output
     assert "line 99 of the driver" in output
-    kept = Path(output.split("logs of the failed run")[1].splitlines()[1])
-    try:
-        (log,) = kept.rglob("driver.log")
-        assert len(log.read_text().splitlines()) == 100
-    finally:
-        shutil.rmtree(kept)
+    (log,) = (project / "kept").rglob("driver.log")
+    assert len(log.read_text().splitlines()) == 100
+    assert str(log.relative_to(project).parents[-3]) in output
+    assert (project / "kept").stat().st_mode & 0o077 == 0

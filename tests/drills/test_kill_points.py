@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
-from support.drills import FULL, SUPERVISOR, Drill, Order, dying_supervisor, table
+from support.drills import FULL, SUPERVISOR, Drill, Order, dying_supervisor
 from support.drills_points import AFTER_GROUP, AFTER_SINK, ALL, BEFORE_SINK, CLAIM, DRAIN, JVM, PYTHON
 from support.drills_sampler import Sampler
 from support.drills_supervisor import BEFORE_ANSWER, BEFORE_SUBMIT
+from support.plain_table import table
 
 POSTGRES, BROKER = "PostgreSQL", "broker"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.drills import Drill, table
+from support.drills import Drill
 from support.drills_points import (
     BEFORE_SINK,
     EPOCH_IGNORED,
@@ -18,6 +18,7 @@ from support.drills_points import (
     PYTHON,
 )
 from support.drills_takeovers import intruders, late_writer, two_of_one_epoch
+from support.plain_table import table
 
 RECORDS = 3_000
 

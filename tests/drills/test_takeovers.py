@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.drills import FULL, table
+from support.drills import FULL
 from support.drills_takeovers import (
     BETWEEN_BATCHES,
     IN_TRANSACTION,
@@ -16,6 +16,7 @@ from support.drills_takeovers import (
     stopped_and_woken,
     two_of_one_epoch,
 )
+from support.plain_table import table
 
 
 def test_a_driver_that_was_taken_over_writes_nothing(make_drill: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from millrace.errors import MillraceError
 from millrace.ports import RunningApp, Submission
 from millrace.usecases import streams
 from millrace.usecases.stream_look import Supervised
-from support.drills_points import BEFORE_SINK, CLAIM, DRAIN
+from support.drills_points import BEFORE_SINK, CLAIM, DRAIN, FORGOTTEN
 from support.streams_project import StreamProject, committed
 from support.waiting import Deadline, DeadlinePassedError, eventually
 
@@ -231,12 +231,19 @@ class Drill:
             lambda: self.running() and (self.done() > before or self.all_done()), what="the stream to go on"
         )
         now = time.time()
+        assert not self.forgotten(), "a driver was held at its point for too long: this drill shows nothing"
         since = self.running_since(self.running_alone().epoch)
         verdict = self.verdict()
         for blow in blows:
             result = "; ".join(blow.wrong) or verdict
             back = since - blow.at if since > blow.at else None
             self.hits.append(Hit(blow.point, blow.victim, blow.batch, back, now - blow.at, result))
+
+    def forgotten(self) -> list[int]:
+        """The epochs whose driver ended by itself at a point."""
+        folder = self.project.root / ".millrace" / "streams" / self.project.stream
+        epochs = [int(entry.name) for entry in folder.iterdir() if entry.name.isdigit()]
+        return [epoch for epoch in epochs if self.exit_code(epoch) == FORGOTTEN]
 
     def running_since(self, epoch: int) -> float:
         """When an epoch's query began, by the driver's own log, in seconds since 1970."""
@@ -392,11 +399,3 @@ def submit_again(project: StreamProject, epoch: int, instance: str) -> RunningAp
     platform = project.platform()
     connections = ("millrace_kafka", "millrace_sink", "millrace_control")
     return platform.runner().submit(Submission(project.stream, epoch, instance, (), connections))
-
-
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A plain table."""
-    cells = [[str(cell) for cell in row] for row in (columns, *rows)]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(columns))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join(["", title, *("  " + line for line in lines)])

@@ -14,11 +14,11 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.waiting import Deadline, exit_code_of
+from support.waiting import Deadline, DeadlinePassedError, exit_code_of
 
 if TYPE_CHECKING:
     from support.drills import Drill
@@ -69,7 +69,8 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self._out.with_suffix(".stop").touch()
         assert self._process
-        exit_code_of(self._process, within=Deadline.COMMAND, what="the sampling process")
+        code = exit_code_of(self._process, within=Deadline.COMMAND, what="the sampling process")
+        assert code == 0, "the sampling process ended before the drill"
 
     def long_enough(self, drill: Drill) -> None:
         """Go on for a hundred samples, in the full form for five minutes, and compare with what the stock tool says."""
@@ -119,7 +120,7 @@ class Sampler:
         assert self.stock_checks
 
 
-def main(root: str, stream: str, group: str, topic: str, out: str) -> None:
+def main(root: str, stream: str, group: str, topic: str, out: str) -> NoReturn:
     import psycopg
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
@@ -141,9 +142,10 @@ def main(root: str, stream: str, group: str, topic: str, out: str) -> None:
                 sample = _sample(admin, connection, stream, group)
                 file.write(json.dumps(sample) + "\n")
                 file.flush()
-            except (KafkaException, TimeoutError, psycopg.Error):
+            except (KafkaException, DeadlinePassedError, psycopg.Error):
                 admin = connection = None  # a server is being killed: the gap between samples shows it
             time.sleep(max(0.0, PERIOD - (time.monotonic() - began)))
+    sys.exit(0 if stop.exists() else 1)
 
 
 def _sample(admin: Any, connection: Any, stream: str, group: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from millrace.domain.streams import ExitReason
 from support.drills import Drill, Order, freeze, submit_again, thaw
-from support.drills_points import AFTER_GROUP, BEFORE_COPY, BEFORE_SINK, IN_MERGE, TAKEN_OVER
+from support.drills_points import AFTER_GROUP, BEFORE_COPY, BEFORE_SINK, FORGOTTEN, IN_MERGE, TAKEN_OVER
 from support.streams_project import committed
 
 GONE = (ExitReason.FENCED, ExitReason.MEMBERSHIP_LOST)
@@ -59,8 +59,8 @@ def stopped_and_woken(old: Drill, new: Drill, where: str) -> tuple[float, str, l
     seconds = time.monotonic() - began
     new.eventually(new.all_done, what="the new epoch to do all there is")
     before, group = state_of_sink(new), committed(new.project)
-    thaw(victims)
     old.go_on(held)
+    thaw(victims)
     ended = _end_of(old, epoch)
     return seconds, ended, _left_traces(new, before, group) + _must_end(ended, GONE)
 
@@ -103,8 +103,8 @@ def late_writer(old: Drill, new: Drill) -> list[str]:
     new.start()
     new.reached(taken)
     before, group = state_of_sink(new), committed(new.project)
-    thaw(victims)
     old.go_on(held)
+    thaw(victims)
     _ended_or_left_traces(old, epoch, before)
     if traces := _left_traces(new, before, group):
         return traces
@@ -155,6 +155,7 @@ def _ended_or_left_traces(drill: Drill, epoch: int, before: list[tuple[Any, ...]
 def _end_of(drill: Drill, epoch: int) -> str:
     drill.eventually(lambda: drill.exit_code(epoch) is not None, what=f"the end of epoch {epoch}", supervising=False)
     code = drill.exit_code(epoch)
+    assert code != FORGOTTEN, f"epoch {epoch} was held at its point for too long: this drill shows nothing"
     return next((reason.name for reason in ExitReason if reason == code), str(code))
 
 

@@ -7,6 +7,7 @@ moment of a failure is looked up then: a test's servers and apps are stopped rig
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 import traceback
@@ -18,9 +19,12 @@ from millrace.adapters.process_guard import last_lines
 from millrace.embedded.stack import PARTS, Stack
 from support.runs import PYTEST, STACKS
 from support.stack import CHECKOUT
+from support.waiting import Deadline, in_time
 
-FOLDER = CHECKOUT / ".millrace" / "test-logs"
+FOLDER_VARIABLE = "MILLRACE_TEST_LOGS"
 KEPT_RUNS = 5
+MOST_BYTES = 8 * 1024**2
+MOST_LOOKS = 10
 LINES = 60
 STREAM_LOGS = ".millrace/streams/*/*/driver.log"
 KINDS = (
@@ -29,8 +33,9 @@ KINDS = (
     f"{STACKS}/*/{STREAM_LOGS}",
     f"{STACKS}/*/*.log",
     f"{PYTEST}/**/{STREAM_LOGS}",
+    f"{PYTEST}/**/.millrace/logs/*.log*",
 )
-APP_KINDS = KINDS[2:]
+APP_KINDS = KINDS[2:5]
 
 
 @dataclass
@@ -50,6 +55,7 @@ class Logs:
     run: Path
     tails: list[Tail] = field(default_factory=list)
     _began: float = 0.0
+    _looks: int = 0
 
     def test_begins(self) -> None:
         """Apps that write from now on are the next test's."""
@@ -59,7 +65,9 @@ class Logs:
         """Look at each server that is not healthy and at each app that wrote during the test; a log is shown once."""
         try:
             shown = {tail.log for tail in self.tails}
-            for of, log in (*self._sick_servers(), *self._apps_of_test()):
+            self._looks += 1
+            servers = self._sick_servers() if self._looks <= MOST_LOOKS else ()  # each is asked anew, and may be away
+            for of, log in (*servers, *self._apps_of_test()):
                 if log not in shown:
                     self.tails.append(Tail(test, of, log, last_lines(log, LINES)))
         except Exception:  # it must not end the run that it reports on
@@ -68,7 +76,7 @@ class Logs:
     def _sick_servers(self) -> Iterator[tuple[str, Path]]:
         for root in sorted((self.run / STACKS).glob("*")):
             stack = Stack(root)
-            for status in stack.status():
+            for status in in_time(stack.status, within=Deadline.SERVER, what=f"the state of {root}"):
                 if status.healthy or (status.programs and all(one.state == "STOPPED" for one in status.programs)):
                     continue  # the second is a part that no test has asked for
                 for program in PARTS[status.name].program_names:
@@ -85,17 +93,36 @@ class Logs:
 
     def keep(self) -> Path | None:
         """Copy what the run has logged so far into the checkout; where it is, None where nothing was logged."""
-        folder = FOLDER / self.run.name
-        for kind in KINDS:
-            for log in self.run.glob(kind):
-                parts = [part for part in log.relative_to(self.run).parts if part != ".millrace"]
-                copy = folder.joinpath(*parts)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                with contextlib.suppress(FileNotFoundError):  # rotated or removed meanwhile
-                    shutil.copyfile(log, copy)
+        try:
+            return self._keep()
+        except Exception:  # what failed must still be told
+            traceback.print_exc()
+            return None
+
+    def _keep(self) -> Path | None:
+        kept = kept_folder()
+        folder = kept / self.run.name
+        for log in self._all():
+            parts = [part for part in log.relative_to(self.run).parts if part != ".millrace"]
+            copy = folder.joinpath(*parts)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError), log.open("rb") as source:  # rotated or removed meanwhile
+                source.seek(max(0, log.stat().st_size - MOST_BYTES))
+                copy.write_bytes(source.read(MOST_BYTES))
         if not folder.exists():
             return None
-        runs = sorted(FOLDER.iterdir(), key=lambda kept: kept.stat().st_mtime)
+        kept.chmod(0o700)
+        runs = sorted(kept.iterdir(), key=lambda one: one.stat().st_mtime)
         for old in runs[:-KEPT_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
         return folder
+
+    def _all(self) -> Iterator[Path]:
+        for kind in KINDS:
+            with contextlib.suppress(FileNotFoundError):  # what still runs removes folders while we look
+                yield from self.run.glob(kind)
+
+
+def kept_folder() -> Path:
+    """Where the logs of failed runs are kept; another place for the runs that a test makes."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or CHECKOUT / ".millrace" / "test-logs")

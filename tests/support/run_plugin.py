@@ -23,9 +23,9 @@ KEPT = pytest.StashKey[Path | None]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Before pytest chooses its temporary folder."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # a run that is told to end tidies up like after Ctrl-C
+    for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, _interrupt_once)
     for forgotten in runs.forgotten_runs():
         kept = Logs(forgotten).keep()
         left = runs.close_run(forgotten)
@@ -33,6 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = runs.open_run()
     config.stash[LOGS] = Logs(folder)
     config.option.basetemp = config.option.basetemp or str(folder / runs.PYTEST)
+
+
+def _interrupt_once(number: int, _frame: object) -> None:
+    """Tidy up like after Ctrl-C; the same signal once more, as a process group gets it, does not cut that short."""
+    signal.signal(number, lambda *_: None)
+    raise KeyboardInterrupt
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -7,29 +7,42 @@ apps start from an allow-list of variables, of which the project's root is one.
 
 from __future__ import annotations
 
-import json
+import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import IO
 
 import psutil
 
 from millrace.embedded.processes import ROOT_VARIABLE, Identity, end
 from millrace.embedded.progress import Silent
 from millrace.embedded.stack import Stack
-from millrace.errors import MillraceError
-from support.waiting import Deadline, DeadlinePassedError, in_time
+from support.waiting import Deadline, in_time
 
 RUN_VARIABLE = "MILLRACE_TEST_RUN"
-OWNER = "owner.json"
+OWNER = "owner.lock"
 STACKS = "stacks"
 TEMPORARY = "tmp"
 PYTEST = "pytest"
 ROUNDS = 10
+
+
+@dataclass
+class Owned:
+    """What this process holds of its run: the lock that says it lives, the temporary folder it had before."""
+
+    lock: IO[str]
+    former_temporary: str | None
+
+
+_owned: dict[Path, Owned] = {}
 
 
 def runs_folder() -> Path:
@@ -40,12 +53,13 @@ def runs_folder() -> Path:
 def open_run() -> Path:
     """A new run's folder; whatever this process starts from now on carries its mark and puts its files there."""
     runs_folder().mkdir(mode=0o700, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="run-", dir=runs_folder())).resolve()
-    identity = Identity.of(os.getpid())
-    assert identity is not None
-    (folder / OWNER).write_text(json.dumps(asdict(identity)))
-    (folder / STACKS).mkdir()
-    (folder / TEMPORARY).mkdir()
+    draft = Path(tempfile.mkdtemp(prefix="new-", dir=runs_folder())).resolve()
+    (draft / STACKS).mkdir()
+    (draft / TEMPORARY).mkdir()
+    lock = (draft / OWNER).open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = draft.rename(draft.with_name(draft.name.replace("new-", "run-", 1)))
+    _owned[folder] = Owned(lock, os.environ.get("TMPDIR"))
     os.environ[RUN_VARIABLE] = str(folder)
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder / TEMPORARY)
     return folder
@@ -54,29 +68,51 @@ def open_run() -> Path:
 def close_run(folder: Path) -> int:
     """Stop the stacks of a run in order, end whatever else of it is there, remove it; how much else there was.
 
-    A stack that does not stop in order is ended like everything else: a broken one must not hold up the next run.
+    A stack that does not stop in order is ended like everything else: a broken one must not hold up the next run. Where
+    something cannot be ended the folder stays, so that a later run finds it.
     """
-    for root in sorted((folder / STACKS).glob("*")):
-        try:
-            in_time(lambda root=root: Stack(root).stop(Silent()), within=Deadline.STACK, what=f"the end of {root}")  # type: ignore[misc]
-        except (DeadlinePassedError, MillraceError, OSError) as error:
-            print(f"{root} did not stop in order: {error}", flush=True)
-    left = end_all(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    owned = _owned.pop(folder, None)
+    if owned:
+        tempfile.tempdir = None
+        os.environ["TMPDIR"] = owned.former_temporary or ""
+        del os.environ[RUN_VARIABLE]
+    left = 0
+    try:
+        for root in sorted((folder / STACKS).glob("*")):
+            _stop(Stack(root))
+    finally:
+        left = end_all(folder)
+        if not processes_of(folder):
+            for entry in folder.iterdir():
+                if entry.name != OWNER:  # it goes last: without it nobody knows whose the rest is
+                    shutil.rmtree(entry, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+        if owned:
+            owned.lock.close()
     return left
 
 
-def forgotten_runs() -> list[Path]:
-    """The folders of runs whose process is gone: killed before it could close them."""
-    found = []
-    for folder in runs_folder().glob("run-*"):
+def _stop(stack: Stack) -> None:
+    try:
+        in_time(lambda: stack.stop(Silent()), within=Deadline.STACK, what=f"the end of {stack.root}")
+    except Exception:  # whatever a stack of another version or a broken one raises
+        traceback.print_exc()
+
+
+def forgotten_runs() -> Iterator[Path]:
+    """The folders of runs whose process is gone, killed before it could close them; each is locked while it is given.
+
+    A run holds the lock of its owner's file as long as it lives, and the system frees it when it dies.
+    """
+    for folder in sorted(runs_folder().glob("run-*")):
         try:
-            owner = Identity(**json.loads((folder / OWNER).read_text()))
-        except (OSError, ValueError, TypeError):  # just being made
+            lock = (folder / OWNER).open("r+")
+        except OSError:  # closed meanwhile
             continue
-        if not owner.is_alive():
-            found.append(folder.resolve())
-    return found
+        with lock, contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if (folder / OWNER).exists():  # not closed between the two
+                yield folder.resolve()
 
 
 def end_all(folder: Path) -> int:
@@ -87,8 +123,6 @@ def end_all(folder: Path) -> int:
             break
         ended += len(members)
         end(members, grace=timedelta())
-    else:
-        print(f"still there after {ROUNDS} rounds of killing: {processes_of(folder)}", flush=True)
     return ended
 
 
@@ -110,5 +144,6 @@ def _belongs(pid: int, folder: Path) -> bool:
     roots = (environment.get(RUN_VARIABLE), environment.get(ROOT_VARIABLE))
     if any(root and Path(root).is_relative_to(folder) for root in roots):
         return True
-    # PostgreSQL writes over its environment; a person's shell may well stand in a run's folder
-    return works_in.is_relative_to(folder) and works_in.parts[-2:] == ("postgres", "data")
+    # PostgreSQL and Airflow write over their environment; a person's shell, which has one, may well stand here
+    rewritten = not environment or works_in.parts[-2:] == ("postgres", "data")
+    return rewritten and works_in.is_relative_to(folder)

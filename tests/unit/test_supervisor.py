@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from millrace.embedded import supervisor
 from millrace.embedded.layout import Layout
+from millrace.embedded.progress import Silent
+from millrace.embedded.stack import Stack
 from millrace.embedded.supervisor import ProgramState, Supervisor
 from millrace.errors import PartFailedError
 
@@ -29,3 +32,37 @@ def test_a_program_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(PartFailedError, match="did not end") as met:
         Undying(Layout(tmp_path)).stop_programs(["kafka", "postgres"])
     assert met.value.where == "kafka (process 4711), postgres (process 4711)"
+
+
+def test_a_supervisor_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "ANSWER_SECONDS", 0.1)
+    client = Supervisor(Layout(tmp_path))
+    path = client._socket()
+    path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        assert not client.is_running()
+        assert client.states() == {}
+        with pytest.raises(PartFailedError, match="the supervisor does not answer"):
+            client.stop_programs(["kafka"])
+
+
+def test_what_does_not_stop_does_not_keep_the_rest_from_being_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    stack = Stack(tmp_path)
+    stack.layout.make()
+
+    def hang(names: list[str]) -> None:
+        asked.extend(names)
+        raise PartFailedError("did not end", where=names[0])
+
+    monkeypatch.setattr(stack.supervisor, "is_running", lambda: True)
+    monkeypatch.setattr(stack.supervisor, "stop_programs", hang)
+    monkeypatch.setattr(stack.supervisor, "shut_down", lambda: asked.append("supervisord"))
+    with pytest.raises(PartFailedError) as met:
+        stack.stop(Silent())
+    assert str(met.value.where).startswith("airflow")
+    assert {"kafka", "s3", "postgres", "supervisord"} <= set(asked)

@@ -49,7 +49,8 @@ def run_checks(root: Path, pytest_arguments: Sequence[str]) -> int:
     print("\nsummary")
     for outcome in outcomes:
         print(f"  {'ok    ' if outcome.exit_code == 0 else 'FAILED'}  {outcome.name:<12} {outcome.seconds:6.1f} s")
-    return 0 if all(outcome.exit_code == 0 for outcome in outcomes) else 1
+    fine = len(outcomes) == len(commands) and all(one.exit_code == 0 and not one.interrupted for one in outcomes)
+    return 0 if fine else 1
 
 
 def _run(root: Path, name: str, command: Sequence[str]) -> Outcome:
@@ -72,6 +73,8 @@ def _run(root: Path, name: str, command: Sequence[str]) -> Outcome:
     former = {number: signal.signal(number, note) for number in heeded}
     try:
         process = subprocess.Popen(command, cwd=root, env=_environment())
+        if signal.SIGTERM in received:  # it came while the check was being started
+            process.send_signal(signal.SIGTERM)
         code = process.wait()
     finally:
         for number, handler in former.items():

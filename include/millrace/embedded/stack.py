@@ -253,7 +253,7 @@ class Stack:
                 return
             progress.say(f"somebody else listens on {lost}: starting the whole stack on other ports")
             with progress.waiting("restart", "stopping the stack"):
-                self._stop_supervised(progress)
+                self._stop_supervised([])  # what is left is ended next
         self._end_leftovers(progress)
 
     def _end_leftovers(self, progress: Progress) -> None:
@@ -265,24 +265,37 @@ class Stack:
                         end_left_of_part(self.layout, name, grace=PART_GRACE, working_in=working_in)
 
     def _stop(self, progress: Progress) -> int:
-        """Airflow first, so that nothing starts an app again; then the apps; then the servers they write to."""
+        """Airflow first, so that nothing starts an app again; then the apps; then the servers they write to.
+
+        Raises:
+            PartFailedError: something could not be stopped; everything else was.
+        """
+        failed: list[PartFailedError] = []
         if self.supervisor.is_running():
             with progress.waiting("airflow", "stopping Airflow"):
-                self.supervisor.stop_programs(PARTS["airflow"].program_names)
+                self._stop_programs(PARTS["airflow"].program_names, failed)
         for name in PARTS["airflow"].program_names:
             end_left_of_part(self.layout, name, grace=PART_GRACE)
         with progress.waiting("streams", "stopping the streaming apps"):
             apps = self._stop_stream_apps()
         with progress.waiting("servers", "stopping Kafka, S3 and PostgreSQL"):
-            self._stop_supervised(progress)
+            self._stop_supervised(failed)
             self._end_leftovers(progress)
+        if failed:
+            raise failed[0]
         return apps
 
-    def _stop_supervised(self, progress: Progress) -> None:
+    def _stop_supervised(self, failed: list[PartFailedError]) -> None:
         if self.supervisor.is_running():
-            names = [name for part in reversed(PARTS.values()) for name in part.program_names]
-            self.supervisor.stop_programs(names)
+            self._stop_programs([name for part in reversed(PARTS.values()) for name in part.program_names], failed)
         self.supervisor.shut_down()
+
+    def _stop_programs(self, names: Collection[str], failed: list[PartFailedError]) -> None:
+        """Stop these programs; what does not stop must not keep the rest from being stopped."""
+        try:
+            self.supervisor.stop_programs(names)
+        except PartFailedError as error:
+            failed.append(error)
 
     def _stop_stream_apps(self) -> int:
         """Let the apps finish their batch; what is left after that, wherever it came from, is ended by its marks."""

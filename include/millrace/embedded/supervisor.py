@@ -28,6 +28,9 @@ RECORD = "supervisord"
 STOP_SECONDS = 90.0
 """Three times what any program is given to end by itself before it is killed."""
 
+ANSWER_SECONDS = 30.0
+"""How long the supervisor may take over a request, each of which it answers at once."""
+
 LONGEST_SOCKET_PATH = 90
 """A socket's path may have 107 bytes; supervisord first binds one with its process id appended."""
 
@@ -68,8 +71,9 @@ class Supervisor:
         end_left_of_part(self._layout, RECORD, grace=timedelta(seconds=5))
         socket = self._socket()
         socket.unlink(missing_ok=True)
-        socket.parent.mkdir(mode=0o700, exist_ok=True)
-        self._must_be_ours(socket.parent)
+        if socket.parent != self._layout.run:
+            socket.parent.mkdir(mode=0o700, exist_ok=True)
+            self._must_be_ours(socket.parent)
         configuration = self._layout.run / "supervisord.conf"
         write_private(configuration, self._configuration(programs))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PYTHON"))}
@@ -133,7 +137,7 @@ class Supervisor:
         """Ask these programs to end, all at once, and wait for it; one that does not is killed by the supervisor.
 
         Raises:
-            PartFailedError: one is still there after `STOP_SECONDS`: it hangs in the kernel, or the supervisor does.
+            PartFailedError: one is still there after `STOP_SECONDS`: it hangs in the kernel; or the supervisor hangs.
         """
         remote = self._remote()
         for name in names:
@@ -142,6 +146,12 @@ class Supervisor:
             except xmlrpc.client.Fault as fault:
                 if "NOT_RUNNING" not in fault.faultString:
                     raise
+            except OSError as error:
+                raise PartFailedError(
+                    f"the supervisor does not answer: {error}",
+                    where=f"{name}, {self._layout.log_file(RECORD)}",
+                    next_step="run the same command again; what it does not stop is ended by its process group",
+                ) from error
         deadline = time.monotonic() + STOP_SECONDS
         while left := [state for name, state in self.states().items() if name in names and state.pid]:
             if time.monotonic() > deadline:
@@ -168,9 +178,19 @@ class Supervisor:
                 socket.parent.rmdir()
 
     def _remote(self) -> Any:
-        from supervisor.xmlrpc import SupervisorTransport
+        from supervisor.xmlrpc import SupervisorTransport, UnixStreamHTTPConnection
 
-        transport = SupervisorTransport(None, None, f"unix://{self._socket()}")
+        socket = self._socket()
+
+        def connection() -> Any:
+            made = UnixStreamHTTPConnection("localhost")
+            made.socketfile = str(socket)
+            made.connect()
+            made.sock.settimeout(ANSWER_SECONDS)
+            return made
+
+        transport = SupervisorTransport(None, None, f"unix://{socket}")
+        transport._get_connection = connection  # its own waits for ever on a supervisor that has stopped answering
         return xmlrpc.client.ServerProxy("http://127.0.0.1", transport)
 
     def _socket(self) -> Path:
