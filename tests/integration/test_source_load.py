@@ -11,14 +11,19 @@ import textwrap
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.partitioner.default import murmur2
 
+from millrace.adapters.kafka_producer import open_source_topic
+from millrace.domain.sources import SourceRecord
 from millrace.embedded.stack import Stack
+from millrace.errors import FencedError
 from millrace.settings import Settings, open_settings
 from millrace.usecases.sources import load_program
 from support.topic_reader import CommittedRecord, committed_records
@@ -175,6 +180,28 @@ def test_an_older_loader_that_wakes_up_is_fenced(loading: Loading) -> None:
     assert older.returncode == 4
     assert output.startswith("FencedError: a newer loader")
     loading.assert_once()
+
+
+def test_a_loader_that_learns_of_a_newer_one_between_two_records_is_fenced(
+    loading: Loading, settings: Settings
+) -> None:
+    """The client tells the cause to whichever call comes next, and to `produce` only that it cannot go on."""
+    kafka, source = settings.kafka(), f"{loading.topic}.fenced"
+    with open_source_topic(kafka, loading.topic, source) as older:
+        produce = older._produce
+
+        def taken_over_after_the_first(record: SourceRecord, sequence: int) -> None:
+            produce(record, sequence)
+            if sequence == 0:
+                with open_source_topic(kafka, loading.topic, source):
+                    pass
+            with suppress(KafkaException):  # what it tells here it does not tell `produce`
+                older._producer.flush(Deadline.METADATA.seconds)
+
+        older._produce = taken_over_after_the_first  # type: ignore[method-assign]
+        with pytest.raises(FencedError):
+            older.write([SourceRecord(None, b"0", None)] * PARTITIONS, 0)
+    assert loading.committed() == []
 
 
 def test_two_at_once(loading: Loading) -> None:

@@ -90,10 +90,23 @@ class LoadedTopic:
                 self._write_once(batch, first_sequence)
                 return
             except KafkaException as error:
-                reason = error.args[0]
+                reason = self._reason(error.args[0])
                 if not reason.txn_requires_abort() or attempt == _ATTEMPTS:
                     raise _translated(reason, self._topic, self._kafka) from error
                 _call(lambda: self._producer.abort_transaction(_ANSWER_SECONDS), self._topic, self._kafka)
+
+    def _reason(self, error: Any) -> Any:
+        """The error itself, or the one behind it where it only says that the producer cannot go on.
+
+        So says librdkafka (`_FATAL`) to a `produce` after the broker has refused an earlier record; its transactional
+        calls name the cause.
+        """
+        if error.code() == KafkaError._FATAL:
+            try:
+                self._producer.abort_transaction(_ANSWER_SECONDS)
+            except KafkaException as named:
+                return named.args[0]
+        return error
 
     def _write_once(self, batch: list[SourceRecord], first_sequence: int) -> None:
         self._producer.begin_transaction()
