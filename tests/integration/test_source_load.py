@@ -204,6 +204,19 @@ def test_a_loader_that_learns_of_a_newer_one_between_two_records_is_fenced(
     assert loading.committed() == []
 
 
+def test_a_loader_that_fails_leaves_no_record_waiting_in_the_client(loading: Loading, settings: Settings) -> None:
+    """A fenced client that is destroyed with records in it aborts the process."""
+    with (
+        pytest.raises(ZeroDivisionError),
+        open_source_topic(settings.kafka(), loading.topic, f"{loading.topic}.failing") as opened,
+    ):
+        opened._producer.begin_transaction()
+        opened._produce(SourceRecord(None, b"0", None), 0)
+        _ = 1 // 0
+    assert len(opened._producer) == 0
+    assert loading.committed() == []
+
+
 def test_two_at_once(loading: Loading) -> None:
     both = [loading.start(), loading.start()]
     outputs = [output_of(child, within=Deadline.COMMAND, what="the end of both loads") for child in both]
