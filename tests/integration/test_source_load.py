@@ -204,15 +204,14 @@ def test_a_loader_that_learns_of_a_newer_one_between_two_records_is_fenced(
     assert loading.committed() == []
 
 
-def test_a_loader_that_fails_leaves_no_record_waiting_in_the_client(loading: Loading, settings: Settings) -> None:
+def test_a_loader_that_is_broken_off_leaves_no_record_waiting_in_the_client(
+    loading: Loading, settings: Settings
+) -> None:
     """A fenced client that is destroyed with records in it aborts the process."""
-    with (
-        pytest.raises(ZeroDivisionError),
-        open_source_topic(settings.kafka(), loading.topic, f"{loading.topic}.failing") as opened,
-    ):
+    with open_source_topic(settings.kafka(), loading.topic, f"{loading.topic}.broken-off") as opened:
         opened._producer.begin_transaction()
-        opened._produce(SourceRecord(None, b"0", None), 0)
-        _ = 1 // 0
+        opened._producer.produce(loading.topic, b"0")  # nothing polls: its delivery report waits too
+        assert len(opened._producer) == 1
     assert len(opened._producer) == 0
     assert loading.committed() == []
 
