@@ -32,6 +32,7 @@ LOGINS = (
 """Each role with the one database it may connect to."""
 
 SYSTEM_USER = "pgserver"
+REACH_EVERYTHING = "--securebits=+no_setuid_fixup"
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -65,16 +66,21 @@ class Postgres:
         shutil.rmtree(fresh, ignore_errors=True)
         password_file = folder / "superuser"
         write_private(password_file, site.credentials.database_passwords["postgres"])
-        command = [*as_unprivileged(), str(programs_folder() / "initdb"), "-D", str(fresh), "-U", "postgres"]
+        as_user = as_unprivileged()
+        command = [*as_user, str(programs_folder() / "initdb"), "-D", str(fresh), "-U", "postgres"]
         command += [f"--pwfile={password_file}", "-A", "scram-sha-256", "-E", "UTF8", "--no-instructions"]
         command += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
         password_file.unlink()
         if answer.returncode != 0:
+            next_step = "look at the message above, mend it, and run `./millrace up` again"
+            if as_user and REACH_EVERYTHING not in as_user:
+                next_step += "; if the project lies where only root may go, put it where everybody may, or give this "
+                next_step += "container's root the capability setpcap"
             raise PartFailedError(
                 f"its data folder could not be made:\n{(answer.stdout + answer.stderr)[-2000:]}",
                 where=str(folder),
-                next_step="look at the message above, mend it, and run `./millrace up` again",
+                next_step=next_step,
             )
         fresh.rename(folder / "data")
 
@@ -160,7 +166,9 @@ def as_unprivileged() -> list[str]:
     """What to put before PostgreSQL's programs, which refuse to run as root: nothing, or a change of user.
 
     As root they run as a system user of their own that keeps one capability, passing by file permissions: so the
-    project's folder may lie anywhere root can reach, and stays closed to everybody else.
+    project's folder may lie anywhere root can reach, and stays closed to everybody else. For a process that is not
+    root's the kernel leaves capabilities out of access(2), by which these programs look for each other, unless
+    `no_setuid_fixup` is set. Where it cannot be set, the programs must lie where everybody can go.
 
     Raises:
         PartFailedError: root, but the change of user is not possible here.
@@ -176,7 +184,10 @@ def as_unprivileged() -> list[str]:
         )
     user = _system_user()
     capability = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
-    return [program, f"--reuid={user}", f"--regid={user}", "--clear-groups", *capability]
+    change = [program, f"--reuid={user}", f"--regid={user}", "--clear-groups", *capability]
+    thorough = [*change, REACH_EVERYTHING]
+    allowed = subprocess.run([*thorough, "true"], capture_output=True, check=False, cwd="/").returncode == 0
+    return thorough if allowed else change
 
 
 def _system_user() -> str:
