@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +16,12 @@ _MIB = 1024 * 1024
 
 
 def open_session(stream: Stream, epoch: int, jars: Sequence[Path], scratch: Path) -> SparkSession:
-    """A local session for one stream: loopback only, no web pages, everything temporary under `scratch`."""
+    """A local session for one stream: loopback only, no web pages, everything temporary under `scratch`.
+
+    For the process of one stream app: `scratch` becomes its temporary folder.
+    """
+    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+    tempfile.tempdir = str(scratch)  # PySpark leaves a folder behind when it is killed while its gateway starts
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = stream.resources.cores
