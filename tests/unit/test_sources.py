@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.adapters import kafka_producer
 from millrace.domain.declaration import Pipeline, SourceProgram
 from millrace.domain.sources import SourceRecord, TopicRecord, loaded, sequence_header, sequence_of
 from millrace.errors import DataLossError, DeclarationError, FencedError, UsageError
@@ -183,3 +185,33 @@ def test_timestamps_are_whole_milliseconds_and_never_zero() -> None:
         SourceRecord(None, None, datetime(1970, 1, 1, tzinfo=UTC))
     with pytest.raises(ValueError, match="time zone"):
         SourceRecord(None, None, datetime(1997, 1, 1))
+
+
+class Client:
+    """A Kafka client with records in it that tells its fatal error to the first call, and then lets go of some."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.flushes = 0
+
+    def __len__(self) -> int:
+        return self.left
+
+    def purge(self) -> None:
+        """What it is asked for."""
+
+    def flush(self, _seconds: float) -> int:
+        self.flushes += 1
+        if self.flushes == 1:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
+        return self.left
+
+
+@pytest.mark.parametrize(("left", "said"), [(0, []), (3, ["3 records are still in the client"])])
+def test_a_client_that_keeps_records_when_it_is_closed_is_told(
+    left: int, said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Client(left)
+    kafka_producer._drop_waiting_records(client)
+    assert client.flushes == 2
+    assert [record.getMessage()[: len(line)] for record, line in zip(caplog.records, said, strict=True)] == said

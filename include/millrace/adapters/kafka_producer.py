@@ -143,11 +143,13 @@ def _drop_waiting_records(producer: Any) -> None:
     librdkafka 2.16 corrupts its memory, and the process aborts, when a fenced producer is destroyed while records
     wait in it: seen in a third to four fifths of processes beside two busy loops, in none of 50 after this.
     """
-    producer.purge()
     for _ in range(_ATTEMPTS):
         with suppress(KafkaException):  # a fatal error is told once, to whichever call comes next
+            producer.purge()
             producer.flush(_CLOSE_SECONDS)
-            return
+            break
+    if waiting := len(producer):
+        _LOG.warning("%d records are still in the client that is closed; none of them was committed", waiting)
 
 
 def _retried(call: Callable[[], None]) -> None:
