@@ -10,6 +10,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def healthy(stack: Stack) -> set[str]:
 
 def kill_all(stack: Stack) -> None:
     for process in processes_of(stack):
-        os.kill(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a server's worker ends with its leader
+            os.kill(process.pid, signal.SIGKILL)
     eventually(lambda: not processes_of(stack), within=Deadline.KILLED, what="the killed stack to be gone")
 
 

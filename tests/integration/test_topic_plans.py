@@ -167,6 +167,11 @@ def test_what_somebody_tunes_elsewhere_makes_no_plan_stale(platform: Platform, p
     plan = topics.make_plan(platform, changed(pipeline, partitions=6), by="cli:ann")
     admin, name = platform.topic_admin(), pipeline.topics[0].name
     admin.set_config({name: {"max.message.bytes": "2000000"}})
+    eventually(
+        lambda: admin.observe([name])[name].config.get("max.message.bytes") == "2000000",
+        within=Deadline.METADATA,
+        what="what was tuned to show",
+    )
     assert plans.run(platform, plan.id, actor="cli:ann").status is PlanStatus.DONE
     assert admin.observe([name])[name].config["max.message.bytes"] == "2000000"
 

@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -260,6 +261,13 @@ class Drill:
     def all_done(self) -> bool:
         return self.project.record_of_work() == self.project.ends()
 
+    def settled(self) -> bool:
+        """Whether all is done and the group's commits, which follow the record of work, say so too."""
+        if not self.all_done():
+            return False
+        group = committed(self.project)
+        return all(group.get(partition, 0) == done for partition, done in self.project.record_of_work().items())
+
     def verdict(self) -> str:
         """`ok`, or what is wrong at this moment: group against record, rows and quarantine against record."""
         wrong = [*self.group_ahead(), *self.rows_against_record()]
@@ -342,8 +350,9 @@ def kill_part(stack: Stack, part: str) -> None:
     victims = left_of_part(stack.layout, part, working_in=data if part == "postgres" else None)
     assert victims, f"{part} does not run"
     for victim in victims:
-        if victim.is_alive():
-            os.kill(victim.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a server's worker ends with its leader
+            if victim.is_alive():
+                os.kill(victim.pid, signal.SIGKILL)
     eventually(
         lambda: not any(victim.is_alive() for victim in victims), within=Deadline.KILLED, what=f"{part} to be dead"
     )

@@ -57,7 +57,7 @@ def stopped_and_woken(old: Drill, new: Drill, where: str) -> tuple[float, str, l
     new.start()
     new.eventually(lambda: _fence(new) > epoch, what="the fence to be raised")
     seconds = time.monotonic() - began
-    new.eventually(new.all_done, what="the new epoch to do all there is")
+    new.eventually(new.settled, what="the new epoch to do all there is")
     before, group = state_of_sink(new), committed(new.project)
     old.go_on(held)
     thaw(victims)
@@ -121,7 +121,7 @@ def two_of_one_epoch(old: Drill, twin: Drill) -> list[str]:
     old.project.produce(4 * old.project.batch, first=old.done())
     old.reached(held, supervising=False)
     submit_again(twin.project, app.epoch, app.instance)
-    twin.eventually(twin.all_done, what="the twin to do all there is", supervising=False)
+    twin.eventually(twin.settled, what="the twin to do all there is", supervising=False)
     before, group = state_of_sink(twin), committed(twin.project)
     old.go_on(held)
     ended = _end_of(old, app.epoch)
@@ -131,7 +131,7 @@ def two_of_one_epoch(old: Drill, twin: Drill) -> list[str]:
 def intruders(running: Drill, other: Drill) -> list[str]:
     """Another instance of the running epoch, and one of an epoch long gone: both leave the running app alone."""
     app = running.running_alone()
-    running.eventually(running.all_done, what="all records", supervising=False)
+    running.eventually(running.settled, what="all records", supervising=False)
     before, group = state_of_sink(running), committed(running.project)
     wrong: list[str] = []
     for epoch, reason in ((app.epoch, ExitReason.CLAIM_LOST), (0, ExitReason.FENCED)):
