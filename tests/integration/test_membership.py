@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from millrace.adapters.kafka_log import KafkaLog
 from millrace.domain.groups import CommitMetadata
 from millrace.domain.offsets import TopicPartition
 from millrace.settings import KafkaSettings
-from support.streams_project import group_commits, tool_environment
+from support.streams_project import commits_reader, group_commits, tool_environment
 from support.waiting import Deadline, eventually, exit_code_of, line_of, output_of, result_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class Place:
         return result_of(asked, within=Deadline.SESSION, what="the group's description")
 
     def commits(self) -> dict[int, int]:
-        return group_commits(self.admin, self.group)
+        with closing(commits_reader(self.settings, self.group)) as reader:
+            return group_commits(reader, self.topic, len(self.partitions()))
 
 
 @pytest.fixture

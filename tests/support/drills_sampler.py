@@ -1,8 +1,8 @@
 """A process of its own that looks five times a second at the group and at the record of work.
 
-`python drills_sampler.py ROOT STREAM GROUP TOPIC OUT` writes a line of JSON a sample until OUT.stop exists, or OUT is
-gone with the run. The record is read before and after the group: what the group says is never ahead of a record that is
-read later, and never more than the batch in flight behind one that was read before.
+`python drills_sampler.py ROOT STREAM GROUP TOPIC PARTITIONS OUT` writes a line of JSON a sample until OUT.stop exists,
+or OUT is gone with the run. The record is read before and after the group: what the group says is never ahead of a
+record that is read later, and never more than the batch in flight behind one that was read before.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.waiting import Deadline, DeadlinePassedError, exit_code_of
+from support.waiting import Deadline, exit_code_of
 
 if TYPE_CHECKING:
     from support.drills import Drill
@@ -61,7 +63,8 @@ class Sampler:
 
     def __enter__(self) -> Sampler:
         project = self._project
-        arguments = [str(project.root), project.stream, project.group, project.topic, str(self._out)]
+        topic = (project.topic, str(project.partitions))
+        arguments = [str(project.root), project.stream, project.group, *topic, str(self._out)]
         self._process = subprocess.Popen([sys.executable, __file__, *arguments])
         self._began = time.monotonic()
         return self
@@ -70,7 +73,7 @@ class Sampler:
         self._out.with_suffix(".stop").touch()
         assert self._process
         code = exit_code_of(self._process, within=Deadline.COMMAND, what="the sampling process")
-        assert code == 0, "the sampling process ended before the drill"
+        assert code == 0, f"the sampling process ended before the drill, by {code}"
 
     def long_enough(self, drill: Drill) -> None:
         """Go on for a hundred samples, in the full form for five minutes, and compare with what the stock tool says."""
@@ -120,15 +123,15 @@ class Sampler:
         assert self.stock_checks
 
 
-def main(root: str, stream: str, group: str, topic: str, out: str) -> NoReturn:
+def main(root: str, stream: str, group: str, topic: str, partitions: str, out: str) -> NoReturn:
     import psycopg
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka import Consumer, KafkaException
 
     from millrace.settings import open_settings
+    from support.streams_project import commits_reader, group_commits
 
     settings = open_settings(Path(root))
-    admin: AdminClient | None = None
+    reader: Consumer | None = None
     sink = settings.postgres("millrace_sink")
     connection: Any = None
     until = time.monotonic() + LIFE_SECONDS
@@ -137,24 +140,23 @@ def main(root: str, stream: str, group: str, topic: str, out: str) -> NoReturn:
         while not stop.exists() and Path(out).exists() and time.monotonic() < until:
             began = time.monotonic()
             try:
-                admin = admin or AdminClient({**settings.kafka().librdkafka, "log_level": 0})
+                reader = reader or commits_reader(settings.kafka(), group)
                 connection = connection or psycopg.connect(**sink.keywords(), autocommit=True)  # type: ignore[arg-type]
-                sample = _sample(admin, connection, stream, group)
+                asked = partial(group_commits, reader, topic, int(partitions))
+                sample = _sample(connection, stream, asked)
                 file.write(json.dumps(sample) + "\n")
                 file.flush()
-            except (KafkaException, DeadlinePassedError, psycopg.Error):
-                admin = connection = None  # a server is being killed: the gap between samples shows it
+            except (KafkaException, psycopg.Error):
+                reader = connection = None  # a server is being killed: the gap between samples shows it
             time.sleep(max(0.0, PERIOD - (time.monotonic() - began)))
     sys.exit(0 if stop.exists() else 1)
 
 
-def _sample(admin: Any, connection: Any, stream: str, group: str) -> dict[str, Any]:
-    from support.streams_project import group_commits
-
+def _sample(connection: Any, stream: str, group_commits: Callable[[], dict[int, int]]) -> dict[str, Any]:
     query = "SELECT partition, next_offset FROM millrace.progress WHERE stream = %s AND timeline = 1"
     before = dict(connection.execute(query, (stream,)).fetchall())
     at = time.time()
-    committed = group_commits(admin, group)
+    committed = group_commits()
     after = dict(connection.execute(query, (stream,)).fetchall())
     return {
         "at": at,

@@ -7,20 +7,28 @@ import os
 import subprocess
 import uuid
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicCollection
+from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.adapters.kafka_ids import topic_id_text
-from millrace.settings import PostgresSettings, Settings, open_settings, read_environment_file, variable_name
+from millrace.settings import (
+    KafkaSettings,
+    PostgresSettings,
+    Settings,
+    open_settings,
+    read_environment_file,
+    variable_name,
+)
 from millrace.wiring import Platform, open_platform, upgrade_control
-from support.waiting import Deadline, result_of
+from support.waiting import Deadline, eventually, result_of
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -288,18 +296,34 @@ def tool_environment(stack: Stack) -> dict[str, str]:
 
 
 def committed(project: StreamProject) -> dict[int, int]:
-    """The group's commits by partition, by the client's own call.
+    """The group's commits by partition, by the client's own call. A broker that comes back takes a while to answer.
 
     By a new client: one that has lost its broker may go on asking a coordinator that is gone.
     """
-    admin = AdminClient({**project.settings.kafka().librdkafka, "log_level": 0})
-    return group_commits(admin, project.group)
+
+    def ask() -> tuple[dict[int, int]]:
+        with closing(commits_reader(project.settings.kafka(), project.group)) as reader:
+            return (group_commits(reader, project.topic, project.partitions),)
+
+    what = f"the commits of {project.group}"
+    return eventually(ask, within=Deadline.SERVER, what=what, ignoring=(KafkaException,))[0]
 
 
-def group_commits(admin: AdminClient, group: str) -> dict[int, int]:
+def commits_reader(kafka: KafkaSettings, group: str) -> Consumer:
+    """A client that may read a group's commits. It never joins the group.
+
+    The admin client's `list_consumer_group_offsets` ends the process while a coordinator is away (librdkafka 2.16).
+    """
+    return Consumer({**kafka.librdkafka, "group.id": group, "enable.auto.commit": False, "log_level": 0})
+
+
+def group_commits(reader: Consumer, topic: str, partitions: int) -> dict[int, int]:
     """The commits of a group that reads one topic, by partition."""
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=SECONDS)[group]
-    found = result_of(asked, within=Deadline.SESSION, what=f"the commits of {group}").topic_partitions
+    asked = [ClientTopicPartition(topic, number) for number in range(partitions)]
+    found = reader.committed(asked, timeout=SECONDS)
+    for entry in found:
+        if entry.error:
+            raise KafkaException(entry.error)
     return {entry.partition: entry.offset for entry in found if entry.offset >= 0}
 
 
