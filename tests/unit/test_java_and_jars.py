@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from millrace.embedded import parts
 from millrace.embedded.java import ABSENT_MODULE, Java, find_java
 from millrace.embedded.parts import Jar
 from millrace.errors import PartFailedError, UnreachableError
-from support.waiting import Deadline
+from support.waiting import Deadline, eventually
 
 GOOD = b"the jar that the lock names"
 JAR = Jar(hashlib.sha256(GOOD).hexdigest(), "org.example", "thing", "1.0")
@@ -27,7 +30,7 @@ def served(monkeypatch: pytest.MonkeyPatch, content: bytes | None) -> list[int]:
     """Stand in for the download of one jar; returns a list that grows with each."""
     downloads: list[int] = []
 
-    def retrieve(jars: list[Jar], _java: Java, scratch: Path, _one_more: object, **_more: object) -> Path:
+    def retrieve(jars: list[Jar], _java: Java, scratch: Path, *_more: object) -> Path:
         downloads.append(len(jars))
         if content is None:
             raise UnreachableError("the jars could not be downloaded")
@@ -141,6 +144,92 @@ def test_an_unknown_authority_is_named_with_what_helps_that_java(tmp_path: Path,
     with pytest.raises(UnreachableError, match="does not know the authority that signed") as met:
         parts.retrieve([JAR], Java(java, 17, source), scratch, silent)
     assert next_step in met.value.next_step
+
+
+LOST = "\tServer access error at url http://x/thing-1.0.jar (java.net.ConnectException: Connection refused)"
+WRONG = "\t\t[FAILED     ] org.example#thing;1.0!thing.jar: invalid sha1: expected=00 computed=51 (42ms)"
+UNKNOWN = "PKIX path building failed: unable to find valid certification path to requested target"
+ORDERLY = 'for word; do :; done; out=${word%%/\\[*}; mkdir -p $out; cp jar "$out/org.example@thing-1.0.jar"'
+
+
+@pytest.fixture
+def ivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Java]:
+    """Makes a stand-in Java that does `first` in its first so many runs and fetches the jar in the later ones."""
+    monkeypatch.setattr(parts, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(parts, "read_lock", lambda _set: [JAR])
+    (tmp_path / "jar").write_bytes(GOOD)
+
+    def make(first: str, times: int) -> Java:
+        (tmp_path / "said").write_text("".join(f"{line}\n" for line in (LOST, WRONG, UNKNOWN)))
+        java = program(tmp_path / "home", "17")
+        java.write_text(
+            f"#!/bin/sh\ncd {tmp_path}\necho run >> runs\n"
+            f"[ $(wc -l < runs) -gt {times} ] || {{ {first}; }}\n{ORDERLY}\n"
+        )
+        return Java(java.parent.parent, 17, "a test")
+
+    return make
+
+
+def runs(folder: Path) -> int:
+    """How often the stand-in was called."""
+    return len((folder / "runs").read_text().splitlines())
+
+
+def test_a_repository_that_is_away_for_two_tries_is_asked_a_third_time(
+    tmp_path: Path, ivy: Callable[..., Java]
+) -> None:
+    told: list[str] = []
+    fetched = parts.fetch(["kafka"], ivy("sed -n 1p said; exit 1", 2), told.append, tmp_path / "cache")
+    assert fetched.jars["kafka"][0].read_bytes() == GOOD
+    assert runs(tmp_path) == 3
+    because = f"the jars could not be downloaded: {LOST.strip()}"
+    assert told == [f"{because}; try {number} of 3 in 0 s" for number in (2, 3)]
+
+
+def test_a_repository_that_stays_away_is_the_error_after_three_tries(tmp_path: Path, ivy: Callable[..., Java]) -> None:
+    with pytest.raises(UnreachableError, match="Connection refused") as met:
+        parts.fetch(["kafka"], ivy("sed -n 1p said; exit 1", 9), silent, tmp_path / "cache")
+    assert "check the network" in met.value.next_step
+    assert runs(tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    ("first", "error", "says"),
+    [
+        ("sed -n 2p said; exit 1", PartFailedError, "another checksum than its repository publishes"),
+        ("sed -n 3p said; exit 1", UnreachableError, "does not know the authority"),
+        ("echo java.io.IOException: No space left on device; exit 1", PartFailedError, "the disk is full"),
+        ("kill -KILL $$", UnreachableError, "could not be downloaded"),
+        ("exit 143", UnreachableError, "could not be downloaded"),
+    ],
+    ids=["checksum", "authority", "disk", "killed", "terminated"],
+)
+def test_what_does_not_pass_by_itself_is_tried_once(
+    tmp_path: Path, ivy: Callable[..., Java], first: str, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        parts.fetch(["kafka"], ivy(first, 1), silent, tmp_path / "cache")
+    assert runs(tmp_path) == 1
+
+
+def test_a_java_that_hangs_is_killed_with_what_it_started_and_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ivy: Callable[..., Java]
+) -> None:
+    monkeypatch.setattr(parts, "TRY_SECONDS", 3.0)
+    told: list[str] = []
+    java = ivy("sleep 600 & echo $! > child; wait", 1)
+    assert parts.fetch(["kafka"], java, told.append, tmp_path / "cache").jars["kafka"][0].read_bytes() == GOOD
+    assert told[0].endswith("Java did not end within 3 s and was stopped; try 2 of 3 in 0 s")
+    child = int((tmp_path / "child").read_text())
+    eventually(lambda: not alive(child), within=Deadline.KILLED, what="what the stand-in started to be gone")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and was not waited for yet does not."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @pytest.mark.parametrize("jar_set", parts.SETS)

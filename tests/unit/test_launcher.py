@@ -6,12 +6,16 @@ import ast
 import json
 import shutil
 import sys
+from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import psutil
 import pytest
+
+from support.waiting import Deadline, eventually
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "millrace"
 
@@ -33,6 +37,7 @@ def launcher(tmp_path: Path) -> ModuleType:
     module.STATE = str(tmp_path / ".millrace")
     module.STAMP = str(tmp_path / ".venv" / "millrace-installed.json")
     module.REQUIREMENTS = str(tmp_path / "requirements.txt")
+    module.PAUSE_SECONDS = 0
     return module
 
 
@@ -66,6 +71,109 @@ def test_an_old_python_hands_over_to_a_newer_one(launcher: ModuleType, monkeypat
     with pytest.raises(SystemExit):
         launcher.check_python()
     assert called == [("/opt/python3.12", ["/opt/python3.12", str(LAUNCHER), "status"])]
+
+
+LOST = "error: Request failed after 3 retries"
+NETWORK_FAILURES = [
+    f"{LOST}\n  cause: HTTP status server error (503 Service Unavailable) for url (x)",
+    f"{LOST}\n  cause: HTTP status client error (429 Too Many Requests) for url (x)",
+    "error: Failed to download `x`\n  cause: error decoding response body\n  cause: request or response body error\n"
+    "  cause: error reading a body from connection\n  cause: end of file before message length reached",
+    "  cause: Failed to download distribution due to network timeout. Try increasing UV_HTTP_TIMEOUT",
+    "ProtocolError: (\"Connection broken: ConnectionResetError(104, 'Connection reset by peer')\", ...)",
+    "ReadTimeoutError: HTTPConnectionPool(host='x', port=1): Read timed out.",
+    "ERROR: No matching distribution found for x==1 (from versions: none)",
+]
+LASTING_FAILURES = [
+    "OSError: [Errno 28] No space left on device",
+    "error: Hash mismatch for `boto3==1.44.5`",
+    "error sending request for url (x)\n  cause: client error (Connect)\n  cause: UnknownIssuer",
+    "error: Failed to build `x`",
+]
+
+
+def stand_in(folder: Path, said: str, *, failing: int) -> list[str]:
+    """A program that notes its words in `tries`, and fails so many times with this output before it succeeds."""
+    (folder / "said").write_text(said + "\n")
+    program = folder / "program"
+    program.write_text(
+        f'#!/bin/sh\ncd {folder}\necho "$*" >> tries\n[ $(wc -l < tries) -gt {failing} ] || {{ cat said; exit 1; }}\n'
+        "echo done\n"
+    )
+    program.chmod(0o755)
+    return [str(program), "word"]
+
+
+def tries(folder: Path) -> list[str]:
+    """What the stand-in was called with, each time."""
+    return (folder / "tries").read_text().splitlines()
+
+
+def test_an_installer_that_outlives_its_launcher_still_holds_up_the_next_launcher(
+    launcher: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "launcher.lock").open("a") as lock:
+        monkeypatch.setattr(launcher, "LOCKS", [lock.fileno()])
+        inherited = f"import os; print(os.fstat({lock.fileno()}).st_ino)"
+        output, _ = launcher.run_once([sys.executable, "-c", inherited], launcher.Ticker(), "installing", 60)
+        assert output == str((tmp_path / "launcher.lock").stat().st_ino)
+
+
+@pytest.mark.parametrize("said", NETWORK_FAILURES)
+def test_a_step_that_the_network_fails_twice_is_tried_a_third_time(
+    launcher: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str
+) -> None:
+    command = stand_in(tmp_path, said, failing=2)
+    output, *_ = launcher.run(command, launcher.Ticker(), "installing things", again=["--anew"])
+    assert output == "done"
+    assert tries(tmp_path) == ["word", "word --anew", "word --anew"]
+    told = capsys.readouterr().err.splitlines()
+    because = f"millrace: installing things: the package index cannot be reached: {said.splitlines()[-1].strip()}"
+    assert told == [f"{because}; try {number} of 3 in 0 s" for number in (2, 3)]
+
+
+def test_a_network_that_stays_away_is_the_error_after_three_tries(launcher: ModuleType, tmp_path: Path) -> None:
+    command = stand_in(tmp_path, NETWORK_FAILURES[0], failing=9)
+    with pytest.raises(launcher.LaunchError, match="the package index cannot be reached"):
+        launcher.run(command, launcher.Ticker(), "installing things")
+    assert len(tries(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("said", LASTING_FAILURES)
+def test_what_does_not_pass_by_itself_is_tried_once(
+    launcher: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str
+) -> None:
+    command = stand_in(tmp_path, said, failing=1)
+    with pytest.raises(launcher.LaunchError):
+        launcher.run(command, launcher.Ticker(), "installing things")
+    assert tries(tmp_path) == ["word"]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["hangs itself", "leaves a child that holds its output"])
+def test_a_step_that_hangs_is_stopped_with_all_that_it_started_and_tried_again(
+    launcher: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], ends: bool
+) -> None:
+    program = tmp_path / "program"
+    wait = "exit 1" if ends else "wait"
+    program.write_text(
+        f"#!/bin/sh\ncd {tmp_path}\n[ -e tried ] && echo done && exit\ntouch tried\necho Downloading a part\n"
+        f"sleep 600 &\necho $! > child\n{wait}\n"
+    )
+    program.chmod(0o755)
+    output, *_ = launcher.run([str(program)], launcher.Ticker(), "installing things", seconds=3)
+    assert output == "done"
+    told = "installing things did not end within 3 s and was stopped: Downloading a part; try 2 of 3 in 0 s"
+    assert told in capsys.readouterr().err
+    child = int((tmp_path / "child").read_text())
+    eventually(lambda: not alive(child), within=Deadline.KILLED, what="the step's child to be gone")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and was not waited for yet does not."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @pytest.mark.parametrize(
@@ -138,7 +246,7 @@ def _pretend(launcher: ModuleType, monkeypatch: pytest.MonkeyPatch, *, fail_at: 
     """Stand in for the tools: note each step, make the interpreter's file, fail where asked."""
     steps: list[str] = []
 
-    def run(_command: list[str], _ticker: object, what: str) -> tuple[str, float]:
+    def run(_command: list[str], _ticker: object, what: str, **_more: object) -> tuple[str, float, float]:
         steps.append(what)
         if what == "making .venv":
             program = Path(launcher.python_program())
@@ -147,7 +255,7 @@ def _pretend(launcher: ModuleType, monkeypatch: pytest.MonkeyPatch, *, fail_at: 
             program.chmod(0o755)
         if what == fail_at:
             raise launcher.LaunchError("interrupted", "again")
-        return "Prepared 3 packages in 3.00s", 1.0
+        return "Prepared 3 packages in 3.00s", 1.0, 0.0
 
     monkeypatch.setattr(launcher, "run", run)
     return steps

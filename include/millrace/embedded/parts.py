@@ -10,17 +10,23 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
+
+import psutil
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_incrementing
 
 from millrace.embedded.java import BUNDLED, Java
 from millrace.embedded.layout import Layout, cache_folder, write_private
@@ -29,6 +35,21 @@ from millrace.errors import PartFailedError, UnreachableError
 SETS = ("kafka", "s3proxy", "spark-connector")
 JARS_PER_IVY = 31
 """One Ivy process fetches its jars one after the other, so a large set is split among several."""
+TRIES = 3
+TRY_SECONDS = 600.0
+"""How long one Ivy process may take; the next goes on from what it has fetched."""
+SILENT_SECONDS = 60
+"""How long a repository may say nothing. Ivy alone would wait for ever."""
+PAUSE_SECONDS = 3.0
+"""Before the second try; twice as much before the third."""
+
+
+_CAUSE = re.compile(r"^\s*(?:Server access error|SERVER ERROR|\[FAILED|Java did not end).*", re.MULTILINE)
+"""What of Ivy's many lines says why."""
+
+
+class _MayPassError(UnreachableError):
+    """The download failed by something that may be over a little later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +135,15 @@ def _download(absent: Sequence[Sequence[Jar]], java: Java, tell: Callable[[str],
         tell(f"downloading jars: {done} of {total}")
 
     with ThreadPoolExecutor(len(batches)) as pool:
-        for future in [pool.submit(_fetch_batch, batch, java, folder, one_more) for batch in batches]:
+        for future in [pool.submit(_fetch_batch, batch, java, folder, one_more, tell) for batch in batches]:
             future.result()
 
 
-def _fetch_batch(batch: Sequence[Jar], java: Java, folder: Path, one_more: Callable[[str], None]) -> None:
+def _fetch_batch(
+    batch: Sequence[Jar], java: Java, folder: Path, one_more: Callable[[str], None], tell: Callable[[str], None]
+) -> None:
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder) as scratch:
-        fetched = retrieve(batch, java, Path(scratch), one_more)
+        fetched = retrieve(batch, java, Path(scratch), one_more, tell)
         for jar in batch:
             found = fetched / f"{jar.organisation}@{jar.file_name}"
             _must_match(jar, found)
@@ -130,11 +153,21 @@ def _fetch_batch(batch: Sequence[Jar], java: Java, folder: Path, one_more: Calla
 
 
 def retrieve(
-    jars: Sequence[Jar], java: Java, scratch: Path, one_more: Callable[[str], None], *, transitive: bool = False
+    jars: Sequence[Jar],
+    java: Java,
+    scratch: Path,
+    one_more: Callable[[str], None],
+    tell: Callable[[str], None] = lambda _line: None,
+    *,
+    transitive: bool = False,
 ) -> Path:
     """Run Ivy for these jars with a cache of its own; returns the folder of `ORGANISATION@NAME-VERSION.jar` files.
 
+    Where the network may be at fault, or Ivy does not end, it is run again, `TRIES` times in all: it takes up what it
+    has in its cache. `tell` is given a line before each further try.
+
     Raises:
+        PartFailedError: the disk is full, or a jar has another checksum than its repository publishes.
         UnreachableError: Ivy ended without having all of them.
     """
     (scratch / "settings.xml").write_text(_settings(scratch / "cache", poms=transitive), encoding="utf-8")
@@ -144,33 +177,80 @@ def retrieve(
     command = [str(java.program), "-Xmx256m", f"-Divy.default.ivy.user.dir={scratch / 'user'}", *_proxy_options()]
     command += ["-cp", _ivy_class_path(), "org.apache.ivy.Main", "-settings", str(scratch / "settings.xml")]
     command += ["-ivy", str(scratch / "ivy.xml"), "-confs", "default", "-retrieve", pattern]
-    tail: list[str] = []
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=False
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            tail = [*tail[-60:], line.rstrip()]
-            if "[SUCCESSFUL ]" in line:
-                one_more(line)
-    if process.returncode != 0 or not out.is_dir():
-        raise _not_fetched(tail, java)
+
+    def say(state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        told = error.what.splitlines()[0].rstrip(":") if isinstance(error, UnreachableError) else ""
+        tell(f"{told}; try {state.attempt_number + 1} of {TRIES} in {state.upcoming_sleep:.0f} s")
+
+    Retrying(
+        retry=retry_if_exception_type(_MayPassError),
+        stop=stop_after_attempt(TRIES),
+        wait=wait_incrementing(PAUSE_SECONDS, PAUSE_SECONDS),
+        before_sleep=say,
+        reraise=True,
+    )(_run_ivy, command, out, java, one_more)
     return out
 
 
-def _not_fetched(tail: Sequence[str], java: Java) -> PartFailedError | UnreachableError:
-    text = "\n".join(line for line in tail if line.strip() and not line.strip().startswith("..."))[-2000:]
-    if "No space left on device" in text:
+def _run_ivy(command: Sequence[str], out: Path, java: Java, one_more: Callable[[str], None]) -> None:
+    """Run Ivy once, for `TRY_SECONDS` at most. A try that was killed may have left half a file in `out`."""
+    shutil.rmtree(out, ignore_errors=True)
+    tail: deque[str] = deque(maxlen=2000)
+    late = threading.Event()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        timer = threading.Timer(TRY_SECONDS, _kill, (process, late))
+        timer.start()
+        try:
+            for line in process.stdout:
+                tail.append(line.rstrip())
+                if "[SUCCESSFUL ]" in line:
+                    one_more(line)
+            process.wait()
+        finally:
+            timer.cancel()
+    if process.returncode == 0 and out.is_dir():
+        return
+    if late.is_set():
+        tail.append(f"Java did not end within {TRY_SECONDS:g} s and was stopped")
+    raise _not_fetched(tail, java, process.returncode if not late.is_set() else 0)
+
+
+def _kill(process: subprocess.Popen[str], late: threading.Event) -> None:
+    """End a Java that is late, and what it started: JAVA_HOME may hold a script that waits for the Java it calls."""
+    late.set()
+    with suppress(psutil.NoSuchProcess):
+        tree = psutil.Process(process.pid)
+        for part in [*tree.children(recursive=True), tree]:
+            with suppress(psutil.NoSuchProcess):
+                part.kill()
+
+
+def _not_fetched(tail: Iterable[str], java: Java, code: int) -> PartFailedError | UnreachableError:
+    """The error behind an Ivy that failed, by what it printed and how it ended."""
+    whole = "\n".join(line for line in tail if line.strip() and not line.strip().startswith(".."))
+    text = whole[-2000:]
+    if "No space left on device" in whole:
         return PartFailedError("the disk is full", where=str(cache_folder()), next_step="free some space, run again")
-    if "unable to find valid certification path" in text:
+    if "unable to find valid certification path" in whole:
         return UnreachableError(
             f"the jars could not be downloaded: {java.source} does not know the authority that signed the repository's "
             f"certificate:\n{text}",
             where=f"the Maven repository, asked by the Java in {java.home}",
             next_step=_trusting(java),
         )
-    return UnreachableError(
-        f"the jars could not be downloaded:\n{text}",
+    if re.search(r": invalid (sha\d+|md5): ", whole):
+        return PartFailedError(
+            f"a downloaded jar has another checksum than its repository publishes; it was not kept:\n{text}",
+            where="the Maven repository",
+            next_step="somebody between here and the repository changes files: try from another network",
+        )
+    # A Java that was told to end (its code is then 128 and the signal, or the signal below 0) shall stay ended.
+    kind = UnreachableError if code < 0 or code > 128 else _MayPassError
+    cause = _CAUSE.search(whole)
+    return kind(
+        f"the jars could not be downloaded{': ' + cause[0].strip() if cause else ''}:\n{text}",
         where="the Maven repository",
         next_step="check the network (and HTTPS_PROXY), then run the same command again: what is there is kept",
     )
@@ -219,10 +299,14 @@ def _lock_file(jar_set: str) -> Path:
 
 def _settings(cache: Path, *, poms: bool) -> str:
     """Ivy's settings: its built-in public repository, a cache of our own; without POMs where the lock knows it all."""
+    silent = SILENT_SECONDS * 1000
+    resolver = f'<ibiblio name="public" m2compatible="true" usepoms="{str(poms).lower()}" timeoutConstraint="silent"/>'
     return (
-        '<ivysettings><settings defaultResolver="public"/>'
+        '<ivysettings><settings defaultResolver="public"/><timeout-constraints>'
+        f'<timeout-constraint name="silent" connectionTimeout="{silent}" readTimeout="{silent}"/>'
+        "</timeout-constraints>"
         f"<caches defaultCacheDir={quoteattr(str(cache))}/>"
-        f'<resolvers><ibiblio name="public" m2compatible="true" usepoms="{str(poms).lower()}"/></resolvers>'
+        f"<resolvers>{resolver}</resolvers>"
         "</ivysettings>"
     )
 
