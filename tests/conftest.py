@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
-pytest_plugins = ["support.run_plugin"]
+pytest_plugins = ["support.run_plugin", "support.tiers_plugin", "support.report_plugin", "support.budget_plugin"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,7 +28,15 @@ def _no_outside_connections() -> None:
 
 
 @pytest.fixture(scope="session")
-def idle_stack() -> Iterator[Stack]:
+def turn(pytestconfig: pytest.Config) -> None:
+    """This run may start servers: no other one of this user does, and there is memory for it."""
+    from support.run_plugin import take_turn
+
+    take_turn(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def idle_stack(turn: None) -> Iterator[Stack]:
     """The run's stack with nothing started by this fixture; stopped with the run."""
     from millrace.embedded.progress import Silent
     from support.stack import open_stack

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from support import stack
+
+stack.quick = False
+
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     asked = any("bench" in Path(argument.split("::")[0]).parts for argument in parent.config.args)

@@ -15,6 +15,8 @@ from millrace.adapters.app_processes import AppName, apps_of
 from millrace.adapters.runner_process import ProcessRunner
 from millrace.ports import RunningApp, RunState, Submission
 from millrace.settings import Settings
+from support.budget import Kind, spend
+from support.stack import quick_java
 from support.waiting import Deadline, eventually
 
 DRIVER = Path(__file__).with_name("stub_spark_driver.py")
@@ -28,6 +30,8 @@ def runner(tmp_path: Path) -> Iterator[ProcessRunner]:
         return [sys.executable, str(DRIVER), *name.arguments()]
 
     (tmp_path / "include" / "pipelines").mkdir(parents=True)
+    (tmp_path / ".millrace").mkdir()
+    (tmp_path / ".millrace" / "env").write_text(f"MILLRACE_JAVA_HOME={quick_java()}\n")
     runner = ProcessRunner(Settings(root=tmp_path, lookup=lambda name: None), command)
     yield runner
     runner.stop_all(timedelta())
@@ -48,6 +52,7 @@ def commands(root: Path) -> list[str]:
 
 def busy_app(runner: ProcessRunner, root: Path, epoch: int) -> RunningApp:
     """An app whose Python workers are at work."""
+    spend(Kind.DRIVER_STARTS)  # a stand-in with a real JVM: no epoch of a project tells of it
     app = runner.submit(Submission(STREAM, epoch, f"instance{epoch}"))
     eventually(
         lambda: sum("pyspark.daemon" in line for line in commands(root)) >= 2,
@@ -58,7 +63,7 @@ def busy_app(runner: ProcessRunner, root: Path, epoch: int) -> RunningApp:
     return app
 
 
-def test_whatever_dies_first_no_jvm_and_no_python_is_left(runner: ProcessRunner, tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_leaves_no_jvm_and_no_python(runner: ProcessRunner, tmp_path: Path) -> None:
     busy_app(runner, tmp_path, 1)
     driver = apps_of(tmp_path)[0].driver
     assert driver is not None
@@ -68,6 +73,11 @@ def test_whatever_dies_first_no_jvm_and_no_python_is_left(runner: ProcessRunner,
     assert ended is not None
     assert ended.exit_code == 137
 
+
+@pytest.mark.full
+def test_a_driver_that_is_killed_with_its_guard_is_lost_and_leaves_nothing_once_that_is_written_down(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
     busy_app(runner, tmp_path, 2)
     guard, driver = apps_of(tmp_path)[0].guard, apps_of(tmp_path)[0].driver
     assert guard is not None

@@ -8,19 +8,24 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
+from millrace.cli.turn import VARIABLE as TURN_VARIABLE
 from millrace.embedded.processes import Identity
 from support import runs
 from support.kept_logs import FOLDER_VARIABLE
-from support.waiting import Deadline, eventually, exit_code_of, output_of
+from support.waiting import Deadline, eventually, exit_code_of, line_of, output_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CONFTEST = f"""
 import sys
 sys.path[:0] = [{str(CHECKOUT / "include")!r}, {str(CHECKOUT / "tests")!r}]
+from millrace.cli import turn
+turn.available_gb = lambda: 99.0  # the run these are part of has waited for memory
 pytest_plugins = ["support.run_plugin"]
 """
 HELD = """
@@ -75,10 +80,13 @@ def held(project: Path) -> Iterator[subprocess.Popen[str]]:
 
 def run(project: Path) -> subprocess.Popen[str]:
     code = "import sys; from pathlib import Path; from millrace.cli.checks import run_checks; "
-    code += "sys.exit(run_checks(Path(sys.argv[1]), ['-p', 'no:cacheprovider', sys.argv[1]]))"
+    code += (
+        "sys.exit(run_checks(Path(sys.argv[1]), ['-p', 'no:cacheprovider', '-p', 'no:hypothesispytest', sys.argv[1]]))"
+    )
+    own = {name: value for name, value in os.environ.items() if name != TURN_VARIABLE}
     return subprocess.Popen(
         [sys.executable, "-c", code, str(project)],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "include"), FOLDER_VARIABLE: str(project / "kept")},
+        env={**own, "PYTHONPATH": str(CHECKOUT / "include"), FOLDER_VARIABLE: str(project / "kept")},
         process_group=0,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -106,8 +114,20 @@ def test_a_run_that_is_told_to_end_tidies_up(project: Path, held: subprocess.Pop
     assert not folder.exists()
 
 
-def test_what_a_killed_run_left_is_ended_by_the_next(project: Path, held: subprocess.Popen[str]) -> None:
+def test_what_a_killed_run_left_is_ended_by_its_keeper(project: Path, held: subprocess.Popen[str]) -> None:
     folder, started, pytest_id = left_of(project)
+    assert len(started) == 2
+    os.kill(pytest_id, signal.SIGKILL)
+    output_of(held, what="the end of a run whose pytest was killed")
+    eventually(lambda: not folder.exists(), within=Deadline.KILLED, what="the run's folder to be gone")
+    assert not [process for process in started if process.is_alive()]
+    eventually(lambda: not keepers_of(folder), within=Deadline.KILLED, what="the keeper's own end")
+
+
+def test_what_was_killed_with_its_keeper_is_ended_by_the_next_run(project: Path, held: subprocess.Popen[str]) -> None:
+    folder, started, pytest_id = left_of(project)
+    (keeper,) = keepers_of(folder)
+    keeper.kill()
     os.kill(pytest_id, signal.SIGKILL)
     output_of(held, what="the end of a run whose pytest was killed")
     assert len([process for process in started if process.is_alive()]) == 2
@@ -117,6 +137,53 @@ def test_what_a_killed_run_left_is_ended_by_the_next(project: Path, held: subpro
     assert f"{folder}: a run that was killed" in output
     assert not [process for process in started if process.is_alive()]
     assert not folder.exists()
+
+
+def keepers_of(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cmdline()[-2:] == ["support.keeper", str(folder)]:
+                found.append(process)
+    return found
+
+
+NEEDS_SERVERS = """
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+@pytest.fixture(scope="session")
+def turn():
+    pass
+
+def test_that_starts_a_server(turn):
+    with (HERE / "times").open("a") as times:
+        times.write("begins\\n")
+        times.flush()
+        while not (HERE / "go").exists():
+            time.sleep(0.05)
+        times.write("ends\\n")
+"""
+
+
+def test_of_two_runs_that_start_servers_the_second_waits_and_says_for_whom(project: Path) -> None:
+    (project / "test_needing.py").write_text(NEEDS_SERVERS)
+    first = run(project)
+    eventually((project / "times").exists, within=Deadline.COMMAND, what="the first run to be at work")
+    second = run(project)
+    while "waiting for another test run" not in (line := line_of(second.stdout, within=Deadline.COMMAND, what="why")):
+        assert line, "the second run has ended"
+    assert f"{project} (process " in line
+    assert (project / "times").read_text().split() == ["begins"]
+    (project / "go").touch()
+    for process in (first, second):
+        output = output_of(process, within=Deadline.COMMAND, what="the end of a run")
+        assert process.returncode == 0, output
+    assert (project / "times").read_text().split() == ["begins", "ends"] * 2
 
 
 def test_a_failed_test_shows_its_apps_log_and_the_run_keeps_it(project: Path) -> None:

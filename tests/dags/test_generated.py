@@ -47,11 +47,14 @@ def test_building_twice_gives_equal_bytes(file: str) -> None:
     assert serialised(dags_of(file)) == serialised(dags_of(file))
 
 
-@pytest.mark.parametrize("file", ["shop.py", "platform.py"])
-def test_building_in_another_process_gives_equal_bytes(file: str) -> None:
-    script = f"{_import_this_module()}\nprint(generated.serialised(generated.dags_of({file!r})))"
+def all_dags() -> dict[str, Any]:
+    return {**dags_of("shop.py"), **dags_of("platform.py")}
+
+
+def test_building_in_another_process_gives_equal_bytes() -> None:
+    script = f"{_import_this_module()}\nprint(generated.serialised(generated.all_dags()))"
     env = {**os.environ, "PYTHONHASHSEED": "77"}
-    assert _last_line(script, env) == serialised(dags_of(file))
+    assert _last_line(script, env) == serialised(all_dags())
 
 
 def _last_line(script: str, env: dict[str, str] | None = None) -> str:
@@ -161,36 +164,26 @@ Asset(name="any", uri="kafka://any/any")
 
 
 @pytest.mark.parametrize("file", ["shop.py", "platform.py"])
-def test_a_dag_file_imports_no_heavy_client(file: str) -> None:
+def test_a_dag_file_imports_no_heavy_client_asks_no_server_and_starts_nothing(file: str) -> None:
     script = f"""
-import json, runpy, sys
+import json, runpy, sys, threading
 {LIKE_ANY_DAG_FILE}
-before = set(sys.modules)
+done, threads, modules = [], set(threading.enumerate()), set(sys.modules)
+events = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.getaddrinfo", "socket.connect")
+sys.addaudithook(lambda event, arguments: done.append(f"{{event}} {{arguments}}") if event in events else None)
 runpy.run_path({str(CHECKOUT / "dags" / file)!r})
-print(json.dumps([sorted(sys.modules), sorted(set(sys.modules) - before)]))
+started = [str(thread) for thread in set(threading.enumerate()) - threads]
+print(json.dumps([sorted(sys.modules), sorted(set(sys.modules) - modules), done + started]))
 """
-    all_modules, added = json.loads(_last_line(script))
+    all_modules, added, done = json.loads(_last_line(script))
     assert "millrace.airflow.operators" in added
     assert _within(all_modules, f"{LIBRARIES} {ROOMS}") == []
     assert _within(added, AIRFLOWS_OWN) == []
+    assert done == []
 
 
 def _within(modules: list[str], packages: str) -> list[str]:
     return [name for name in modules if any(f"{name}.".startswith(f"{package}.") for package in packages.split())]
-
-
-@pytest.mark.parametrize("file", ["shop.py", "platform.py"])
-def test_a_dag_file_asks_no_server_and_starts_nothing(file: str) -> None:
-    script = f"""
-import json, runpy, sys, threading
-{LIKE_ANY_DAG_FILE}
-done, threads = [], set(threading.enumerate())
-events = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.getaddrinfo", "socket.connect")
-sys.addaudithook(lambda event, arguments: done.append(f"{{event}} {{arguments}}") if event in events else None)
-runpy.run_path({str(CHECKOUT / "dags" / file)!r})
-print(json.dumps(done + [str(thread) for thread in set(threading.enumerate()) - threads]))
-"""
-    assert json.loads(_last_line(script)) == []
 
 
 def test_the_platforms_dags_need_no_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

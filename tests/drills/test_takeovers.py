@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from support.drills import FULL
 from support.drills_takeovers import (
     BETWEEN_BATCHES,
     IN_TRANSACTION,
@@ -19,6 +18,7 @@ from support.drills_takeovers import (
 from support.plain_table import table
 
 
+@pytest.mark.full
 def test_a_driver_that_was_taken_over_writes_nothing(make_drill: Any, capsys: pytest.CaptureFixture[str]) -> None:
     old = make_drill(3_000)
     new = make_drill.second(old)
@@ -26,7 +26,7 @@ def test_a_driver_that_was_taken_over_writes_nothing(make_drill: Any, capsys: py
     old.eventually(old.all_done, what="the first records")
     lines = []
     wrong: list[str] = []
-    for where in (BETWEEN_BATCHES, INSIDE_COPY, IN_TRANSACTION) * (3 if FULL else 1):
+    for where in (BETWEEN_BATCHES, INSIDE_COPY, IN_TRANSACTION) * 3:
         seconds, ended, found = stopped_and_woken(old, new, where)
         lines.append((where, f"{seconds:.1f}", ended, "; ".join(found) or "ok"))
         wrong += found

@@ -15,9 +15,9 @@ EXAMPLE = "shop.purchases"
 ACTOR = "test:example"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def stopping_the_example(idle_stack: Stack) -> Iterator[None]:
-    """Stops the example's stream after a module whose tests start it: its driver would live as long as the run."""
+    """Stops the example's stream, which several modules look at and the first of them starts, at the end of all."""
     yield
     healthy = {status.name for status in idle_stack.status() if status.healthy}
     if {"kafka", "postgres"} <= healthy:

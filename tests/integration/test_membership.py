@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +24,9 @@ from millrace.adapters.kafka_log import KafkaLog
 from millrace.domain.groups import CommitMetadata
 from millrace.domain.offsets import TopicPartition
 from millrace.settings import KafkaSettings
+from support.stack import start
 from support.streams_project import commits_reader, group_commits, tool_environment
-from support.waiting import Deadline, eventually, exit_code_of, line_of, output_of, result_of
+from support.waiting import Deadline, eventually, exit_code_of, in_background, line_of, output_of, result_of
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -66,8 +69,7 @@ class Place:
             return group_commits(reader, self.topic, len(self.partitions()))
 
 
-@pytest.fixture
-def place(kafka: Stack) -> Place:
+def new_place(kafka: Stack) -> Place:
     settings = kafka.settings().kafka()
     name = f"g{uuid.uuid4().hex[:8]}"
     admin = AdminClient(dict(settings.librdkafka))
@@ -75,7 +77,7 @@ def place(kafka: Stack) -> Place:
     return Place(kafka, settings, admin, f"{name}.s", f"{name}.records")
 
 
-def test_a_newer_member_fences_the_older_one(place: Place) -> None:
+def a_newer_member_fences_the_older_one(place: Place) -> None:
     with place.member(1) as older:
         partitions = place.partitions()
         older.commit(dict.fromkeys(partitions, 5), 1)
@@ -93,7 +95,7 @@ def test_a_newer_member_fences_the_older_one(place: Place) -> None:
         assert (entry.offset, CommitMetadata.decode(entry.metadata)) == (7, wrote)
 
 
-def test_a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_no_newer_one(place: Place) -> None:
+def a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_no_newer_one(place: Place) -> None:
     script = str(Path(__file__).with_name("membership_child.py"))
     child = subprocess.Popen(
         [sys.executable, script, place.settings.bootstrap_servers, place.stream, place.topic],
@@ -125,7 +127,7 @@ def test_a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_n
     assert place.commits() == {0: 8, 1: 8}
 
 
-def test_new_partitions_are_taken_without_losing_the_membership(place: Place) -> None:
+def new_partitions_are_taken_without_losing_the_membership(place: Place) -> None:
     with place.member(1) as member:
         grown = place.admin.create_partitions([NewPartitions(place.topic, 4)])[place.topic]
         result_of(grown, what="the new partitions")
@@ -139,7 +141,7 @@ def test_new_partitions_are_taken_without_losing_the_membership(place: Place) ->
         assert member.lost is None
 
 
-def test_a_stranger_in_the_group_ends_the_membership(place: Place) -> None:
+def a_stranger_in_the_group_ends_the_membership(place: Place) -> None:
     stranger = Consumer({**place.settings.librdkafka, "group.id": place.group, "auto.offset.reset": "latest"})
     with place.member(1) as member:
         stranger.subscribe([place.topic])
@@ -153,7 +155,7 @@ def test_a_stranger_in_the_group_ends_the_membership(place: Place) -> None:
     stranger.close()
 
 
-def test_the_stock_tool_may_not_reset_the_group_while_the_member_lives(place: Place) -> None:
+def the_stock_tool_may_not_reset_the_group_while_the_member_lives(place: Place) -> None:
     with place.member(1) as member:
         member.commit(dict.fromkeys(place.partitions(), 3), 1)
         done = subprocess.run(
@@ -172,3 +174,26 @@ def test_the_stock_tool_may_not_reset_the_group_while_the_member_lives(place: Pl
         assert "the current state is Stable" in done.stdout + done.stderr
         assert place.commits() == {0: 3, 1: 3}
         assert place.description().members[0].group_instance_id == place.stream
+
+
+SCENARIOS: tuple[Callable[[Place], None], ...] = (
+    a_newer_member_fences_the_older_one,
+    a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_no_newer_one,
+    new_partitions_are_taken_without_losing_the_membership,
+    a_stranger_in_the_group_ends_the_membership,
+    the_stock_tool_may_not_reset_the_group_while_the_member_lives,
+)
+
+
+@pytest.fixture(scope="module")
+def under_way(idle_stack: Stack) -> Iterator[dict[str, Future[None]]]:
+    """All scenarios at once, each with a topic and a group of its own: most of their time sessions run out."""
+    kafka = start(idle_stack, "kafka")
+    started = {scenario.__name__: in_background(partial(scenario, new_place(kafka))) for scenario in SCENARIOS}
+    yield started
+    wait(started.values(), Deadline.STACK.seconds)  # also those that nobody asked for: they have clients of the broker
+
+
+@pytest.mark.parametrize("scenario", [scenario.__name__ for scenario in SCENARIOS])
+def test_membership(under_way: dict[str, Future[None]], scenario: str) -> None:
+    result_of(under_way[scenario], within=Deadline.STACK, what=scenario.replace("_", " "))

@@ -133,6 +133,7 @@ def test_a_reset_by_the_stock_tool_reads_exactly_its_range_again(stream: Drill) 
     stream.must_be_complete()
 
 
+@pytest.mark.full
 def test_what_is_no_rewind_and_what_is_not_allowed(stream: Drill) -> None:
     project = stream.project
     project.produce(EACH)

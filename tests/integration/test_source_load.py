@@ -154,6 +154,7 @@ def test_killed_in_the_middle_of_a_transaction(loading: Loading, stall_at: int) 
     loading.assert_once()
 
 
+@pytest.mark.full
 def test_killed_again_and_again_at_random_points(loading: Loading) -> None:
     points = random.Random(3)
     kills = 0
@@ -250,6 +251,7 @@ def shop_records() -> Callable[[], int]:
     return lambda: sum(1 for _ in load_program(root, "cdnow")())
 
 
+@pytest.mark.full
 def test_the_shop_source_is_fetched_by_package_name(
     shop_records: Callable[[], int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, lef
 from millrace.embedded.progress import Progress, Silent
 from millrace.embedded.stack import PARTS, Stack
 from millrace.errors import PartFailedError
+from support.budget import Kind, spend
 from support.stack import make_project, open_stack
 from support.waiting import Deadline, eventually, exit_code_of, joined, line_of, output_of, result_of
 
@@ -34,7 +35,7 @@ PROGRAMS = ("supervisord", *(name for part in PARTS.values() for name in part.pr
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[Stack]:
+def own(turn: None) -> Iterator[Stack]:
     """A stack that nobody else uses, for it is killed again and again."""
     stack = open_stack("recovery")
     stack.start(Silent(), SERVERS)
@@ -56,7 +57,23 @@ def healthy(stack: Stack) -> set[str]:
     return {status.name for status in stack.status() if status.healthy}
 
 
+def stop_for_another_start(stack: Stack) -> int:
+    """Stop what a test starts again; how many apps it ended."""
+    spend(Kind.SERVER_RESTARTS, len(SERVERS))
+    return stack.stop(Silent())
+
+
+def kill_leader(stack: Stack, part: str, *, restarted: int) -> None:
+    """Kill -9 a part's first process, after which so many servers start once more."""
+    spend(Kind.SERVER_RESTARTS, restarted)
+    record = PartRecord.read(stack.layout, part)
+    assert record
+    os.kill(record.leader.pid, signal.SIGKILL)
+    eventually(lambda: not record.leader.is_alive(), within=Deadline.KILLED, what="the kill")
+
+
 def kill_all(stack: Stack) -> None:
+    spend(Kind.SERVER_RESTARTS, len(SERVERS))
     for process in processes_of(stack):
         with suppress(ProcessLookupError):  # a server's worker ends with its leader
             os.kill(process.pid, signal.SIGKILL)
@@ -81,13 +98,11 @@ def remembers(stack: Stack, name: str) -> bool:
 
 
 @pytest.mark.parametrize("part", SERVERS)
+@pytest.mark.full
 def test_a_killed_server_comes_back_by_itself_with_its_data(own: Stack, part: str) -> None:
     own.start(Silent(), SERVERS)
     kept = remember(own)
-    record = PartRecord.read(own.layout, part)
-    assert record
-    os.kill(record.leader.pid, signal.SIGKILL)
-    eventually(lambda: not record.leader.is_alive(), within=Deadline.KILLED, what="the kill")
+    kill_leader(own, part, restarted=1)
     eventually(lambda: part in healthy(own), within=Deadline.SERVER, what=f"{part} to be back")
     assert remembers(own, kept)
 
@@ -108,24 +123,23 @@ def test_after_everything_was_killed_and_its_ports_were_taken_it_starts_on_other
     assert remembers(own, kept)
 
 
+@pytest.mark.full
 def test_parts_left_by_a_killed_supervisor_are_not_doubled(own: Stack) -> None:
     own.start(Silent(), SERVERS)
     kept = remember(own)
     before = processes_of(own)
-    record = PartRecord.read(own.layout, "supervisord")
-    assert record
-    os.kill(record.leader.pid, signal.SIGKILL)
-    eventually(lambda: not record.leader.is_alive(), within=Deadline.KILLED, what="the kill")
+    kill_leader(own, "supervisord", restarted=len(SERVERS))
     own.start(Silent(), SERVERS)
     assert not [process for process in before if process.is_alive()]
     assert healthy(own) >= set(SERVERS)
     assert remembers(own, kept)
 
 
+@pytest.mark.full
 def test_records_of_another_boot_are_nobodys(own: Stack) -> None:
     """After a reboot the ids in the records belong to strangers: a stale record must not kill one."""
     own.start(Silent(), SERVERS)
-    own.stop(Silent())
+    stop_for_another_start(own)
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     try:
         identity = Identity.of(stranger.pid)
@@ -142,8 +156,9 @@ def test_records_of_another_boot_are_nobodys(own: Stack) -> None:
         output_of(stranger, what="the stranger's end", given=b"\n")
 
 
+@pytest.mark.full
 def test_the_second_of_two_starts_says_who_is_at_work_and_waits(own: Stack) -> None:
-    own.stop(Silent())
+    stop_for_another_start(own)
     said = [StringIO(), StringIO()]
     failed: list[BaseException] = []
 
@@ -165,6 +180,7 @@ def test_the_second_of_two_starts_says_who_is_at_work_and_waits(own: Stack) -> N
     assert sum("ready on" in text for text in texts) == 1
 
 
+@pytest.mark.full
 def test_down_leaves_no_process_and_no_port_and_keeps_the_data(own: Stack) -> None:
     own.start(Silent(), SERVERS)
     kept = remember(own)
@@ -179,7 +195,7 @@ def test_down_leaves_no_process_and_no_port_and_keeps_the_data(own: Stack) -> No
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, ROOT_VARIABLE: str(own.root)}
     )
     try:
-        assert own.stop(Silent()) == 1
+        assert stop_for_another_start(own) == 1
         assert app.poll() not in (None, 0)
         assert shell.poll() is None, "a person's own program in the project was ended"
         assert processes_of(own) == []
@@ -190,8 +206,9 @@ def test_down_leaves_no_process_and_no_port_and_keeps_the_data(own: Stack) -> No
         output_of(shell, what="the end of the person's program", given=b"\n")
 
 
+@pytest.mark.full
 def test_a_part_that_does_not_come_up_shows_the_end_of_its_log(own: Stack) -> None:
-    own.stop(Silent())
+    stop_for_another_start(own)
     settings = own.layout.state / "postgres" / "data" / "postgresql.conf"
     whole = settings.read_text()
     settings.write_text(whole + "\nshared_bufers = 1\n")
@@ -240,6 +257,7 @@ def test_a_restarted_component_ends_what_its_former_group_left(own: Stack) -> No
         exit_code_of(second, within=Deadline.KILLED, what="the component's death")
 
 
+@pytest.mark.full
 def test_waiting_is_over_when_the_holder_of_the_lock_is_killed(own: Stack, tmp_path: Path) -> None:
     own.start(Silent(), SERVERS)
     code = (
@@ -266,6 +284,7 @@ def test_waiting_is_over_when_the_holder_of_the_lock_is_killed(own: Stack, tmp_p
     assert "already running" in out.getvalue()
 
 
+@pytest.mark.full
 def test_a_long_path_has_its_socket_elsewhere(tmp_path: Path) -> None:
     root = tmp_path / ("a-folder-with-a-long-name-" * 4) / "with space %d"
     make_project(root)
@@ -307,9 +326,10 @@ Stack(Path(sys.argv[1])).start(Progress(), ["postgres", "s3"])
 """
 
 
+@pytest.mark.full
 def test_an_interrupted_start_ends_at_once_and_can_be_repeated(own: Stack) -> None:
     """It waits for PostgreSQL in one thread, for an hour if nobody tells that one to give up."""
-    own.stop(Silent())
+    stop_for_another_start(own)
     start = subprocess.Popen([sys.executable, "-c", NEVER_READY, str(own.root)], stderr=subprocess.PIPE, text=True)
     try:
         what = "the start to wait for PostgreSQL"

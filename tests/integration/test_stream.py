@@ -66,6 +66,7 @@ def test_records_become_rows_bad_ones_go_aside_and_a_refused_row_holds_nothing_u
     assert app.rows("DISTINCT _timeline") == [(1,)]
 
 
+@pytest.mark.full
 def test_a_stream_that_declares_fail_stops_at_a_bad_record_and_names_it(servers):
     app = App(servers, on_bad_record="fail")
     app.produce([*numbered(0, 5), b"nope"])
@@ -75,6 +76,7 @@ def test_a_stream_that_declares_fail_stops_at_a_bad_record_and_names_it(servers)
     assert app.rows() == []
 
 
+@pytest.mark.full
 def test_an_app_that_cannot_work_is_told_from_one_that_failed(servers):
     app = App(servers, transform="def transform(inputs, tables):\n    return list(inputs.values())[0].select('id')\n")
     code, log = app.ends()
@@ -82,6 +84,7 @@ def test_an_app_that_cannot_work_is_told_from_one_that_failed(servers):
     assert f"app {app.pipeline} lost `_source`" in log
 
 
+@pytest.mark.full
 def test_a_second_instance_of_an_epoch_exits_before_it_reads(servers):
     app = App(servers)
     app.produce(numbered(0, 3))
@@ -94,6 +97,7 @@ def test_a_second_instance_of_an_epoch_exits_before_it_reads(servers):
         app.until(lambda: len(app.rows()) == 4, "the first instance to go on")
 
 
+@pytest.mark.full
 def test_a_missing_topic_is_a_server_that_cannot_be_reached_not_an_empty_one(servers):
     app = App(servers)
     gone = f"{app.pipeline}.gone"
@@ -104,6 +108,7 @@ def test_a_missing_topic_is_a_server_that_cannot_be_reached_not_an_empty_one(ser
     assert f"there is no topic {gone}" in log
 
 
+@pytest.mark.full
 def test_records_that_expired_before_they_were_read_are_loss_and_no_new_beginning(servers):
     app = App(servers)
     app.produce(numbered(0, 4), partition=0)

@@ -13,6 +13,7 @@ def servers(kafka: Stack, postgres: Stack) -> Stack:
     return postgres
 
 
+@pytest.mark.full
 def test_a_backlog_is_read_without_waiting_and_a_stop_does_not_wait_either(servers):
     app = App(servers, trigger="5m", resources="{cores: 1, max_records_per_batch: 100}")
     app.produce({"id": number, "name": "x"} for number in range(450))

@@ -19,12 +19,15 @@ from millrace.usecases.stream_list import show_stream
 from millrace.wiring import open_platform
 from support.airflow_ui import AirflowUser, put
 from support.browser import Complaints, log_in, open_browser
+from support.budget import Kind, spend
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from millrace.embedded.stack import Stack
+
+pytestmark = pytest.mark.airflow
 
 STREAM, STREAM_DAG, OPERATE_DAG = "shop.purchases", "shop.stream.purchases", "shop.operate"
 PAGES = {
@@ -101,6 +104,7 @@ def operator(browser: Browser, example: Stack, complaints: Complaints) -> Iterat
 
 
 @pytest.mark.parametrize("dag_id", PAGES)
+@pytest.mark.full
 def test_every_dag_shows_what_it_is_whose_and_its_tags(operator: Page, look: Look, dag_id: str) -> None:
     description, owner, tag, documentation = PAGES[dag_id]
     operator.goto(f"/dags/{dag_id}/details")
@@ -145,6 +149,7 @@ def use_form(page: Page, action: str, reason: str, look: Look | None = None) -> 
     if look:
         look(page, f"form-{action}")
     expect(trigger).to_be_enabled()
+    spend(Kind.DAG_RUNS)
     trigger.click()
     expect(dialog).to_be_hidden()
 
@@ -171,6 +176,7 @@ def wait_for_watch(page: Page, user: AirflowUser, task: str, others: dict[str, s
         expect(row).to_contain_text(state)
 
 
+@pytest.mark.full
 def test_the_supervisions_page_shows_its_runs(operator: Page, look: Look) -> None:
     operator.goto("/dags/millrace.supervise")
     expect(operator.get_by_text("*/5 * * * *")).to_be_visible()
@@ -179,6 +185,7 @@ def test_the_supervisions_page_shows_its_runs(operator: Page, look: Look) -> Non
     look(operator, "supervise")
 
 
+@pytest.mark.full
 def test_the_asset_graph_shows_the_pipeline(operator: Page, look: Look) -> None:
     operator.goto("/assets")
     for name in ("topic shop.purchases", "stream shop.purchases", "table shop.purchases"):
@@ -214,6 +221,7 @@ def import_errors(user: AirflowUser) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.full
 def test_a_broken_declaration_is_one_import_error_that_names_it_and_takes_nothing_else_down(
     broken_declaration: AirflowUser, operator: Page, look: Look
 ) -> None:
@@ -234,6 +242,7 @@ def test_a_broken_declaration_is_one_import_error_that_names_it_and_takes_nothin
     assert not [dag_id for dag_id in PAGES if known[dag_id]["is_stale"]]
 
 
+@pytest.mark.full
 def test_no_page_complains_of_what_a_bare_dag_does_not(operator: Page, complaints: Complaints, example: Stack) -> None:
     admin = AirflowUser(example)
     bare = example.root / "dags" / "bare.py"

@@ -14,6 +14,7 @@ import httpx
 
 from millrace.embedded import ports
 from millrace.embedded.processes import PartRecord
+from support.budget import Kind, spend
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class AirflowUser:
 
     def run(self, dag_id: str, conf: Mapping[str, str]) -> dict[str, Any]:
         """Trigger a DAG and wait until the run has ended."""
+        spend(Kind.DAG_RUNS)
         body = {"logical_date": None, "conf": dict(conf)}
         run_id = self.call("POST", f"/dags/{dag_id}/dagRuns", body)["dag_run_id"]
         path = f"/dags/{dag_id}/dagRuns/{quote(run_id)}"
@@ -113,6 +115,7 @@ def leader_of(stack: Stack, program: str) -> int:
 
 def kill_group(stack: Stack, program: str) -> int:
     """Kill -9 one of Airflow's components with its whole process group; the process id it had."""
+    spend(Kind.SERVER_RESTARTS)
     pid = leader_of(stack, program)
     os.killpg(os.getpgid(pid), signal.SIGKILL)
     return pid

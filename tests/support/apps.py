@@ -18,8 +18,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from millrace.adapters.postgres_connection import connect
+from millrace.embedded.environment import JAVA_VARIABLE
 from millrace.embedded.stack import Stack
-from millrace.settings import open_settings
+from millrace.settings import open_settings, read_environment_file
+from support.budget import Kind, spend
 from support.waiting import Deadline, eventually, exit_code_of, result_of
 
 PLAIN_TRANSFORM = """
@@ -135,11 +137,14 @@ class App:
     def started(self, *, same_epoch: bool = False) -> Iterator[subprocess.Popen[bytes]]:
         """A driver of the next epoch, or another one of this; killed at the end of the block if it is still there."""
         self.epoch += not same_epoch
+        if same_epoch:  # any other is counted by its epoch's folder
+            spend(Kind.DRIVER_STARTS)
         instance, former = uuid.uuid4().hex, self._log_file
         self._log_file = self.root / f"{self.stream}-{self.epoch}-{instance}.log"
         command = [sys.executable, str(self.root / "spark_apps" / "stream.py"), "--stream", self.stream]
         command += ["--epoch", str(self.epoch), "--instance", instance]
-        environment = {**os.environ, "MILLRACE_ROOT": str(self.root)}
+        java = read_environment_file(self.root / ".millrace" / "env")[JAVA_VARIABLE]
+        environment = {**os.environ, "MILLRACE_ROOT": str(self.root), "JAVA_HOME": java}
         with self._log_file.open("wb") as log:
             driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         try:

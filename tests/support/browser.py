@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
 
+from support.budget import Kind, spend
 from support.waiting import Deadline
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def open_browser() -> Iterator[Browser]:
 
 def log_in(browser: Browser, user: AirflowUser, complaints: Complaints) -> Page:
     """A page of this user's, after the log-in form."""
+    spend(Kind.BROWSER_JOURNEYS)
     context = browser.new_context(viewport={"width": 1500, "height": 1000}, base_url=user.url)
     context.set_default_timeout(PATIENCE_MILLISECONDS)
     page = context.new_page()

@@ -24,11 +24,12 @@ from millrace.errors import MillraceError
 from millrace.ports import RunningApp, Submission
 from millrace.usecases import streams
 from millrace.usecases.stream_look import Supervised
+from support.budget import Kind, spend
 from support.drills_points import BEFORE_SINK, CLAIM, DRAIN, FORGOTTEN
+from support.record_check import group_ahead, rows_against_record
 from support.streams_project import StreamProject, committed
 from support.waiting import Deadline, DeadlinePassedError, eventually
 
-FULL = os.environ.get("MILLRACE_DRILLS") == "full"
 ACTOR = "drill"
 LOOK_EVERY = timedelta(milliseconds=300)
 
@@ -52,12 +53,17 @@ class Hit:
 
 @dataclass(frozen=True)
 class Blow:
-    """One kill that was dealt: where, to whom, in which batch, and what was wrong at that moment."""
+    """One kill that was dealt: where, to whom, in which batch, and what was wrong at that moment.
+
+    Attributes:
+        ends: the epoch that cannot go on after it; None where the app may outlive it.
+    """
 
     point: str
     victim: str
     batch: int | None
     wrong: Sequence[str]
+    ends: int | None = None
     at: float = field(default_factory=time.time)
 
 
@@ -113,10 +119,14 @@ class Drill:
         return self.platform.runner().find(self.project.stream)
 
     def forget_failures(self) -> None:
-        """Each hit begins without the backoff of the one before."""
-        self.platform.control().streams.set_desired(
-            self.project.stream, actor=ACTOR, reason="next hit", state=DesiredState.RUNNING, reset_backoff=True
-        )
+        """Each hit begins without the backoff of the one before; its victim may have been the control database."""
+
+        def forget() -> object:
+            return self.platform.control().streams.set_desired(
+                self.project.stream, actor=ACTOR, reason="next hit", state=DesiredState.RUNNING, reset_backoff=True
+            )
+
+        self.eventually(forget, what="the control database to take the wish", supervising=False)
 
     def eventually(
         self,
@@ -193,8 +203,9 @@ class Drill:
         told = self.reached(order)
         wrong = self.group_ahead()  # at once: the next start commits again, from the record
         self.order(*afterwards)
+        (app,) = self.apps()
         self._kill(victim, order)
-        return Blow(point, victim, told["batch"], wrong)
+        return Blow(point, victim, told["batch"], wrong, ends=None if victim in SERVERS else app.epoch)
 
     def hit_while_draining(self, victim: str) -> Blow:
         """Kill one victim when the driver was told to stop and a batch is in flight."""
@@ -228,9 +239,13 @@ class Drill:
     def recovered(self, blows: Sequence[Blow]) -> None:
         """Wait until the stream goes on after these hits, and look at what it left."""
         before = self.eventually(lambda: (self.done(),), what="the sink to answer")[0]
-        self.eventually(
-            lambda: self.running() and (self.done() > before or self.all_done()), what="the stream to go on"
-        )
+        ended = max((blow.ends for blow in blows if blow.ends is not None), default=0)
+
+        def goes_on() -> bool:
+            app = self.running()
+            return app is not None and app.epoch > ended and (self.done() > before or self.all_done())
+
+        self.eventually(goes_on, what="the stream to go on")
         now = time.time()
         assert not self.forgotten(), "a driver was held at its point for too long: this drill shows nothing"
         since = self.running_since(self.running_alone().epoch)
@@ -277,38 +292,15 @@ class Drill:
 
     def group_ahead(self) -> list[str]:
         """Partitions whose group commit is ahead of the record of work: those records would be lost to a rewind."""
-        group = committed(self.project)  # first the group: the record may only grow meanwhile
-        record = self.project.record_of_work()
-        return [
-            f"partition {number}: the group is at {offset}, the record of work at {record.get(number)}"
-            for number, offset in sorted(group.items())
-            if offset > record.get(number, 0)
-        ]
+        return group_ahead(self.project)
 
     def rows_against_record(self) -> list[str]:
         """Partitions whose sources are not exactly those on record, each once; seen in one snapshot."""
-        name, stream = self.project.name, self.project.stream
-        found = self.project.query(
-            f"""WITH record AS (
-                SELECT topic_id, partition, next_offset FROM millrace.progress WHERE stream = %s AND timeline = 1
-            ), sources AS (
-                SELECT _topic_id AS topic_id, _partition AS partition, _offset AS at FROM {name}.rows
-                UNION ALL SELECT topic_id, partition, "offset" FROM millrace.quarantine WHERE stream = %s
-            )
-            SELECT partition, next_offset, count(at), count(DISTINCT at), coalesce(max(at) + 1, 0)
-            FROM record LEFT JOIN sources USING (topic_id, partition) GROUP BY 1, 2 ORDER BY 1""",
-            stream,
-            stream,
-        )
-        return [
-            f"partition {partition}: {rows} rows of {distinct} sources below {top}, the record of work says {next_}"
-            for partition, next_, rows, distinct, top in found
-            if not rows == distinct == top == next_
-        ]
+        return rows_against_record(self.project)
 
     def must_be_complete(self) -> None:
         """Wait for the end; then every record of the topic is in sink or quarantine, once, and one app runs."""
-        self.eventually(self.all_done, what="all records", within=Deadline.LONG if FULL else Deadline.STREAM)
+        self.eventually(self.all_done, what="all records", within=Deadline.STREAM)
         self.running_alone()
         assert self.project.sink_sources() == self.project.topic_sources()
         assert not self.group_ahead()
@@ -340,6 +332,7 @@ SERVERS = {"PostgreSQL": "postgres", "broker": "kafka"}
 
 def kill_part(stack: Stack, part: str) -> None:
     """SIGKILL every process of a server; the stack's supervisor starts it again."""
+    spend(Kind.SERVER_RESTARTS)
     data = stack.layout.state / "postgres" / "data"
     victims = left_of_part(stack.layout, part, working_in=data if part == "postgres" else None)
     assert victims, f"{part} does not run"

@@ -58,7 +58,6 @@ class Sampler:
         self._project = project
         self._out = project.root / "drill" / "samples"
         self._process: subprocess.Popen[bytes] | None = None
-        self._began = 0.0
         self.stock_checks = 0
 
     def __enter__(self) -> Sampler:
@@ -66,7 +65,6 @@ class Sampler:
         topic = (project.topic, str(project.partitions))
         arguments = [str(project.root), project.stream, project.group, *topic, str(self._out)]
         self._process = subprocess.Popen([sys.executable, __file__, *arguments])
-        self._began = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,17 +74,9 @@ class Sampler:
         assert code == 0, f"the sampling process ended before the drill, by {code}"
 
     def long_enough(self, drill: Drill) -> None:
-        """Go on for a hundred samples, in the full form for five minutes, and compare with what the stock tool says."""
-        from support.drills import FULL
-
-        for _ in range(3 if FULL else 1):
-            self._compare_with_stock_tool()
-        least_seconds = 300 if FULL else 0
-        drill.eventually(
-            lambda: len(self.samples()) > ENOUGH and time.monotonic() - self._began > least_seconds,
-            what="enough samples",
-            within=Deadline.LONG,
-        )
+        """Go on for a hundred samples, and compare with what the stock tool says."""
+        self._compare_with_stock_tool()
+        drill.eventually(lambda: len(self.samples()) > ENOUGH, what="enough samples")
 
     def _compare_with_stock_tool(self) -> None:
         from support.streams_project import committed, stock_offsets

@@ -1,22 +1,29 @@
 """What makes pytest's run a run with a folder: nothing stays when it ends, its logs stay when it fails.
 
 Everything a run makes lies in its folder, pytest's temporary folders too. A run that is told to end tidies up; what one
-that was killed has left is ended by the next.
+that was killed has left is ended by its keeper, or else by the next run. Runs that start servers wait for each other.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from millrace.cli.turn import VARIABLE as TURN_VARIABLE
+from millrace.cli.turn import Turn
+from millrace.errors import RefusedError
 from support import runs
 from support.kept_logs import Logs
+from support.stack import failed_starts
 from support.waiting import longest_waits
 
 LOGS = pytest.StashKey[Logs]()
+TURN = pytest.StashKey[Turn]()
+TURN_FIXTURE = "turn"
 KEPT = pytest.StashKey[Path | None]()
 
 
@@ -41,9 +48,37 @@ def _interrupt_once(number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
+def take_turn(config: pytest.Config) -> None:
+    """Wait until this run may start servers, unless it may already, or its caller has waited for it."""
+    if TURN in config.stash or TURN_VARIABLE in os.environ:
+        return
+    who = f"pytest {' '.join(config.invocation_params.args)}"
+    capturing = config.pluginmanager.getplugin("capturemanager")
+
+    def tell(line: str) -> None:
+        with capturing.global_and_fixture_disabled():
+            print(line, flush=True)
+
+    try:
+        config.stash[TURN] = Turn.take(config.stash[LOGS].run.parent, who, tell)
+    except RefusedError as error:
+        pytest.exit(str(error), returncode=RefusedError.exit_code)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Before the first test, so that no test's own deadline runs meanwhile."""
+    if session.config.option.collectonly:
+        return
+    if any(TURN_FIXTURE in getattr(item, "fixturenames", ()) for item in session.items):
+        take_turn(session.config)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if LOGS in config.stash and (left := runs.close_run(config.stash[LOGS].run)):
         print(f"ended {left} processes that tests had left", flush=True)
+    if turn := config.stash.get(TURN, None):
+        turn.give_back()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -75,6 +110,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if kept := config.stash.get(KEPT, None):
         terminalreporter.section("logs of the failed run")
         terminalreporter.write_line(str(kept))
+    if failed_starts:
+        terminalreporter.section("parts that did not start at the first try")
+        for reason in failed_starts:
+            terminalreporter.write_line(reason)
     if longest_waits:
         terminalreporter.section("longest waits")
         for deadline, longest in sorted(longest_waits.items(), key=lambda entry: entry[0].name):

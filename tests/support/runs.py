@@ -11,23 +11,29 @@ import contextlib
 import fcntl
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import psutil
 
+from millrace.cli.turn import runs_folder
 from millrace.embedded.processes import ROOT_VARIABLE, Identity, end
 from millrace.embedded.progress import Silent
 from millrace.embedded.stack import Stack
-from support.waiting import Deadline, in_time
+from support.waiting import Deadline, exit_code_of, in_background, in_time
 
 RUN_VARIABLE = "MILLRACE_TEST_RUN"
 OWNER = "owner.lock"
+KEEPER_LOG = "keeper.log"
+PACKAGE = Path(__file__).resolve().parents[2] / "include"
 STACKS = "stacks"
 TEMPORARY = "tmp"
 PYTEST = "pytest"
@@ -36,18 +42,18 @@ ROUNDS = 10
 
 @dataclass
 class Owned:
-    """What this process holds of its run: the lock that says it lives, the temporary folder it had before."""
+    """What this process holds of its run: the lock that says it lives, its keeper, the temporary folder it had before.
+
+    The keeper waits at the other end of a pipe: it is told nothing, and ends with what is left of the run once nobody
+    holds this end, however that came about.
+    """
 
     lock: IO[str]
+    keeper: subprocess.Popen[bytes]
     former_temporary: str | None
 
 
 _owned: dict[Path, Owned] = {}
-
-
-def runs_folder() -> Path:
-    """Where the runs of this user have their folders."""
-    return Path(tempfile.gettempdir()) / f"millrace-tests-{os.geteuid()}"
 
 
 def open_run() -> Path:
@@ -59,17 +65,35 @@ def open_run() -> Path:
     lock = (draft / OWNER).open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     folder = draft.rename(draft.with_name(draft.name.replace("new-", "run-", 1)))
-    _owned[folder] = Owned(lock, os.environ.get("TMPDIR"))
+    _owned[folder] = Owned(lock, _start_keeper(folder), os.environ.get("TMPDIR"))
     os.environ[RUN_VARIABLE] = str(folder)
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder / TEMPORARY)
     return folder
 
 
-def close_run(folder: Path) -> int:
+def _start_keeper(folder: Path) -> subprocess.Popen[bytes]:
+    """A process outside of the run's session and mark, that outlives this one if need be."""
+    with (folder / KEEPER_LOG).open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "support.keeper", str(folder)],
+            cwd=Path(__file__).parents[1],
+            env=os.environ | {"PYTHONPATH": f"{PACKAGE}{os.pathsep}{Path(__file__).parents[1]}"},
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def close_run(folder: Path, within: Deadline = Deadline.STACK) -> int:
     """Stop the stacks of a run in order, end whatever else of it is there, remove it; how much else there was.
 
     A stack that does not stop in order is ended like everything else: a broken one must not hold up the next run. Where
     something cannot be ended the folder stays, so that a later run finds it.
+
+    Args:
+        folder: the run's.
+        within: how long each stack may take to stop in order.
     """
     owned = _owned.pop(folder, None)
     if owned:
@@ -78,8 +102,9 @@ def close_run(folder: Path) -> int:
         del os.environ[RUN_VARIABLE]
     left = 0
     try:
-        for root in sorted((folder / STACKS).glob("*")):
-            _stop(Stack(root))
+        stops = [in_background(partial(_stop, Stack(root), within)) for root in sorted((folder / STACKS).glob("*"))]
+        for stop in stops:  # each has its deadline
+            stop.result()
     finally:
         left = end_all(folder)
         if not processes_of(folder):
@@ -89,12 +114,19 @@ def close_run(folder: Path) -> int:
             shutil.rmtree(folder, ignore_errors=True)
         if owned:
             owned.lock.close()
+            _end_keeper(owned.keeper)
     return left
 
 
-def _stop(stack: Stack) -> None:
+def _end_keeper(keeper: subprocess.Popen[bytes]) -> None:
+    assert keeper.stdin
+    keeper.stdin.close()
+    exit_code_of(keeper, within=Deadline.STACK, what="the end of the run's keeper")
+
+
+def _stop(stack: Stack, within: Deadline) -> None:
     try:
-        in_time(lambda: stack.stop(Silent()), within=Deadline.STACK, what=f"the end of {stack.root}")
+        in_time(lambda: stack.stop(Silent()), within=within, what=f"the end of {stack.root}")
     except Exception:  # whatever a stack of another version or a broken one raises
         traceback.print_exc()
 
@@ -113,6 +145,18 @@ def forgotten_runs() -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if (folder / OWNER).exists():  # not closed between the two
                 yield folder.resolve()
+
+
+def close_forgotten(folder: Path, within: Deadline) -> None:
+    """Close one run whose process is gone, once nobody else looks at it; nothing where somebody else has closed it."""
+    try:
+        lock = (folder / OWNER).open("r+")
+    except OSError:
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / OWNER).exists():
+            close_run(folder, within)
 
 
 def end_all(folder: Path) -> int:

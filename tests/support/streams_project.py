@@ -234,7 +234,7 @@ class StreamProject:
         found: Counter[Source] = Counter()
         missing = sum(ends.values())
         while missing:
-            messages = consumer.consume(10_000, SECONDS)
+            messages = consumer.consume(min(missing, 10_000), SECONDS)  # it waits for as many as it is asked for
             assert messages, f"{missing} records of {self.topic} do not come"
             for message in messages:
                 assert message.error() is None, message.error()

@@ -49,6 +49,7 @@ class DeadlinePassedError(AssertionError):
     """Something did not happen in time; says what was waited for and what was seen last."""
 
     def __init__(self, within: Deadline, what: str, seen: object) -> None:
+        self.within = within
         super().__init__(f"waited {within.seconds:g} s ({within.name}) for {what}; seen last: {seen!r}")
 
 

@@ -1,91 +1,261 @@
-"""What `./millrace test` runs: linter, formatter, type checker and all tests, with one summary."""
+"""What `./millrace test` runs: linter, formatter, type checker and tests, side by side, with one summary."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
-TEST_FOLDERS = ("unit", "contract", "dags", "spark", "integration", "drills")
-"""In this order; benchmarks run on demand only."""
+from millrace.cli.second_try import REPORT_VARIABLE, Report, told, worth_a_second_try
+from millrace.cli.turn import VARIABLE as TURN_VARIABLE
+from millrace.cli.turn import Turn, runs_folder
+
+EVERYTHING = "--all"
+PYTEST = (sys.executable, "-m", "pytest")
+SHOWN = ("-ra", "--durations=15")
+EACH_TEST = "-vv"  # a line for each, where a test takes long
+LAST = ("nice", "-n", "10") if shutil.which("nice") else ()
+"""What waits for nobody leaves the processors to servers that are waited for."""
+AIM = timedelta(minutes=15)
+"""What a change may take to be judged; longer is told, and fails nothing."""
+
+NOT_RUN = 127
+"""The exit code of a check that could not be run, as a shell has it."""
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LAST_WORDS = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One check: a command, and for a pytest the folders it is given."""
+
+    name: str
+    command: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one check ended."""
+    """How one check ended; a pytest leaves a report."""
 
     name: str
     exit_code: int
     seconds: float
     interrupted: bool
+    report: Report | None = None
 
 
-def run_checks(root: Path, pytest_arguments: Sequence[str]) -> int:
-    """Run all checks, or pytest alone when it is given arguments; returns 0 when all are fine, else 1.
+def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
+    """The checks of a whole run: lanes go on at the same time, the steps of one after each other.
 
-    Told to end by SIGTERM, Ctrl-C or a closed terminal, it lets the check at hand tidy up and begins no other.
+    Tests mostly wait, so those that start servers share the machine with those that start none. Each pytest has servers
+    of its own: whatever needs Airflow is in one lane, and what drills kill is no other test's.
     """
-    if pytest_arguments:
-        return _run(root, "pytest", [sys.executable, "-m", "pytest", *pytest_arguments]).exit_code
-    folders = [f"tests/{name}" for name in TEST_FOLDERS if (root / "tests" / name).is_dir()]
-    commands = {
-        "ruff check": [sys.executable, "-m", "ruff", "check", "."],
-        "ruff format": [sys.executable, "-m", "ruff", "format", "--check", "."],
-        "mypy": [sys.executable, "-m", "mypy"],
-        "pytest": [sys.executable, "-m", "pytest", "-ra", "--durations=10", *folders],
+
+    def tests(name: str, *folders: str, marked: str = "") -> Step:
+        there = [f"tests/{folder}" for folder in folders if (root / "tests" / folder).is_dir()]
+        chosen = [EACH_TEST, "-m", marked] if marked else []
+        return Step(name, [*PYTEST, *SHOWN, *chosen, *([EVERYTHING] if everything else []), *there])
+
+    def code(name: str, *command: str) -> Step:
+        return Step(name, [*LAST, *command])
+
+    return {
+        "airflow": [tests("tests with Airflow", "contract", "integration", "drills", marked="airflow")],
+        "servers": [tests("tests with servers", "contract", "integration", marked="not airflow")],
+        "rest": [
+            code("ruff check", sys.executable, "-m", "ruff", "check", "."),
+            code("ruff format", sys.executable, "-m", "ruff", "format", "--check", "."),
+            code("mypy", sys.executable, "-m", "mypy"),
+            code("tests of code", *tests("", "unit", "dags", "spark").command),
+            tests("drills", "drills", marked="not airflow"),
+        ],
     }
-    outcomes = []
-    for name, command in commands.items():
-        outcomes.append(_run(root, name, command))
-        if outcomes[-1].interrupted:
-            break
+
+
+def run_checks(root: Path, arguments: Sequence[str]) -> int:
+    """Run all checks, with `--all` also the second tier's tests, or pytest alone when there are other arguments.
+
+    Told to end by SIGTERM, Ctrl-C or a closed terminal, it lets the checks at hand tidy up and begins no other.
+
+    Returns:
+        0 when all are fine, what pytest ended with when it was pytest alone, else 1.
+
+    Raises:
+        RefusedError: the machine has too little memory for a whole run.
+    """
+    if arguments and list(arguments) != [EVERYTHING]:
+        with Run(root).begun() as run:
+            first = run.step(Step("pytest", [*PYTEST, *arguments]))
+            return run.exit_code_after_second_try([first])
+    began = time.monotonic()
+    turn = Turn.take(runs_folder(), "./millrace test", lambda line: print(line, flush=True))
+    try:
+        with Run(root, turn).begun() as run:
+            outcomes = run.lanes(lanes(root, everything=bool(arguments)))
+            exit_code = run.exit_code_after_second_try(outcomes)
+    finally:
+        turn.give_back()
+    print_summary(outcomes, timedelta(seconds=time.monotonic() - began), fine=exit_code == 0)
+    return 0 if exit_code == 0 else 1
+
+
+def print_summary(outcomes: Sequence[Outcome], took: timedelta, *, fine: bool) -> None:
+    """Print how each check ended, and of each folder of tests how many ran for how long."""
     print("\nsummary")
     for outcome in outcomes:
-        print(f"  {'ok    ' if outcome.exit_code == 0 else 'FAILED'}  {outcome.name:<12} {outcome.seconds:6.1f} s")
-    fine = len(outcomes) == len(commands) and all(one.exit_code == 0 and not one.interrupted for one in outcomes)
-    return 0 if fine else 1
+        failed = "ok at the second try" if fine else "FAILED"
+        word = failed if outcome.exit_code or outcome.interrupted else "ok"
+        print(f"  {word:<6}  {outcome.name:<20} {outcome.seconds:6.1f} s")
+    folders: dict[str, tuple[int, float]] = {}
+    for report in (outcome.report for outcome in outcomes if outcome.report):
+        for name, (count, seconds) in report.folders.items():
+            former = folders.get(name, (0, 0.0))
+            folders[name] = (former[0] + count, former[1] + seconds)
+    for name, (count, seconds) in sorted(folders.items()):
+        print(f"          {name:<20} {seconds:6.1f} s  {count} tests")
+    print(f"          {'all together':<20} {took.total_seconds():6.1f} s")
+    if took > AIM:
+        print(f"it took longer than the {AIM.total_seconds() / 60:.0f} minutes that a change may take to be judged")
 
 
-def _run(root: Path, name: str, command: Sequence[str]) -> Outcome:
-    """Run one check to its end, which a signal leaves to the check: it may have servers to stop.
+@dataclass
+class Run:
+    """The checks at work, and the signals that tell all of them to end."""
 
-    A terminal sends Ctrl-C, and its own end, to both, so only SIGTERM is passed on: a second signal would cut the
-    tidying short.
-    """
-    print(f"--- {name}", flush=True)
-    began = time.monotonic()
-    received: list[int] = []
-    process: subprocess.Popen[bytes] | None = None
+    root: Path
+    turn: Turn | None = None
+    _received: list[int] = field(default_factory=list)
+    _at_work: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    _reports: Path = field(default_factory=Path)
 
-    def note(number: int, _frame: object) -> None:
-        received.append(number)
-        if process is not None and number == signal.SIGTERM:
-            process.send_signal(number)
+    @contextmanager
+    def begun(self) -> Iterator[Run]:
+        """Note signals instead of dying of them: checks may have servers to stop.
 
-    heeded = [number for number in _ENDINGS if signal.getsignal(number) is not signal.SIG_IGN]
-    former = {number: signal.signal(number, note) for number in heeded}
-    try:
-        process = subprocess.Popen(command, cwd=root, env=_environment())
-        if signal.SIGTERM in received:  # it came while the check was being started
-            process.send_signal(signal.SIGTERM)
-        code = process.wait()
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-    return Outcome(name, code, time.monotonic() - began, bool(received))
+        A terminal sends Ctrl-C, and its own end, to all, so only SIGTERM is passed on: a second signal would cut the
+        tidying short.
+        """
+        heeded = [number for number in _ENDINGS if signal.getsignal(number) is not signal.SIG_IGN]
+        former = {number: signal.signal(number, self._note) for number in heeded}
+        try:
+            with tempfile.TemporaryDirectory(prefix="millrace-reports-") as reports:
+                self._reports = Path(reports)
+                yield self
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def _note(self, number: int, _frame: object) -> None:
+        self._received.append(number)
+        if number == signal.SIGTERM:
+            for process in tuple(self._at_work):
+                process.send_signal(number)
+
+    def lanes(self, lanes: Mapping[str, Sequence[Step]]) -> list[Outcome]:
+        """Run lanes side by side, each line of theirs with its lane's name; a lane ends with the first interruption."""
+        outcomes: dict[str, list[Outcome]] = {name: [] for name in lanes}
+
+        def go(name: str) -> None:
+            for step in lanes[name]:
+                began = time.monotonic()
+                try:
+                    outcome = self.step(step, lane=name)
+                except Exception as error:  # a check that could not be run is a check that failed
+                    _say(name, f"{step.name} could not be run: {error!r}")
+                    outcome = Outcome(step.name, NOT_RUN, time.monotonic() - began, bool(self._received))
+                outcomes[name].append(outcome)
+                if self._received:
+                    break
+
+        threads = [threading.Thread(target=go, args=(name,), name=name) for name in lanes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [outcome for ended in outcomes.values() for outcome in ended]
+
+    def step(self, step: Step, *, lane: str = "") -> Outcome:
+        """Run one check to its end."""
+        _say(lane, f"--- {step.name}")
+        began = time.monotonic()
+        report = self._reports / f"{time.monotonic_ns()}.json"
+        variables = _environment() | {REPORT_VARIABLE: str(report)}
+        passed: tuple[int, ...] = ()
+        if self.turn:
+            variables[TURN_VARIABLE] = str(self.turn.descriptor)
+            passed = (self.turn.descriptor,)
+        output = subprocess.PIPE if lane else None
+        process = subprocess.Popen(
+            step.command,
+            cwd=self.root,
+            env=variables,
+            pass_fds=passed,
+            stdout=output,
+            stderr=subprocess.STDOUT if lane else None,
+        )
+        self._at_work.add(process)
+        try:
+            if signal.SIGTERM in self._received:  # it came while the check was being started
+                process.send_signal(signal.SIGTERM)
+            reading = _read_aloud(process, lane) if lane else None
+            code = process.wait()
+            if reading:  # what a process that was left behind still writes is not waited for
+                reading.join(_LAST_WORDS.total_seconds())
+        finally:
+            self._at_work.discard(process)
+        return Outcome(step.name, code, time.monotonic() - began, bool(self._received), Report.read(report))
+
+    def exit_code_after_second_try(self, outcomes: Sequence[Outcome]) -> int:
+        """0 when all ended well, at the second try too; else the exit code of the first that did not."""
+        ends = [outcome.exit_code for outcome in outcomes]
+        if self._received:
+            return next((code for code in ends if code), 1)
+        tests = [(outcome.exit_code, outcome.report) for outcome in outcomes if outcome.report or not outcome.exit_code]
+        others = [code for code, outcome in zip(ends, outcomes, strict=True) if code and outcome.report is None]
+        failures = [] if others else worth_a_second_try(tests)
+        if not failures:
+            return next((code for code in ends if code), 0)
+        names = [failure.test for failure in failures]
+        second = self.step(Step("second try", [*PYTEST, *SHOWN, *names]))
+        for line in told(failures, second.report):
+            _say("", line)
+        passed = second.report is not None and set(names) <= set(second.report.passed)
+        return second.exit_code or int(second.interrupted or not passed)
+
+
+def _read_aloud(process: subprocess.Popen[bytes], lane: str) -> threading.Thread:
+    def read() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:  # to the end in any case: a check that nobody reads stands still
+            _say(lane, line.decode("utf-8", "replace").rstrip())
+
+    thread = threading.Thread(target=read, name=f"{lane} output", daemon=True)
+    thread.start()
+    return thread
+
+
+def _say(lane: str, line: str) -> None:
+    """One line in one write: lanes write at the same time. Where nobody listens any more, the exit code still tells."""
+    text = f"{lane:<7} | {line}\n" if lane else f"{line}\n"
+    encoding = sys.stdout.encoding or "utf-8"
+    with suppress(OSError, ValueError):
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
 
 
 def _environment() -> dict[str, str]:
     """The caller's environment without what would point tests at a real stack."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("AIRFLOW_", "MILLRACE_ROOT", "MILLRACE_LAUNCH", "MILLRACE_ENVIRONMENT", "PYTHONPATH"))
-    }
+    away = ("AIRFLOW_", "MILLRACE_ROOT", "MILLRACE_LAUNCH", "MILLRACE_ENVIRONMENT", "PYTHONPATH", TURN_VARIABLE)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(away)}
+    return kept | {"PYTHONUNBUFFERED": "1"}

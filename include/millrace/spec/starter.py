@@ -95,8 +95,6 @@ _TEST = '''\
 from __future__ import annotations
 
 import importlib.util
-import os
-import sys
 from pathlib import Path
 
 from millrace import spec
@@ -107,9 +105,8 @@ APP = ROOT / "spark_apps" / "{app}" / "transform.py"
 SOURCE = "_source STRUCT<topic: STRING, topic_id: STRING, partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
 
 
-def test_each_record_becomes_one_row_that_keeps_its_source() -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+def test_each_record_becomes_one_row_that_keeps_its_source(spark: SparkSession) -> None:
+    """`spark` is the run's own session, from tests/spark/conftest.py."""
     loaded = importlib.util.spec_from_file_location("{app}_transform", APP)
     app = importlib.util.module_from_spec(loaded)
     loaded.loader.exec_module(app)

@@ -1,0 +1,147 @@
+"""The second try and the two tiers of a real test run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millrace.cli.turn import VARIABLE as TURN_VARIABLE
+from support.waiting import Deadline, output_of
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CONFTEST = f"""
+import sys
+sys.path[:0] = [{str(CHECKOUT / "include")!r}, {str(CHECKOUT / "tests")!r}]
+from millrace.cli import turn
+turn.available_gb = lambda: 99.0  # the run these are part of has waited for memory
+pytest_plugins = ["support.run_plugin", "support.tiers_plugin", "support.report_plugin"]
+"""
+MARKERS = "[pytest]\naddopts = --import-mode=importlib\nmarkers = full: of the second tier\n"
+TESTS = """
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from support.waiting import Deadline, DeadlinePassedError
+
+HERE = Path(__file__).parent
+first = not (HERE / "tried").exists()
+
+@pytest.fixture
+def tried():
+    yield
+    (HERE / "tried").touch()
+
+def test_wait(tried):
+    if first:
+        raise DeadlinePassedError(Deadline.SERVER, "the server to be back", None)
+
+@pytest.fixture
+def reached(tried):
+    if first:
+        with psycopg.connect("host=127.0.0.1 port=1 user=x"):
+            pass
+
+def test_server(reached):
+    pass
+
+def test_always():
+    raise DeadlinePassedError(Deadline.SERVER, "what never comes", None)
+
+def test_count(tried):
+    assert not first
+
+def test_exit_code(tried):
+    subprocess.run(["false"], check=first)
+
+@pytest.mark.full
+def test_of_the_second_tier():
+    pass
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [1, 2])
+def test_of_the_second_tier_too(number):
+    pass
+"""
+FILE = "tests/integration/test_tried.py"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for folder in ("integration", "drills"):
+        (tmp_path / "tests" / folder).mkdir(parents=True)
+        (tmp_path / "tests" / folder / "test_tried.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text(MARKERS)
+    return tmp_path
+
+
+def run(project: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code and the output of `millrace test ARGUMENTS`."""
+    code = "import sys; from pathlib import Path; from millrace.cli.checks import run_checks; "
+    code += "sys.exit(run_checks(Path(sys.argv[1]), sys.argv[2:]))"
+    own = {name: value for name, value in os.environ.items() if name != TURN_VARIABLE}
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            code,
+            str(project),
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:hypothesispytest",
+            "-rA",
+            *arguments,
+        ],
+        env={**own, "PYTHONPATH": str(CHECKOUT / "include"), "MILLRACE_TEST_LOGS": str(project / "kept")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    output = output_of(process, within=Deadline.COMMAND, what="the end of a run")
+    return process.returncode, output
+
+
+def test_a_wait_that_ran_out_once_and_a_server_that_was_away_once_are_told_and_not_red(project: Path) -> None:
+    code, output = run(project, FILE, "-k", "wait or server")
+    assert code == 0, output
+    table = output[output.index("second try of tests") :]
+    for test, error in (
+        ("wait", "DeadlinePassedError: waited 90 s (SERVER) for the server"),
+        ("server", "Operational"),
+    ):
+        assert f"  {FILE}::test_{test}\n    first   FAILED  load" in table
+        assert error in table
+    assert table.count("second  passed") == 2
+
+
+def test_what_fails_again_is_red_and_both_outcomes_are_told(project: Path) -> None:
+    code, output = run(project, FILE, "-k", "always")
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert output.count("GB free  DeadlinePassedError: waited 90 s (SERVER) for what never comes") == 2
+
+
+def test_nothing_is_tried_again_when_something_else_failed_too_or_not_everything_was_run(project: Path) -> None:
+    for arguments in ((FILE, "-k", "wait or count or exit_code"), (FILE, "-x", "-k", "wait or server")):
+        code, output = run(project, *arguments)
+        assert code == pytest.ExitCode.TESTS_FAILED
+        assert "second try" not in output
+        (project / "tests" / "integration" / "tried").unlink()
+
+
+def test_the_second_tier_runs_when_it_is_asked_for(project: Path) -> None:
+    code, output = run(project, "tests", "-k", "tier")
+    assert (code, output.count("PASSED")) == (pytest.ExitCode.NO_TESTS_COLLECTED, 0), output
+    code, output = run(project, "tests", "-k", "tier", "--all")
+    assert (code, output.count("PASSED")) == (0, 6), output
+    named = (f"{FILE}::test_of_the_second_tier", "tests/drills/test_tried.py::test_of_the_second_tier_too[2]")
+    code, output = run(project, *named)
+    assert code == 0
+    assert sorted(line.split()[1] for line in output.splitlines() if line.startswith("PASSED")) == sorted(named)

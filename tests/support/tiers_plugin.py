@@ -1,0 +1,31 @@
+"""Two tiers: what every change must pass, and with `--all` also the tests marked `full`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the second tier too: tests marked `full`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the second tier out, but for tests that were asked for by their names."""
+    if config.getoption("--all"):
+        return
+    named = tuple(argument for argument in config.args if "::" in argument)
+    left_out = [item for item in items if item.get_closest_marker("full") and not _is_named(item, named)]
+    if left_out:
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _is_named(item: pytest.Item, names: tuple[str, ...]) -> bool:
+    """Whether a name, `FILE::TEST`, is this test's or that of all its parameters."""
+    own = item.nodeid.partition("::")[2]
+    for name in names:
+        file, _, test = name.partition("::")
+        same_file = item.path == (item.config.invocation_params.dir / file).resolve()
+        if same_file and (own == test or own.startswith((f"{test}[", f"{test}::"))):
+            return True
+    return False
