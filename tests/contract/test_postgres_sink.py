@@ -12,14 +12,12 @@ import pytest
 from millrace.adapters.postgres_connection import connect
 from millrace.adapters.postgres_sink import Identity, PostgresSink, RowsRefusedError
 from millrace.adapters.postgres_tables import TargetColumn
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange
 from millrace.embedded.stack import Stack
 from millrace.errors import DataLossError, DeclarationError, FencedError
 from millrace.settings import PostgresSettings, open_settings
+from support.sink_writer import COLUMNS, P0, Writer
 from support.waiting import Deadline, eventually, happened, joined
-
-P0 = TopicPartition("t", "id-one", 0)
-COLUMNS = (TargetColumn("name", "text"), TargetColumn("amount", "numeric(12,2)"))
 
 
 @pytest.fixture
@@ -38,36 +36,6 @@ def admin(database: PostgresSettings, name: str) -> Iterator[psycopg.Connection]
         connection.autocommit = True
         yield connection
         connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
-
-
-class Writer:
-    """One epoch of a stream, staging rows the way Spark's tasks do."""
-
-    def __init__(self, database: PostgresSettings, name: str, epoch: int) -> None:
-        self.identity = Identity(f"{name}.s", epoch, f"instance{epoch}")
-        self.sink = PostgresSink(database, self.identity, f"{name}.rows")
-        self.database = database
-
-    def ready(self, columns=COLUMNS) -> Writer:
-        self.sink.take_over()
-        if not self.sink.read_record().next_offsets:
-            self.sink.open_positions(1, {P0: 0})
-        self.sink.prepare(columns)
-        return self
-
-    def stage(self, offsets, *, attempt=1, value="x", ordinal=0) -> None:
-        statement = "INSERT INTO {} (_attempt, _topic_id, _partition, _offset, _ordinal, name, amount) "
-        with connect(self.database, "stage") as connection:
-            for offset in offsets:
-                connection.execute(
-                    psycopg.sql.SQL(statement + "VALUES (%s, %s, 0, %s, %s, %s, %s)").format(self.sink.staging.rows),
-                    (attempt, P0.topic_id, offset, ordinal, value, offset),
-                )
-
-    def commit(self, first: int, end: int, *, attempts=(1,), refused=None, value="x"):
-        self.sink.empty_staging()
-        self.stage(range(first, end), value=value)
-        return self.sink.commit_batch(1, [OffsetRange(P0, first, end)], attempts, refused or {})
 
 
 def rows(admin, name: str) -> list[tuple]:

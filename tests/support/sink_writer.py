@@ -1,0 +1,44 @@
+"""A writer at the sink's contract: one epoch of a stream that stages rows the way Spark's tasks do."""
+
+from __future__ import annotations
+
+import psycopg
+
+from millrace.adapters.postgres_connection import connect
+from millrace.adapters.postgres_sink import Identity, PostgresSink
+from millrace.adapters.postgres_tables import TargetColumn
+from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.settings import PostgresSettings
+
+P0 = TopicPartition("t", "id-one", 0)
+COLUMNS = (TargetColumn("name", "text"), TargetColumn("amount", "numeric(12,2)"))
+
+
+class Writer:
+    """One epoch of a stream, staging rows the way Spark's tasks do."""
+
+    def __init__(self, database: PostgresSettings, name: str, epoch: int) -> None:
+        self.identity = Identity(f"{name}.s", epoch, f"instance{epoch}")
+        self.sink = PostgresSink(database, self.identity, f"{name}.rows")
+        self.database = database
+
+    def ready(self, columns=COLUMNS) -> Writer:
+        self.sink.take_over()
+        if not self.sink.read_record().next_offsets:
+            self.sink.open_positions(1, {P0: 0})
+        self.sink.prepare(columns)
+        return self
+
+    def stage(self, offsets, *, attempt=1, value="x", ordinal=0) -> None:
+        statement = "INSERT INTO {} (_attempt, _topic_id, _partition, _offset, _ordinal, name, amount) "
+        with connect(self.database, "stage") as connection:
+            for offset in offsets:
+                connection.execute(
+                    psycopg.sql.SQL(statement + "VALUES (%s, %s, 0, %s, %s, %s, %s)").format(self.sink.staging.rows),
+                    (attempt, P0.topic_id, offset, ordinal, value, offset),
+                )
+
+    def commit(self, first: int, end: int, *, attempts=(1,), refused=None, value="x"):
+        self.sink.empty_staging()
+        self.stage(range(first, end), value=value)
+        return self.sink.commit_batch(1, [OffsetRange(P0, first, end)], attempts, refused or {})
