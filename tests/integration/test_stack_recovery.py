@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -330,7 +331,9 @@ Stack(Path(sys.argv[1])).start(Progress(), ["postgres", "s3"])
 def test_an_interrupted_start_ends_at_once_and_can_be_repeated(own: Stack) -> None:
     """It waits for PostgreSQL in one thread, for an hour if nobody tells that one to give up."""
     stop_for_another_start(own)
-    start = subprocess.Popen([sys.executable, "-c", NEVER_READY, str(own.root)], stderr=subprocess.PIPE, text=True)
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a run in a shell's background ignores SIGINT
+    command = [sys.executable, "-c", NEVER_READY, str(own.root)]
+    start = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heed)
     try:
         what = "the start to wait for PostgreSQL"
         while "postgres: waiting" not in (line := line_of(start.stderr, within=Deadline.SERVER, what=what)):
