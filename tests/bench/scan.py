@@ -16,7 +16,7 @@ import psutil
 from millrace import spec
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.runtime.session import open_session
-from millrace.runtime.source import decoded, read_options
+from millrace.runtime.source import as_raw, decoded, read_options
 from millrace.settings import open_settings
 
 
@@ -36,7 +36,7 @@ def main(root: Path, qualified: str, scratch: Path) -> None:
             "startingOffsets": json.dumps({topic: ranges["first"]}),
             "endingOffsets": json.dumps({topic: ranges["next"]}),
         }
-        raw = session.read.format("kafka").options(**read_options(kafka, stream), **bounds).load()
+        raw = as_raw(session.read.format("kafka").options(**read_options(kafka, stream), **bounds).load())
         before, began = cpu_seconds(), time.monotonic()
         decoded(raw, pipeline.topic(topic), topic_id).write.format("noop").mode("overwrite").save()
         print(json.dumps({"seconds": time.monotonic() - began, "cpu_seconds": cpu_seconds() - before}), flush=True)

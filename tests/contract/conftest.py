@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
+    from millrace.settings import PostgresSettings
     from support.control_databases import Databases
 
 
@@ -20,3 +23,26 @@ def control_databases(idle_stack: Stack) -> Iterator[Databases]:
     databases = control_databases.on(idle_stack)
     yield databases
     databases.drop_all()
+
+
+@pytest.fixture
+def database(postgres: Stack) -> PostgresSettings:
+    """The sink's database."""
+    return postgres.settings().postgres("millrace_sink")
+
+
+@pytest.fixture
+def name() -> str:
+    """A schema of the test's own."""
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def admin(database: PostgresSettings, name: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection beside those of the sink; it drops the test's schema at the end."""
+    from millrace.adapters.postgres_connection import connect
+
+    with connect(database, "test") as connection:
+        connection.autocommit = True
+        yield connection
+        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")

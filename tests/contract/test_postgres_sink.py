@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from millrace.adapters.postgres_connection import connect
-from millrace.adapters.postgres_sink import Identity, PostgresSink, RowsRefusedError
+from millrace.adapters.postgres_fence import Identity
+from millrace.adapters.postgres_sink import PostgresSink, RowsRefusedError
 from millrace.adapters.postgres_tables import TargetColumn
-from millrace.domain.offsets import OffsetRange
-from millrace.embedded.stack import Stack
 from millrace.errors import DataLossError, DeclarationError, FencedError
-from millrace.settings import PostgresSettings, open_settings
 from support.sink_writer import COLUMNS, P0, Writer
 from support.waiting import Deadline, eventually, happened, joined
-
-
-@pytest.fixture
-def database(postgres: Stack) -> PostgresSettings:
-    return open_settings(postgres.root).postgres("millrace_sink")
-
-
-@pytest.fixture
-def name() -> str:
-    return f"t{uuid.uuid4().hex[:10]}"
-
-
-@pytest.fixture
-def admin(database: PostgresSettings, name: str) -> Iterator[psycopg.Connection]:
-    with connect(database, "test") as connection:
-        connection.autocommit = True
-        yield connection
-        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
 def rows(admin, name: str) -> list[tuple]:
@@ -69,7 +47,7 @@ def test_only_the_attempts_that_reported_are_merged(database, name, admin):
     writer.sink.empty_staging()
     writer.stage(range(2), attempt=7, value="lost try")
     writer.stage(range(3), attempt=8, value="reported")
-    writer.sink.commit_batch(1, [OffsetRange(P0, 0, 3)], [8], {})
+    writer.merge(0, 3, rows=3, attempts=[8])
     assert {value for _, value in rows(admin, name)} == {"reported"}
 
 
@@ -78,7 +56,7 @@ def test_an_older_epoch_writes_nothing_after_a_takeover(database, name, admin):
     old.commit(0, 2)
     new = Writer(database, name, 2).ready()
     with pytest.raises(FencedError):
-        old.sink.commit_batch(1, [OffsetRange(P0, 2, 4)], [1], {})
+        old.merge(2, 4, rows=2)
     with pytest.raises(FencedError):
         old.sink.open_positions(2, {P0: 0})
     with pytest.raises(FencedError):
@@ -147,11 +125,11 @@ def test_several_rows_of_one_record_need_an_ordinal(database, name, admin):
     writer.stage([0])
     writer.stage([0])
     with pytest.raises(DeclarationError, match="_ordinal"):
-        writer.sink.commit_batch(1, [OffsetRange(P0, 0, 1)], [1], {})
+        writer.merge(0, 1, rows=2)
     writer.sink.empty_staging()
     writer.stage([0])
     writer.stage([0], ordinal=1)
-    assert writer.sink.commit_batch(1, [OffsetRange(P0, 0, 1)], [1], {}).rows_out == 2
+    assert writer.merge(0, 1, rows=2).rows_out == 2
 
 
 def test_a_re_run_on_a_new_timeline_replaces_its_range_and_nothing_else(database, name, admin):
@@ -160,7 +138,7 @@ def test_a_re_run_on_a_new_timeline_replaces_its_range_and_nothing_else(database
     writer.sink.open_positions(2, {P0: 4})
     writer.sink.empty_staging()
     writer.stage(range(4, 7), value="new")
-    writer.sink.commit_batch(2, [OffsetRange(P0, 4, 7)], [1], {})
+    writer.merge(4, 7, rows=3, timeline=2)
     assert rows(admin, name) == [(n, "new" if 4 <= n < 7 else "old") for n in range(10)]
     assert writer.sink.read_record().timeline == 2
 

@@ -16,8 +16,8 @@ import pytest
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.postgres_connection import connect
-from millrace.adapters.postgres_sink import Identity, PostgresSink
-from millrace.domain.offsets import OffsetRange
+from millrace.adapters.postgres_fence import Identity
+from millrace.adapters.postgres_sink import PostgresSink
 from millrace.embedded.stack import Stack
 from millrace.errors import FencedError
 from millrace.settings import PostgresSettings, open_settings
@@ -80,7 +80,7 @@ def late_writer(scene: Scene) -> list[str]:
     old.sink.close()
     before = scene.state()
     return [
-        *not_fenced("the late batch", lambda: old.sink.commit_batch(1, [OffsetRange(P0, 2, 4)], [1], {})),
+        *not_fenced("the late batch", lambda: old.merge(2, 4, rows=2)),
         *not_fenced("the late timeline", lambda: old.sink.open_positions(2, {P0: 0})),
         *scene.changed_since(before),
     ]

@@ -14,6 +14,9 @@ def servers(kafka: Stack, postgres: Stack) -> Stack:
     return postgres
 
 
+MICROSECONDS, NANOSECONDS = 1_764_000_000_000_000, 1_764_000_000_000_000_000
+
+
 def numbered(first: int, end: int) -> list[dict[str, object]]:
     return [{"id": number, "name": f"name {number}"} for number in range(first, end)]
 
@@ -50,6 +53,20 @@ def test_records_become_rows_bad_ones_go_aside_and_a_refused_row_holds_nothing_u
         app.grow(3)
         app.produce(numbered(300, 310), partition=2)
         app.until(lambda: app.rows("_partition", where="id = 309") == [(2,)], "the rows of the new partition")
+
+        # Two records whose producers count time otherwise: one that Spark holds, and one that it cannot even read.
+        app.produce(numbered(310, 311), partition=2, timestamp=MICROSECONDS)
+        app.produce([*numbered(311, 316), {"id": 205, "name": "again refused"}], partition=2)
+        app.produce(numbered(316, 317), partition=2, timestamp=NANOSECONDS)
+        app.produce(numbered(318, 320), partition=2)
+        app.until(lambda: app.rows(where="id = 319"), "the records behind them")
+        assert [number for (number,) in app.rows(where="id BETWEEN 310 AND 319")] == [311, 312, 313, 313, 314, 315, 318, 319]
+        far = app.quarantine("timestamp_ms, timestamp, value")[:2]
+        assert far == [
+            (MICROSECONDS, None, b'{"id": 310, "name": "name 310"}'),
+            (NANOSECONDS, None, b'{"id": 316, "name": "name 316"}'),
+        ]
+        assert len(app.quarantine()) == 7
 
     # A new release with one more column, and what was written before stays.
     app.write_transform("""

@@ -60,7 +60,8 @@ class App:
         self._log_file = Path(os.devnull)
         self._producer = self._open_producer()
         self._admin = AdminClient(dict(self.settings.kafka().librdkafka))
-        result_of(self._admin.create_topics([NewTopic(self.topic, partitions, 1)])[self.topic], what="the new topic")
+        topic = NewTopic(self.topic, partitions, 1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+        result_of(self._admin.create_topics([topic])[self.topic], what="the new topic")
         self.write_transform(transform)
         settings = {"trigger": "100ms", "resources": "{cores: 1, max_records_per_batch: 1000}"} | options
         lines = "".join(f"    {name}: {value}\n" for name, value in settings.items())
@@ -80,11 +81,11 @@ class App:
         folder.mkdir(exist_ok=True)
         (folder / "transform.py").write_text(textwrap.dedent(text))
 
-    def produce(self, values: Iterable[Mapping[str, object] | bytes | None], *, partition: int | None = None) -> None:
+    def produce(self, values: Iterable[Mapping[str, object] | bytes | None], **more: int) -> None:
+        """Produce these values under new keys; `more` is what `Producer.produce` takes for each of them."""
         for value in values:
             body = json.dumps(value).encode() if isinstance(value, Mapping) else value
-            place = {} if partition is None else {"partition": partition}
-            self._producer.produce(self.topic, value=body, key=uuid.uuid4().hex, **place)
+            self._producer.produce(self.topic, value=body, key=uuid.uuid4().hex, **more)
             self._producer.poll(0)
         assert self._producer.flush(Deadline.METADATA.seconds) == 0
 

@@ -52,6 +52,10 @@ class Databases:
         with psycopg.connect(**settings.keywords(), autocommit=True) as connection:
             connection.execute(statement, parameters or None)
 
+    def as_superuser(self, statement: str) -> None:
+        """Run one statement as the server's owner."""
+        self.execute(self._superuser, statement)
+
     def query(self, settings: PostgresSettings, statement: str) -> list[tuple[object, ...]]:
         """The rows of one query."""
         with psycopg.connect(**settings.keywords(), autocommit=True) as connection:

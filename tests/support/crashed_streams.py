@@ -100,10 +100,18 @@ class CrashedStreams:
                 return self.done.pop()
             assert self.new().go_on() == []
 
-    def close(self) -> None:
+    def reopen(self) -> None:
+        """Look again at the topic and at the connections: both may have been changed."""
+        self._hang_up()
+        self._open()
+
+    def _hang_up(self) -> None:
         self.control.close()
         for connection in self._idle:
             connection.close()
+
+    def close(self) -> None:
+        self._hang_up()
         if self.made:
             self.project.query(f"DROP SCHEMA IF EXISTS {', '.join(stream.name for stream in self.made)} CASCADE")
             for table in ("fence", "progress", "quarantine"):
@@ -234,7 +242,8 @@ def read_topic(project: StreamProject) -> list[Record]:
             assert messages, f"{missing - len(found)} records of {project.topic} do not come"
             for one in messages:
                 assert one.error() is None, one.error()
-                found.append(Record(one.partition(), one.offset(), one.timestamp()[1], one.key(), one.value()))
+                place = (one.partition(), one.offset(), one.timestamp()[1])
+                found.append(Record(*place, one.key(), one.value(), tuple(one.headers() or ())))
     return found
 
 

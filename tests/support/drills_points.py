@@ -249,7 +249,7 @@ def _epoch_ignored() -> None:
     from millrace.adapters.postgres_sink import PostgresSink
 
     def raise_fence(self: Any) -> bool:
-        with self._transaction() as cursor:
+        with self._transaction("raise the fence") as cursor:
             cursor.execute(
                 "INSERT INTO millrace.fence (stream, epoch, instance) VALUES (%s, %s, %s) ON CONFLICT (stream) "
                 "DO UPDATE SET epoch = excluded.epoch, instance = excluded.instance, raised_at = now()",

@@ -27,10 +27,11 @@ from millrace.adapters.postgres_tables import SOURCE_COLUMNS, Staging
 from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import Topic
 from millrace.runtime import batches, driver
+from millrace.runtime.batches import Read
 from millrace.runtime.decode import Decoder
+from millrace.runtime.plain_read import RAW_SCHEMA
 from millrace.runtime.reporter import Reporter
 from millrace.runtime.sinks.postgres import Copied, _copier, _run
-from millrace.runtime.source import milliseconds
 from support.faults import Crash, Life, watched_control, watched_member, watched_sink
 from support.waiting import Deadline, joined
 
@@ -41,19 +42,6 @@ def transform(inputs, tables):
 """
 """A transform that needs no JVM."""
 
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_RAW = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", _HEADERS),
-    ]
-)
-
 
 class Record(NamedTuple):
     """One record of the stream's topic; `timestamp` in milliseconds since 1970."""
@@ -63,6 +51,7 @@ class Record(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class DriverWithoutSpark(driver.Driver):
@@ -98,11 +87,15 @@ class PromptReporter(Reporter):
     def progress(self, progress: StreamProgress) -> None:
         self._try_to_save(progress)
 
+    def alarm(self, detail: str | None) -> None:
+        if (detail,) != self._alarm_set:
+            self._try_to_set((detail,))
+
 
 class RunnerWithoutSpark(batches.BatchRunner):
     """Copies the declared columns of the good records by the real task."""
 
-    def _copy(self, raw: Any, ids: Mapping[str, str]) -> tuple[int, Copied, int]:
+    def _copy(self, raw: Any, ids: Mapping[str, str]) -> tuple[Read, Copied]:
         fixed = self._fixed
         fixed.sink.empty_staging()
         [name] = fixed.stream.reads
@@ -111,7 +104,7 @@ class RunnerWithoutSpark(batches.BatchRunner):
         task = _copier(fixed.destination, Staging(fixed.destination.identity.application_name).rows, columns)
         rows = _run(raw.holding("copy_rows", good), task)
         read = sum(len(block) for block in raw.blocks)
-        return read, rows, read - sum(len(block) for block in good)
+        return Read(read, read - sum(len(block) for block in good)), rows
 
 
 @contextmanager
@@ -163,6 +156,9 @@ class Source:
         return self
 
     def load(self) -> Source:
+        return self
+
+    def selectExpr(self, *columns: str) -> Source:
         return self
 
     @property
@@ -249,15 +245,15 @@ class Query:
                 "topic": self._session.topic,
                 "partition": record.partition,
                 "offset": record.offset,
-                "timestamp": record.timestamp * 1000,
+                "timestamp_ms": record.timestamp,
                 "key": record.key,
                 "value": record.value,
-                "headers": None,
+                "headers": [{"key": key, "value": value} for key, value in record.headers],
             }
             for record in self._session.records
             if self._positions[record.partition] <= record.offset < ends[record.partition]
         ]
-        return pa.RecordBatch.from_pylist(rows, schema=_RAW)
+        return pa.RecordBatch.from_pylist(rows, schema=RAW_SCHEMA)
 
 
 class Frame:
@@ -268,9 +264,6 @@ class Frame:
 
     def holding(self, name: str, blocks: Sequence[pa.RecordBatch]) -> Frame:
         return Frame(self._life, name, blocks)
-
-    def select(self, *columns: str) -> Frame:
-        return self.holding(self._name, [block.select(list(columns)) for block in self.blocks])
 
     def mapInArrow(self, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str) -> Any:
         def run(block: pa.RecordBatch) -> list[Any]:
@@ -288,7 +281,7 @@ def _good_rows(block: pa.RecordBatch, topic: Topic, topic_id: str) -> pa.RecordB
     assert topic.value is not None
     decoder = Decoder(topic.value, key_required=topic.key is not None)
     found = decoder.decode(
-        block.column("value").to_pylist(), block.column("key").to_pylist(), milliseconds(block.column("timestamp"))
+        block.column("value").to_pylist(), block.column("key").to_pylist(), block.column("timestamp_ms").to_pylist()
     )
     columns = {
         "_topic_id": pa.array([topic_id] * len(block)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import psycopg
 
 from millrace.adapters.postgres_connection import connect
-from millrace.adapters.postgres_sink import Identity, PostgresSink
+from millrace.adapters.postgres_fence import Identity
+from millrace.adapters.postgres_sink import PostgresSink, Staged
 from millrace.adapters.postgres_tables import TargetColumn
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.settings import PostgresSettings
@@ -38,7 +39,12 @@ class Writer:
                     (attempt, P0.topic_id, offset, ordinal, value, offset),
                 )
 
-    def commit(self, first: int, end: int, *, attempts=(1,), refused=None, value="x"):
+    def commit(self, first: int, end: int, *, refused=None, value="x"):
         self.sink.empty_staging()
         self.stage(range(first, end), value=value)
-        return self.sink.commit_batch(1, [OffsetRange(P0, first, end)], attempts, refused or {})
+        return self.merge(first, end, rows=end - first, refused=refused or {})
+
+    def merge(self, first: int, end: int, *, rows: int, attempts=(1,), bad_records=0, refused=None, timeline=1):
+        """The batch's transaction, for what was staged by attempt 1."""
+        staged = Staged(attempts, rows, bad_records, refused or {})
+        return self.sink.commit_batch(timeline, [OffsetRange(P0, first, end)], staged)

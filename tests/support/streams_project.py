@@ -7,6 +7,7 @@ import os
 import subprocess
 import uuid
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from millrace.adapters.kafka_ids import topic_id_text
 from millrace.settings import (
@@ -189,6 +197,14 @@ class StreamProject:
         topic = NewTopic(self.topic, self.partitions, 1, config={"retention.ms": "-1"})
         result_of(self.admin.create_topics([topic])[self.topic], what="the new topic")
 
+    def configure_topic(self, config: dict[str, str]) -> None:
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=entries)
+        [changed] = self.admin.incremental_alter_configs([resource]).values()
+        result_of(changed, what="the topic's new configuration")
+
     def topic_id(self) -> str:
         asked = self.admin.describe_topics(TopicCollection([self.topic]))[self.topic]
         found = result_of(asked, within=Deadline.SERVER, what="the topic's id")  # the broker may just be back
@@ -196,7 +212,25 @@ class StreamProject:
 
     def produce(self, count: int, *, first: int = 0, timestamp: int | None = None) -> None:
         """Produce `count` records by key, one in 2,000 of them bad; `timestamp` in milliseconds for all of them."""
-        producer = Producer(
+        producer = self._producer()
+        stamp = {} if timestamp is None else {"timestamp": timestamp}
+        for number in range(first, first + count):
+            bad = number % ONE_BAD_IN == ONE_BAD_IN - 1
+            value = b"not json" if bad else b'{"id":"k%d","amount":%d}' % (number, number % 1000)
+            producer.produce(self.topic, value, b"k%d" % number, **stamp)
+            if number % 10_000 == 0:
+                producer.poll(0)
+        assert producer.flush(Deadline.STREAM.seconds) == 0
+
+    def produce_values(self, values: Iterable[bytes], **more: Any) -> None:
+        """Produce these values under new keys; `more` is what `Producer.produce` takes for each of them."""
+        producer = self._producer()
+        for value in values:
+            producer.produce(self.topic, value, uuid.uuid4().bytes, **more)
+        assert producer.flush(SECONDS) == 0
+
+    def _producer(self) -> Producer:
+        return Producer(
             {
                 **self.settings.kafka().librdkafka,
                 "partitioner": "murmur2_random",
@@ -206,14 +240,6 @@ class StreamProject:
                 "enable.idempotence": True,
             }
         )
-        stamp = {} if timestamp is None else {"timestamp": timestamp}
-        for number in range(first, first + count):
-            bad = number % ONE_BAD_IN == ONE_BAD_IN - 1
-            value = b"not json" if bad else b'{"id":"k%d","amount":%d}' % (number, number % 1000)
-            producer.produce(self.topic, value, b"k%d" % number, **stamp)
-            if number % 10_000 == 0:
-                producer.poll(0)
-        assert producer.flush(Deadline.STREAM.seconds) == 0
 
     def ends(self) -> dict[int, int]:
         """The end of each partition."""

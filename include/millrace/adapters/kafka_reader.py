@@ -17,7 +17,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millrace.domain.sources import TopicRecord
-from millrace.errors import DeclarationError, MillraceError, RefusedError, UnreachableError
+from millrace.errors import DataLossError, DeclarationError, MillraceError, RefusedError, UnreachableError
 from millrace.settings import KafkaSettings
 
 _ANSWER_SECONDS = 30.0
@@ -74,6 +74,23 @@ class TopicReader:
         todo = {partition: end for partition, end in ends.items() if starts[partition] < end}
         return self._read(topic, starts, todo, progress or (lambda _: None))
 
+    def between(self, topic: str, partition: int, first: int, end: int) -> Iterator[TopicRecord]:
+        """Every committed record of one partition with `first <= offset < end`.
+
+        Args:
+            topic: the topic.
+            partition: its number.
+            first: where to begin.
+            end: where to end, not behind the last stable offset.
+
+        Raises:
+            DataLossError: the log no longer reaches back to `first`.
+            DeclarationError: the topic does not exist.
+            UnreachableError: the broker does not answer.
+        """
+        todo = {partition: end} if first < end else {}
+        return self._read(topic, {partition: first}, todo, lambda _: None)
+
     def _wait_for_transactions(self, topic: str, ends: Mapping[int, int]) -> None:
         """Wait until every transaction that was open below `ends` is decided."""
         deadline = time.monotonic() + self._settle_seconds
@@ -119,6 +136,7 @@ class TopicReader:
                     message.key(),
                     message.value(),
                     tuple(message.headers() or ()),
+                    message.timestamp()[1] if message.timestamp()[0] else None,
                 )
             progress(count)
         finally:
@@ -167,6 +185,8 @@ class TopicReader:
             ) from error
 
     def _translated(self, reason: Any, topic: str) -> MillraceError:
+        if reason.code() == KafkaError._AUTO_OFFSET_RESET:
+            return DataLossError(f"records expired before they were read: {reason.str()}", where=topic)
         if reason.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             return DeclarationError(
                 "the topic does not exist",

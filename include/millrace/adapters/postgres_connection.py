@@ -1,22 +1,121 @@
-"""Connections to sink databases, and what it means when one breaks."""
+"""Connections to sink databases, and what it means when the database says no.
+
+What to do about an error is told by its SQLSTATE alone: psycopg's own classes put a full disk, a deadlock and a
+connection that is gone under one name.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import psycopg
 
-from millrace.errors import UnreachableError
+from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import PostgresSettings
 
 _CONNECT_SECONDS = 10
+_READ_ONLY = "25006"  # a server that was demoted, or is not promoted yet, goes on answering reads
+
+
+class SinkUnreachableError(UnreachableError):
+    """The sink database is away, or the connection to it is gone."""
+
+
+class SinkRolledBackError(MillraceError):
+    """The database ended a transaction for the sake of others: the same once more will do."""
+
+
+class SinkExhaustedError(MillraceError):
+    """The database lacks disk, memory or connections: nothing to do but wait until somebody gives it some."""
+
+
+class SinkStatementError(MillraceError):
+    """The database refused a statement for a reason that is not in the rows."""
+
+
+class Fault(StrEnum):
+    """What an error of the database asks for."""
+
+    GONE = "gone"  # the connection: wait, and take up again
+    ROLLED_BACK = "rolled back"  # the same again
+    EXHAUSTED = "exhausted"  # wait, and tell people
+    REFUSED = "refused"  # some rows: find them, and leave them out
+    OTHER = "other"  # nothing that a program can do
+
+
+_CLASSES = {
+    "08": Fault.GONE,  # connection exception
+    "22": Fault.REFUSED,  # data exception
+    "23": Fault.REFUSED,  # integrity constraint violation
+    "40": Fault.ROLLED_BACK,  # transaction rollback
+    "53": Fault.EXHAUSTED,  # insufficient resources
+    "54": Fault.REFUSED,  # program limit exceeded: a row or an index entry that is too large
+    "P0": Fault.REFUSED,  # raised by PL/pgSQL: a trigger's RAISE
+}
+REFUSED_CLASSES = tuple(sorted(name for name, fault in _CLASSES.items() if fault is Fault.REFUSED))
+
+
+def fault_of(error: psycopg.Error) -> Fault:
+    """What an error asks for.
+
+    Source: PostgreSQL's table of error codes (appendix A); an error without a code is the client's own, of a
+    connection that broke or was never made.
+    """
+    if error.sqlstate is None:
+        broken = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        return Fault.GONE if broken else Fault.OTHER
+    if error.sqlstate.startswith("57P") or error.sqlstate == _READ_ONLY:
+        return Fault.GONE  # operator intervention: shut down, crashed, starting up
+    return _CLASSES.get(error.sqlstate[:2], Fault.OTHER)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFailure:
+    """An error of the database as a value, which travels from a task to the driver. It holds no password.
+
+    Attributes:
+        fault: what it asks for.
+        doing: the statement that failed, by its name.
+        message: the database's own words, with the SQLSTATE.
+        where: the address of the database.
+    """
+
+    fault: str
+    doing: str
+    message: str
+    where: str
+
+    @classmethod
+    def of(cls, settings: PostgresSettings, error: psycopg.Error, doing: str) -> SinkFailure:
+        """From what psycopg raised."""
+        told = [error.diag.message_primary, error.diag.message_detail]
+        message = "; ".join(text for text in told if text) or str(error).strip()
+        code = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
+        where = f"{settings.host}:{settings.port}/{settings.database}"
+        return cls(fault_of(error).value, doing, message + code, where)
+
+    def error(self) -> MillraceError:
+        """The error to raise for it."""
+        if self.fault == Fault.GONE:
+            return SinkUnreachableError(
+                f"the sink database does not answer: {self.message}",
+                where=self.where,
+                next_step="see that PostgreSQL runs and lets this role in; `./millrace doctor` tries the connection",
+            )
+        kind, next_step = {
+            Fault.ROLLED_BACK: (SinkRolledBackError, "see which other program locks rows of the same tables"),
+            Fault.EXHAUSTED: (SinkExhaustedError, "give the database disk, memory or connections; the stream waits"),
+        }.get(Fault(self.fault), (SinkStatementError, "the database's own words say what it misses"))
+        return kind(f"the statement `{self.doing}` failed: {self.message}", where=self.where, next_step=next_step)
 
 
 def connect(settings: PostgresSettings, application_name: str) -> psycopg.Connection[tuple[Any, ...]]:
-    """A connection to a sink database, in UTC.
+    """A connection to a sink database, in UTC, speaking UTF-8 whatever the database's own encoding is.
 
     Raises:
-        UnreachableError: the server does not answer or does not let this role in.
+        SinkUnreachableError: the server does not answer or does not let this role in.
     """
     try:
         return psycopg.connect(
@@ -27,6 +126,7 @@ def connect(settings: PostgresSettings, application_name: str) -> psycopg.Connec
             password=settings.password,
             application_name=application_name,
             connect_timeout=_CONNECT_SECONDS,
+            client_encoding="UTF8",
             options="-c timezone=UTC -c datestyle=ISO -c client_min_messages=warning",
             keepalives_idle=10,
             keepalives_interval=5,
@@ -36,10 +136,11 @@ def connect(settings: PostgresSettings, application_name: str) -> psycopg.Connec
         raise unreachable(settings, error) from error
 
 
-def unreachable(settings: PostgresSettings, error: psycopg.Error) -> UnreachableError:
-    """The error for a server that went away; its text holds no password."""
-    return UnreachableError(
-        f"the sink database does not answer: {str(error).strip()}",
-        where=f"{settings.host}:{settings.port}/{settings.database}",
-        next_step="see that PostgreSQL runs and lets this role in; `./millrace doctor` tries the connection",
-    )
+def unreachable(settings: PostgresSettings, error: psycopg.Error) -> MillraceError:
+    """The error for a server that went away, or that lets this role in no more."""
+    return replace(SinkFailure.of(settings, error, "connect"), fault=Fault.GONE.value).error()
+
+
+def holds_unicode(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the database can hold every character. One in another encoding refuses those it has no place for."""
+    return connection.info.parameter_status("server_encoding") == "UTF8"

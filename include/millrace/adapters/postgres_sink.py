@@ -6,45 +6,39 @@ Everything Millrace keeps in a sink database stands in the schemas `millrace` (f
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import psycopg
 
-from millrace.adapters.postgres_connection import connect, unreachable
+from millrace.adapters.postgres_connection import Fault, SinkStatementError, fault_of
+from millrace.adapters.postgres_fence import COMMIT, FencedConnection, Identity
 from millrace.adapters.postgres_merge import Merge, Source
-from millrace.adapters.postgres_tables import (
-    Cursor,
-    Staging,
-    TargetColumn,
-    TargetTable,
-    ensure_schema,
-)
+from millrace.adapters.postgres_tables import Cursor, Staging, TargetColumn, TargetTable
 from millrace.domain.offsets import Meeting, OffsetRange, TopicPartition, classify
 from millrace.domain.position import WorkRecord
-from millrace.errors import DataLossError, DeclarationError, FencedError, MillraceError, UnreachableError
+from millrace.errors import DataLossError, DeclarationError, MillraceError
 from millrace.settings import PostgresSettings
 
-_TAKE_OVER_WITHIN = timedelta(seconds=25)
 _SHARD = 0  # an unsharded sink is one shard
+_INSERT_ROWS = "insert the rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Who writes: one instance of one epoch of a stream."""
+class Staged:
+    """What lies in the staging tables for one batch, by the count of those who put it there.
 
-    stream: str
-    epoch: int
-    instance: str
+    Attributes:
+        attempts: ids of the writing tasks whose staged rows count; what others left is ignored.
+        rows: how many rows they staged.
+        bad_records: how many records they staged for quarantine.
+        refused: sources whose rows are left out, because they are staged for quarantine instead.
+    """
 
-    @property
-    def application_name(self) -> str:
-        """How PostgreSQL lists this instance's backends; under 63 bytes by the rules for names."""
-        return f"{self.stream}#{self.epoch}"
+    attempts: Sequence[int]
+    rows: int
+    bad_records: int = 0
+    refused: Mapping[Source, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,7 @@ class RowsRefusedError(MillraceError):
         super().__init__(f"the table refuses the rows of {len(sources)} records", where=where)
 
 
-class PostgresSink:
+class PostgresSink(FencedConnection):
     """One stream's hold on its sink database.
 
     Guarantees: exactly once by offset range. A batch's rows, its quarantine and the record of work are written in one
@@ -76,42 +70,20 @@ class PostgresSink:
     """
 
     def __init__(self, settings: PostgresSettings, identity: Identity, table: str) -> None:
-        self.settings = settings
-        self.identity = identity
+        super().__init__(settings, identity)
         self.target = TargetTable.parse(table)
         self.staging = Staging(identity.application_name)
         self._statements = Merge(self.target, self.staging, ())
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._key = self.target.primary_key
 
     @property
     def columns(self) -> tuple[TargetColumn, ...]:
         """The transform's columns, as prepared."""
         return self._statements.columns
 
-    def take_over(self) -> None:
-        """End older epochs' backends and raise the fence to this epoch.
-
-        A stopped writer may hold the fence row, and no timeout of the server ends it; ending its backend does. A
-        writer that is alive may connect again at once, so this is tried until the fence is raised.
-
-        Raises:
-            FencedError: a newer epoch holds the fence.
-            UnreachableError: the server does not answer, or the fence could not be raised in time.
-        """
-        with self._transaction() as cursor:
-            ensure_schema(cursor)
-        deadline = time.monotonic() + _TAKE_OVER_WITHIN.total_seconds()
-        while not self._try_raise_fence():
-            if time.monotonic() > deadline:
-                raise UnreachableError(
-                    f"an older instance kept the fence row locked for {_TAKE_OVER_WITHIN.total_seconds():.0f} s",
-                    where=f"millrace.fence, stream {self.identity.stream}",
-                    next_step="look at pg_stat_activity for backends named after the stream, and end them",
-                )
-
     def read_record(self) -> WorkRecord:
         """The record of work on the newest timeline."""
-        with self._transaction() as cursor:
+        with self._transaction("read the record of work") as cursor:
             cursor.execute(
                 "SELECT timeline, topic, topic_id, partition, next_offset FROM millrace.progress "
                 "WHERE stream = %(stream)s AND shard = %(shard)s "
@@ -129,7 +101,7 @@ class PostgresSink:
             FencedError: a newer epoch has taken over.
         """
         stream, epoch = self.identity.stream, self.identity.epoch
-        with self._transaction() as cursor:
+        with self._transaction("open positions") as cursor:
             self._hold_fence(cursor)
             cursor.executemany(
                 "INSERT INTO millrace.progress "
@@ -149,112 +121,55 @@ class PostgresSink:
             FencedError: a newer epoch has taken over.
         """
         self._statements = Merge(self.target, self.staging, tuple(columns))
-        with self._transaction() as cursor:
+        with self._transaction("prepare the table and its staging") as cursor:
             self._hold_fence(cursor)
-            self.target.ensure(cursor, columns)
+            self._key = self.target.ensure(cursor, columns)
             Staging.drop_of_stream(cursor, self.identity.stream)
             self.staging.create(cursor, columns)
 
     def discard_staging(self) -> None:
         """Drop this epoch's staging tables."""
-        with self._transaction() as cursor:
+        with self._transaction("drop the staging tables") as cursor:
             self.staging.drop(cursor)
 
     def empty_staging(self) -> None:
         """Remove what the former batch, or a failed try of this one, left in the staging tables."""
-        with self._transaction() as cursor:
+        with self._transaction("empty the staging tables") as cursor:
             self.staging.truncate(cursor)
 
-    def check_fence(self) -> None:
-        """Learn whether this instance may still write.
-
-        Raises:
-            FencedError: a newer epoch has taken over.
-            UnreachableError: the server does not answer.
-        """
-        with self._transaction() as cursor:
-            self._hold_fence(cursor)
-
-    def commit_batch(
-        self, timeline: int, ranges: Sequence[OffsetRange], attempts: Sequence[int], refused: Mapping[Source, str]
-    ) -> BatchCounts:
+    def commit_batch(self, timeline: int, ranges: Sequence[OffsetRange], staged: Staged) -> BatchCounts:
         """Merge one staged batch: rows, quarantine and record of work, in one transaction.
 
         Args:
             timeline: the timeline the batch belongs to.
             ranges: every range of the batch, also those without rows.
-            attempts: ids of the writing tasks whose staged rows count; what others left is ignored.
-            refused: sources whose rows are left out, because they are staged for quarantine instead.
+            staged: what was staged for it.
 
         Raises:
-            RowsRefusedError: the table refuses some rows.
-            DeclarationError: the transform makes several rows of one record without telling them apart.
+            RowsRefusedError: the table refuses some rows; they are named, and `staged.refused` does not hold them yet.
+            DeclarationError: the transform makes several rows of one record without telling them apart, or the table
+                refuses the rows together and none of them alone.
             FencedError: a newer epoch has taken over.
             DataLossError: the batch begins behind the end of the record.
+            SinkStatementError: not every staged row arrived, or the database refused a statement.
+            SinkRolledBackError, SinkExhaustedError, SinkUnreachableError: the same batch may be tried again.
         """
         try:
-            with self._transaction() as cursor:
+            with self._transaction("read the record of work") as cursor:
                 self._hold_fence(cursor)
                 todo = self._ranges_to_do(cursor, timeline, ranges)
                 if not todo:
                     return BatchCounts()
-                counts = self._merge(cursor, timeline, ranges, todo, attempts, refused)
+                counts = self._merge(cursor, timeline, ranges, todo, staged)
+                self._doing = "move the record of work"
                 self._advance(cursor, timeline, todo)
                 return counts
-        except psycopg.errors.UniqueViolation as error:
-            if error.diag.constraint_name == self.target.primary_key:
-                raise self._several_rows(error) from error
-            raise RowsRefusedError(self._refused_rows(ranges, attempts), where=str(self.target)) from error
-        except (psycopg.DataError, psycopg.IntegrityError) as error:
-            raise RowsRefusedError(self._refused_rows(ranges, attempts), where=str(self.target)) from error
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    # Fence
-
-    def _try_raise_fence(self) -> bool:
-        try:
-            with self._transaction() as cursor:
-                cursor.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
-                    "AND usename = current_user AND split_part(application_name, '#', 1) = %s "
-                    "AND split_part(application_name, '#', 2) ~ '^[0-9]+$' "
-                    "AND split_part(application_name, '#', 2)::bigint < %s",
-                    (self.identity.stream, self.identity.epoch),
-                )
-            with self._transaction() as cursor:
-                cursor.execute("SET LOCAL lock_timeout = '1s'")
-                cursor.execute(
-                    "INSERT INTO millrace.fence AS held (stream, epoch, instance) VALUES (%s, %s, %s) "
-                    "ON CONFLICT (stream) DO UPDATE SET epoch = excluded.epoch, instance = excluded.instance, "
-                    "raised_at = now() WHERE held.epoch < excluded.epoch "
-                    "OR (held.epoch = excluded.epoch AND held.instance = excluded.instance)",
-                    (self.identity.stream, self.identity.epoch, self.identity.instance),
-                )
-                if cursor.rowcount == 0:
-                    raise self._fenced("a newer instance holds the fence")
-            return True
-        except psycopg.errors.LockNotAvailable:
-            return False
-
-    def _hold_fence(self, cursor: Cursor) -> None:
-        """Keep the fence where it is until this transaction ends, or learn that it was raised."""
-        cursor.execute(
-            "SELECT epoch, instance FROM millrace.fence WHERE stream = %s FOR SHARE", (self.identity.stream,)
-        )
-        if cursor.fetchone() != (self.identity.epoch, self.identity.instance):
-            raise self._fenced("a newer instance has raised the fence")
-
-    def _fenced(self, what: str) -> FencedError:
-        return FencedError(
-            what,
-            where=f"stream {self.identity.stream}, epoch {self.identity.epoch}",
-            next_step=f"`streams show {self.identity.stream}` shows the instance that runs",
-        )
+        except SinkStatementError as error:
+            cause, doing = error.__cause__, self._doing
+            refusal = isinstance(cause, psycopg.Error) and fault_of(cause) is Fault.REFUSED
+            if not refusal or doing not in (_INSERT_ROWS, COMMIT):
+                raise
+            raise self._refusal(cause, timeline, ranges, staged, deferred=doing == COMMIT) from error
 
     # The batch's transaction
 
@@ -288,25 +203,43 @@ class PostgresSink:
         timeline: int,
         ranges: Sequence[OffsetRange],
         todo: Sequence[OffsetRange],
-        attempts: Sequence[int],
-        refused: Mapping[Source, str],
+        staged: Staged,
     ) -> BatchCounts:
         stream, merge = self.identity.stream, self._statements
         first = {entry.partition: entry.first for entry in todo}
+        left_rows = left_records = 0
+        self._doing = "take out of staging what is on record"
         for batch in ranges:
             keep_from = first.get(batch.partition, batch.next)
             if keep_from != batch.first:
-                merge.unstage_below(cursor, batch, keep_from)
-        if refused:
-            merge.unstage(cursor, list(refused))
+                rows, records = merge.unstage_below(cursor, batch, keep_from, staged.attempts)
+                left_rows, left_records = left_rows + rows, left_records + records
+        self._doing = "take out of staging what is refused"
+        left_rows += merge.unstage(cursor, staged.refused, staged.attempts)
         # A young table has no statistics yet; the ranges are always found by the primary key.
         cursor.execute("SET LOCAL enable_seqscan = off")
+        self._doing = "remove what a former run of the range left"
         for entry in todo:
             merge.replace_range(cursor, stream, entry)
-        return BatchCounts(
-            rows_out=merge.insert_rows(cursor, timeline, attempts),
-            quarantined=merge.insert_quarantine(cursor, stream, timeline, self.identity.epoch, attempts),
-        )
+        self._doing = _INSERT_ROWS
+        inserted = merge.insert_rows(cursor, timeline, staged.attempts)
+        self._doing = "insert the quarantine"
+        quarantined = merge.insert_quarantine(cursor, stream, timeline, self.identity.epoch, staged.attempts)
+        self._balance("rows", staged.rows, inserted, left_rows)
+        self._balance("bad records", staged.bad_records, quarantined, left_records)
+        return BatchCounts(inserted, quarantined)
+
+    def _balance(self, what: str, staged: int, arrived: int, left_out: int) -> None:
+        """Nothing moves without its count: what was staged has arrived, or was left out for a reason."""
+        if staged != arrived + left_out:
+            raise SinkStatementError(
+                f"{staged} {what} were staged, but {arrived} arrived and {left_out} were left out: the record of work "
+                "stays where it is. Staging was emptied meanwhile (a TRUNCATE, a promoted standby, a pooler that "
+                "changes connections), or a trigger or rule of the table drops rows",
+                where=f"stream {self.identity.stream}, table {self.target}",
+                next_step="the next start takes the batch again; if that ends the same way, look at the table's "
+                "triggers and rules",
+            )
 
     def _advance(self, cursor: Cursor, timeline: int, todo: Sequence[OffsetRange]) -> None:
         """Move the record of work, each partition only from where it was seen to be."""
@@ -330,43 +263,35 @@ class PostgresSink:
 
     # Rows the target does not take
 
-    def _several_rows(self, error: psycopg.Error) -> DeclarationError:
-        return DeclarationError(
-            f"the transform makes several rows of one record: {(error.diag.message_detail or str(error)).strip()}",
-            where=f"stream {self.identity.stream}, table {self.target}",
-            next_step="add an integer column `_ordinal` that tells the rows of one record apart",
-        )
-
-    def _refused_rows(self, ranges: Sequence[OffsetRange], attempts: Sequence[int]) -> dict[Source, str]:
-        refused: dict[Source, str] = {}
-        with self._transaction() as cursor:
+    def _refusal(
+        self,
+        cause: BaseException | None,
+        timeline: int,
+        ranges: Sequence[OffsetRange],
+        staged: Staged,
+        *,
+        deferred: bool,
+    ) -> MillraceError:
+        """What the table's refusal of a batch comes from: its rows one by one, or what they are together."""
+        assert isinstance(cause, psycopg.Error)
+        where = f"stream {self.identity.stream}, table {self.target}"
+        reason = (cause.diag.message_detail or cause.diag.message_primary or str(cause)).strip()
+        if isinstance(cause, psycopg.errors.UniqueViolation) and cause.diag.constraint_name == self._key:
+            return DeclarationError(
+                f"the transform makes several rows of one record: {reason}",
+                where=where,
+                next_step="add an integer column `_ordinal` that tells the rows of one record apart",
+            )
+        with self._transaction("look for the refused rows") as cursor:
             self._hold_fence(cursor)
-            refused = self._statements.find_refused(cursor, ranges, attempts)
+            self._statements.unstage(cursor, staged.refused, staged.attempts)
+            refused = self._statements.find_refused(cursor, ranges, timeline, staged.attempts, deferred=deferred)
             raise psycopg.Rollback
-        return refused
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Cursor]:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self.settings, self.identity.application_name)
-        try:
-            with self._connection.transaction(), self._connection.cursor() as cursor:
-                yield cursor
-        except psycopg.errors.LockNotAvailable:
-            raise
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            self.close()
-            raise self._why_gone(error) from error
-
-    def _why_gone(self, error: psycopg.Error) -> MillraceError:
-        """A connection that broke: a newer epoch ended it, or the server is away."""
-        try:
-            with connect(self.settings, self.identity.application_name) as connection:
-                row = connection.execute(
-                    "SELECT epoch FROM millrace.fence WHERE stream = %s", (self.identity.stream,)
-                ).fetchone()
-        except (UnreachableError, psycopg.Error):
-            return unreachable(self.settings, error)
-        if row is not None and row[0] > self.identity.epoch:
-            return self._fenced(f"epoch {row[0]} has taken over and ended this instance's connection")
-        return unreachable(self.settings, error)
+        if refused:
+            return RowsRefusedError(refused, where=str(self.target))
+        return DeclarationError(
+            f"the table refuses the rows of this batch together, and none of them alone: {reason}",
+            where=where,
+            next_step=f"see constraint {cause.diag.constraint_name or 'or trigger'} of the table: a row here may need "
+            "another one that comes in a later batch",
+        )

@@ -72,6 +72,7 @@ class StreamProgress:
     batch_seconds: float
     last_error: str | None
     positions: Mapping[str, int]
+    truncated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

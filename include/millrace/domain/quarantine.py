@@ -12,6 +12,7 @@ class Rule(StrEnum):
     EMPTY_VALUE = "empty_value"
     NULL_KEY = "null_key"  # the topic declares a key, the record has none
     NO_TIMESTAMP = "no_timestamp"  # the record's timestamp is absent or negative
+    FAR_TIMESTAMP = "far_timestamp"  # the record's timestamp is after the year 9999: not in milliseconds, as a rule
     INVALID_UTF8 = "invalid_utf8"
     NOT_JSON = "not_json"  # also truncated documents and trailing garbage
     DUPLICATE_FIELD = "duplicate_field"

@@ -52,13 +52,14 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """One committed record as it lies in a topic."""
+    """One committed record as it lies in a topic; `timestamp_ms` is None where the producer gave none."""
 
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
 
     def header(self, name: str) -> bytes | None:
         """The last header of this name; None where there is none."""

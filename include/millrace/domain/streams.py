@@ -15,6 +15,7 @@ FIRST_BACKOFF = timedelta(seconds=5)
 LONGEST_BACKOFF = timedelta(minutes=5)
 HEALTHY_AFTER = timedelta(minutes=10)
 SETTLING = timedelta(seconds=15)
+SINK_EXHAUSTED = "stream.sink_exhausted"  # the alarm of a driver whose sink lacks disk, memory or connections
 
 
 class DesiredState(StrEnum):

@@ -1,7 +1,8 @@
 """One micro-batch after another: copy, merge, commit the group, in this order and no other.
 
 The sink's record of work moves in the transaction that writes the rows; the consumer group follows. A crash between
-the two leaves the group behind, and the next start resumes from the record.
+the two leaves the group behind, and the next start resumes from the record. Nothing moves without its count: what was
+read and found bad, what was staged, and what arrived are compared.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ from pyspark.sql import functions as F
 
 from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
+from millrace.adapters.kafka_reader import TopicReader
+from millrace.adapters.postgres_connection import SinkStatementError
 from millrace.adapters.postgres_merge import Source
-from millrace.adapters.postgres_sink import BatchCounts, PostgresSink, RowsRefusedError
+from millrace.adapters.postgres_sink import BatchCounts, PostgresSink, RowsRefusedError, Staged
 from millrace.domain.declaration import OnBadRecord, Stream, Topic
 from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.errors import DataLossError, MillraceError, RecreatedTopicError
+from millrace.errors import DataLossError, MillraceError, RecreatedTopicError, UnreachableError
 from millrace.runtime.app import Transform
+from millrace.runtime.plain_read import read_in_parts, spark_cannot_read
 from millrace.runtime.sinks.postgres import Copied, Destination, copy_bad_records, copy_rows
-from millrace.runtime.source import BAD_FIELD, decoded
+from millrace.runtime.source import BAD_FIELD, RAW_TYPE, TRUNCATED_FIELD, decoded
+from millrace.runtime.tries import Tries
 
 log = structlog.get_logger()
 
@@ -36,16 +41,27 @@ _REFUSED_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """How many records were read, how many of them are bad, and of how many a timestamp was truncated."""
+
+    records: int = 0
+    bad: int = 0
+    truncated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class BatchReport:
     """What one batch did: for people, not for correctness.
 
     Attributes:
+        truncated: records of which a timestamp was cut to microseconds.
         steps: seconds of each step: `plan`, `copy` (read, decode, transform, stage), `check` (topic ids), `merge` (the
             sink's transaction), `group` (the commit).
     """
 
     batch_id: int
     rows_in: int
+    truncated: int
     counts: BatchCounts
     seconds: float
     steps: Mapping[str, float]
@@ -62,10 +78,12 @@ class Batches:
     sink: PostgresSink
     member: GroupMember
     log: KafkaLog
+    reader: Callable[[], TopicReader]
     destination: Destination
     timeline: int
     offset_log: Path
     on_report: Callable[[BatchReport], None]
+    on_wait: Callable[[MillraceError | None], None]  # before each wait for the sink; None once it is over
 
 
 class BatchRunner:
@@ -96,7 +114,7 @@ class BatchRunner:
             if self._draining.is_set() or self.failure is not None:
                 return  # what is not on record was not done: the next start reads it
             try:
-                self._run(raw, batch_id)
+                self._until_done(raw, batch_id)
             except Exception as error:
                 self.failure = error
                 raise
@@ -109,6 +127,24 @@ class BatchRunner:
         with self._in_flight:
             pass
 
+    def _until_done(self, raw: DataFrame, batch_id: int) -> None:
+        """Run a batch, and again where its sink could not take it for a while; a stop leaves it undone."""
+        tries = Tries()
+        while True:
+            try:
+                self._run(raw, batch_id)
+            except MillraceError as error:
+                pause = tries.pause_after(error)
+                if pause is None:
+                    raise
+                log.warning("sink_waited_for", batch=batch_id, error=str(error))
+                self._fixed.on_wait(error)
+                if self._draining.wait(pause):
+                    return
+            else:
+                self._fixed.on_wait(None)
+                return
+
     def _run(self, raw: DataFrame, batch_id: int) -> None:
         fixed = self._fixed
         times = [time.monotonic()]
@@ -117,18 +153,56 @@ class BatchRunner:
         self._new_partitions(ranges)
         ids = self._topic_ids()
         times.append(time.monotonic())
-        rows_in, rows, bad = self._copy(raw, ids)
-        times.append(time.monotonic())
-        self._check_topics(ids)
-        times.append(time.monotonic())
-        counts = self._merge(raw, ids, ranges, rows, bad)
-        times.append(time.monotonic())
+        try:
+            read, counts = self._copy_and_merge(raw, ids, ranges, times)
+        except MillraceError:
+            raise
+        except Exception as error:
+            if not spark_cannot_read(error):
+                raise
+            log.warning("read_by_the_plain_client", batch=batch_id, error="a timestamp that Spark cannot count")
+            del times[1:]
+            times.append(time.monotonic())
+            read, counts = self._by_plain_client(raw, ids, ranges, times)
         positions = {entry.partition: entry.next for entry in ranges}
+        self._check_topics(ids)
         fixed.member.commit(positions, fixed.timeline)
         times.append(time.monotonic())
         self._positions |= positions
         steps = dict(zip(STEPS, (end - begin for begin, end in pairwise(times)), strict=True))
-        fixed.on_report(BatchReport(batch_id, rows_in, counts, times[-1] - times[0], steps, dict(self._positions)))
+        seconds = times[-1] - times[0]
+        fixed.on_report(
+            BatchReport(batch_id, read.records, read.truncated, counts, seconds, steps, dict(self._positions))
+        )
+
+    def _copy_and_merge(
+        self, raw: DataFrame, ids: Mapping[str, str], ranges: Sequence[OffsetRange], times: list[float]
+    ) -> tuple[Read, BatchCounts]:
+        """Stage and merge these ranges; the end of each step is added to `times`."""
+        read, rows = self._copy(raw, ids)
+        times.append(time.monotonic())
+        self._check_topics(ids)
+        times.append(time.monotonic())
+        counts = self._merge(raw, ids, ranges, rows, read.bad)
+        times.append(time.monotonic())
+        return read, counts
+
+    def _by_plain_client(
+        self, raw: DataFrame, ids: Mapping[str, str], ranges: Sequence[OffsetRange], times: list[float]
+    ) -> tuple[Read, BatchCounts]:
+        """The same ranges read by the plain client, part by part: each moves the record of work by itself."""
+        read, counts = Read(), BatchCounts()
+        spent = [0.0] * 3
+        for part, table in read_in_parts(self._fixed.reader(), ranges):
+            marks = [time.monotonic()]
+            frame = raw.sparkSession.createDataFrame(table, schema=RAW_TYPE)
+            more, done = self._copy_and_merge(frame, ids, [part], marks)
+            spent = [sum(pair) for pair in zip(spent, (b - a for a, b in pairwise(marks)), strict=True)]
+            read = Read(read.records + more.records, read.bad + more.bad, read.truncated + more.truncated)
+            counts = BatchCounts(counts.rows_out + done.rows_out, counts.quarantined + done.quarantined)
+        for seconds in spent:
+            times.append(times[-1] + seconds)
+        return read, counts
 
     def _ranges(self, batch_id: int) -> list[OffsetRange]:
         """The exact range of each partition, from the query's own offset log."""
@@ -159,8 +233,8 @@ class BatchRunner:
     def _topic_ids(self) -> dict[str, str]:
         return {partition.topic: partition.topic_id for partition in self._positions}
 
-    def _copy(self, raw: DataFrame, ids: Mapping[str, str]) -> tuple[int, Copied, int]:
-        """Decode, transform and stage in one pass; how many records were read and how many of them are bad."""
+    def _copy(self, raw: DataFrame, ids: Mapping[str, str]) -> tuple[Read, Copied]:
+        """Decode, transform and stage in one pass."""
         fixed = self._fixed
         fixed.sink.empty_staging()
         watched: list[Observation] = []
@@ -169,58 +243,86 @@ class BatchRunner:
             seen = Observation(f"records of {name}")
             watched.append(seen)
             frame = decoded(raw, fixed.topics[name], ids[name]).observe(
-                seen, F.count(F.lit(1)).alias("records"), F.count_if(F.col(BAD_FIELD)).alias("bad")
+                seen,
+                F.count(F.lit(1)).alias("records"),
+                F.count_if(F.col(BAD_FIELD)).alias("bad"),
+                F.count_if(F.col(TRUNCATED_FIELD)).alias("truncated"),
             )
-            inputs[name] = frame.where(~F.col(BAD_FIELD)).drop(BAD_FIELD)
+            inputs[name] = frame.where(~F.col(BAD_FIELD)).drop(BAD_FIELD, TRUNCATED_FIELD)
         rows = copy_rows(fixed.transform(inputs, {}), fixed.sink.columns, fixed.destination)
         metrics = [seen.get for seen in watched]
-        return sum(entry["records"] for entry in metrics), rows, sum(entry["bad"] for entry in metrics)
+        return Read(*(sum(entry[name] for entry in metrics) for name in ("records", "bad", "truncated"))), rows
 
     def _check_topics(self, ids: Mapping[str, str]) -> None:
         """A topic that was deleted and made again begins at offset 0 with other records under the old numbers."""
         now = {partition.topic: partition.topic_id for partition in self._fixed.log.partitions(ids)}
-        changed = sorted(topic for topic, id_ in ids.items() if now.get(topic, id_) != id_)
-        if changed:
-            stream = self._fixed.stream.qualified_name
+        stream = self._fixed.stream.qualified_name
+        if changed := sorted(topic for topic in now if now[topic] != ids[topic]):
             raise RecreatedTopicError(
                 f"{', '.join(changed)} was deleted and created again while the stream read it",
                 where=f"stream {stream}",
                 next_step=f"look at the new topic; `streams accept {stream}` reads it from its beginning",
             )
+        if missing := sorted(ids.keys() - now.keys()):
+            raise UnreachableError(
+                f"{', '.join(missing)} is not there any more: what comes under its name may be another topic",
+                where=f"stream {stream}",
+                next_step="the next start looks again; see who deleted the topic",
+            )
 
     def _merge(
-        self, raw: DataFrame, ids: Mapping[str, str], ranges: list[OffsetRange], rows: Copied, bad: int
+        self, raw: DataFrame, ids: Mapping[str, str], ranges: Sequence[OffsetRange], rows: Copied, bad: int
     ) -> BatchCounts:
         """The batch's transaction, with quarantine; once more for each round of rows that the sink refuses."""
         fixed = self._fixed
         refused: dict[Source, str] = dict(rows.refused)
         if (bad or refused) and fixed.stream.on_bad_record is OnBadRecord.FAIL:
             raise self._bad_records(bad, refused)
-        topics = {name: (fixed.topics[name], ids[name]) for name in fixed.stream.reads}
-        attempts = rows.attempts
         for _ in range(_REFUSED_ROUNDS):
-            quarantined: tuple[int, ...] = ()
-            if bad or refused:
-                quarantined = copy_bad_records(raw, topics, refused, fixed.destination).attempts
+            aside = self._set_aside(raw, ids, refused, bad)
+            staged = Staged((*rows.attempts, *aside.attempts), rows.rows, aside.rows, refused)
             try:
-                return fixed.sink.commit_batch(fixed.timeline, ranges, (*attempts, *quarantined), refused)
+                return fixed.sink.commit_batch(fixed.timeline, ranges, staged)
             except RowsRefusedError as error:
                 if fixed.stream.on_bad_record is OnBadRecord.FAIL:
                     raise self._bad_records(bad, error.sources) from error
                 log.warning("rows_refused", count=len(error.sources), first=next(iter(error.sources.items()), None))
-                refused |= error.sources
+                refused = refused | error.sources
         raise MillraceError(
             f"the table goes on refusing rows after {_REFUSED_ROUNDS} rounds: its constraints seem to be changing",
             where=str(fixed.sink.target),
         )
 
+    def _set_aside(self, raw: DataFrame, ids: Mapping[str, str], refused: Mapping[Source, str], bad: int) -> Copied:
+        """Stage for quarantine what is bad and what the sink refuses: every record of it, or the batch goes no further.
+
+        Raises:
+            SinkStatementError: some of them lie nowhere.
+        """
+        if not bad and not refused:
+            return Copied((), 0, {})
+        fixed = self._fixed
+        topics = {name: (fixed.topics[name], ids[name]) for name in fixed.stream.reads}
+        aside = copy_bad_records(raw, topics, refused, fixed.destination)
+        if aside.rows != bad + len(refused):
+            raise SinkStatementError(
+                f"{bad} bad records and {len(refused)} that the table refuses are to be quarantined, but {aside.rows} "
+                f"were staged. {self._named(aside.refused)}",
+                where=f"stream {fixed.stream.qualified_name}",
+                next_step="see whether the transform changes `_source`; the record of work stays where it is",
+            )
+        return aside
+
     def _bad_records(self, bad: int, refused: Mapping[Source, str]) -> DataLossError:
-        named = "; ".join(f"{p}@{o}: {why}" for (_, p, o), why in list(refused.items())[:5])
         return DataLossError(
-            f"{bad + len(refused)} bad records in this batch, and the stream declares `on_bad_record: fail`. {named}",
+            f"{bad + len(refused)} bad records in this batch, and the stream declares `on_bad_record: fail`. "
+            f"{self._named(refused)}",
             where=f"stream {self._fixed.stream.qualified_name}",
             next_step="declare `on_bad_record: quarantine` to keep them aside and go on",
         )
+
+    def _named(self, refused: Mapping[Source, str]) -> str:
+        return "; ".join(f"{p}@{o}: {why}" for (_, p, o), why in list(refused.items())[:5])
 
 
 def is_full(ranges: Sequence[OffsetRange], bound: int) -> bool:

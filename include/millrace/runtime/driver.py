@@ -16,11 +16,15 @@ from pyspark.sql.streaming import StreamingQuery
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
-from millrace.adapters.postgres_sink import Identity, PostgresSink
+from millrace.adapters.kafka_reader import TopicReader
+from millrace.adapters.postgres_connection import SinkExhaustedError, SinkStatementError
+from millrace.adapters.postgres_fence import Identity
+from millrace.adapters.postgres_sink import PostgresSink
 from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import Basis, OpenTimeline, Refusal, Refuse, Resume, Wishes, open_at
+from millrace.domain.streams import SINK_EXHAUSTED
 from millrace.errors import (
     DataLossError,
     FencedError,
@@ -84,7 +88,14 @@ class Driver:
         self._sink = PostgresSink(settings.postgres(stream.sink.connection), self._identity, stream.sink.table)
         self._member = GroupMember(kafka, stream=launch.stream, group=stream.group, epoch=launch.epoch)
         self._phase = Phase.RUNNING  # what the end of a batch says, until the drain
-        self._reporter = Reporter(folder / "status.json", control.streams.save_progress)
+        self._reporter = Reporter(folder / "status.json", control.streams.save_progress, self._set_alarm)
+
+    def _set_alarm(self, detail: str | None) -> None:
+        alarms = self._control.alarms
+        if detail is None:
+            alarms.close(SINK_EXHAUSTED, self._launch.stream)
+        else:
+            alarms.open(SINK_EXHAUSTED, self._launch.stream, detail)
 
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set (then drain), or raise what ended the stream."""
@@ -189,10 +200,12 @@ class Driver:
             sink=self._sink,
             member=self._member,
             log=self._log,
+            reader=lambda: TopicReader(self._kafka),
             destination=Destination(self._stream.sink.connection, self._identity),
             timeline=opening.timeline,
             offset_log=self._folder / "scratch" / "checkpoint" / "offsets",
             on_report=lambda report: self._report(opening.timeline, report),
+            on_wait=self._tell_of_wait,
         )
 
     def _stream_until(
@@ -223,15 +236,22 @@ class Driver:
         query.stop()
 
     def _cause_of(self, failure: Exception) -> Exception:
-        """Why a batch failed: a task whose connection was ended cannot know that a newer epoch has ended it."""
+        """Why a batch failed: who finds its connection or its staging gone cannot know that a newer epoch took it."""
         cause = _of_spark(failure)
-        if not isinstance(cause, MillraceError):
+        if isinstance(cause, SinkStatementError) or not isinstance(cause, MillraceError):
             try:
                 self._member.check()
                 self._sink.check_fence()
             except MillraceError as known:
                 return known
         return cause
+
+    def _tell_of_wait(self, error: MillraceError | None) -> None:
+        """Open an alarm for a wait that ends only when somebody acts; close it when a batch went through."""
+        if error is None:
+            self._reporter.alarm(None)
+        elif isinstance(error, SinkExhaustedError):
+            self._reporter.alarm(str(error))
 
     def _report(self, timeline: int, report: BatchReport) -> None:
         log.info(
@@ -240,6 +260,7 @@ class Driver:
             rows_in=report.rows_in,
             rows_out=report.counts.rows_out,
             quarantined=report.counts.quarantined,
+            truncated=report.truncated,
             seconds=round(report.seconds, 3),
             **{f"{step}_seconds": round(seconds, 3) for step, seconds in report.steps.items()},
         )
@@ -257,6 +278,7 @@ class Driver:
                 batch_seconds=report.seconds,
                 last_error=None,
                 positions={str(partition): offset for partition, offset in report.positions.items()},
+                truncated=report.truncated,
             )
         )
 

@@ -1,4 +1,4 @@
-"""What a running stream tells people about itself: a status file, and a copy of its progress in the control database.
+"""What a running stream tells people about itself: a status file, and in the control database its progress and alarm.
 
 Neither counts for correctness: a stream runs on without the control database, and says so once.
 """
@@ -33,17 +33,25 @@ class Phase(StrEnum):
 
 
 class Reporter:
-    """Writes the status file at once and saves progress from a thread of its own, latest wins.
+    """Writes the status file at once; saves progress and alarm from a thread of its own, latest wins.
 
     Args:
         status_file: where the status goes, replaced as a whole.
         save: saves progress; may fail, then the next one is tried.
+        set_alarm: opens the stream's alarm with this text, or closes it; where it fails it is tried again with the
+            next progress.
     """
 
-    def __init__(self, status_file: Path, save: Callable[[StreamProgress], object]) -> None:
+    def __init__(
+        self, status_file: Path, save: Callable[[StreamProgress], object], set_alarm: Callable[[str | None], object]
+    ) -> None:
         self._status_file = status_file
         self._writing = threading.Lock()  # a batch ends in another thread than the one that drains
         self._save = save
+        self._set_alarm = set_alarm
+        self._alarm: tuple[str | None] | None = None
+        self._alarm_set: tuple[str | None] | None = None  # None is not known: a former epoch may have left one open
+        self._alarm_waits = False
         self._waiting: StreamProgress | None = None
         self._condition = threading.Condition()
         self._closing = False
@@ -71,6 +79,13 @@ class Reporter:
             self._waiting = progress
             self._condition.notify()
 
+    def alarm(self, detail: str | None) -> None:
+        """Have the stream's alarm say this, or be closed."""
+        with self._condition:
+            self._alarm = (detail,)
+            self._alarm_waits = self._alarm != self._alarm_set
+            self._condition.notify()
+
     def close(self) -> None:
         """Save what waits, and end the thread."""
         with self._condition:
@@ -81,13 +96,23 @@ class Reporter:
     def _save_latest(self) -> None:
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._closing or self._waiting is not None)
+                self._condition.wait_for(lambda: self._closing or self._waiting is not None or self._alarm_waits)
                 progress, self._waiting = self._waiting, None
+                alarm, self._alarm_waits = self._alarm if self._alarm_waits else None, False
                 closing = self._closing
             if progress is not None:
                 self._try_to_save(progress)
+            if alarm is not None:
+                self._try_to_set(alarm)
             if closing:
                 return
+
+    def _try_to_set(self, alarm: tuple[str | None]) -> None:
+        try:
+            self._set_alarm(*alarm)
+            self._alarm_set = alarm
+        except MillraceError as error:
+            log.warning("alarm_not_set", alarm=alarm[0], error=str(error))
 
     def _try_to_save(self, progress: StreamProgress) -> None:
         try:

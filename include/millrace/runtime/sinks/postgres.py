@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import psycopg
@@ -21,17 +21,27 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millrace.adapters.postgres_connection import connect
+from millrace.adapters.postgres_connection import (
+    Fault,
+    SinkFailure,
+    SinkUnreachableError,
+    connect,
+    fault_of,
+    holds_unicode,
+)
+from millrace.adapters.postgres_fence import Identity
 from millrace.adapters.postgres_merge import Source
-from millrace.adapters.postgres_sink import Identity
 from millrace.adapters.postgres_tables import QUARANTINE_COLUMNS, SOURCE_COLUMNS, Staging, TargetColumn
 from millrace.domain.declaration import Topic
 from millrace.domain.quarantine import Rule
 from millrace.runtime.decode import Decoder
-from millrace.runtime.source import milliseconds
-from millrace.settings import open_settings
+from millrace.runtime.source import timestamps
+from millrace.settings import PostgresSettings, open_settings
 
-_REPORT = "attempt bigint, rows bigint, refused string"
+_REPORT = "attempt bigint, rows bigint, refused string, failure string"
+_REPORTED = pa.schema(
+    [("attempt", pa.int64()), ("rows", pa.int64()), ("refused", pa.string()), ("failure", pa.string())]
+)
 _CSV = pa.csv.WriteOptions(include_header=False, quoting_style="needed", batch_size=20_000)
 
 Blocks = Iterator[pa.RecordBatch]
@@ -47,7 +57,13 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What the tasks of one pass copied: their attempts, how many rows, and which sources the COPY refused."""
+    """What the tasks of one pass copied.
+
+    Attributes:
+        attempts: the ids of the tasks.
+        rows: how many rows the staging table took.
+        refused: sources with a value that it did not take, with the database's reason.
+    """
 
     attempts: tuple[int, ...]
     rows: int
@@ -55,7 +71,11 @@ class Copied:
 
 
 def copy_rows(output: DataFrame, columns: Sequence[TargetColumn], destination: Destination) -> Copied:
-    """Copy a transform's output into the staging table of rows."""
+    """Copy a transform's output into the staging table of rows.
+
+    Raises:
+        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: what stopped a task's copy.
+    """
     ordinal = F.col("_ordinal") if "_ordinal" in output.columns else F.lit(0)
     flat = output.select(
         F.col("_source.topic_id").alias("_topic_id"),
@@ -77,35 +97,49 @@ def copy_bad_records(
     It reads the batch once more, so it is called only where there is something to find.
 
     Args:
-        raw: the batch's records as the Kafka source gives them.
+        raw: the batch's records, a frame of `runtime.source.RAW_TYPE`.
         topics: each topic with the id it has now.
         refused: sources whose rows the sink refused, with its reason.
         destination: where to copy to.
+
+    Raises:
+        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: what stopped a task's copy.
     """
     names = [name for name, _ in SOURCE_COLUMNS] + [name for name, _ in QUARANTINE_COLUMNS]
     table = Staging(destination.identity.application_name).bad_records
-    copy = _copier(destination, table, names)
-    find = _bad_records(topics, refused)
-
-    def find_and_copy(blocks: Blocks) -> Blocks:
-        return copy(find(blocks))
-
-    columns = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-    return _run(raw.select(*columns), find_and_copy)
+    return _run(raw, _copier(destination, table, names, _bad_records(topics, refused)))
 
 
 def _run(frame: DataFrame, task: Callable[[Blocks], Blocks]) -> Copied:
     reports = frame.mapInArrow(task, _REPORT).collect()
     refused: dict[Source, str] = {}
     for report in reports:
+        if report.failure:
+            raise SinkFailure(**json.loads(report.failure)).error()
         refused |= {
             (topic_id, partition, offset): why for topic_id, partition, offset, why in json.loads(report.refused)
         }
     return Copied(tuple(report.attempt for report in reports), sum(report.rows for report in reports), refused)
 
 
-def _copier(destination: Destination, table: sql.Identifier, names: Sequence[str]) -> Callable[[Blocks], Blocks]:
-    """A task that copies its blocks in one COPY and reports once; refused rows are left out and reported."""
+def _as_they_are(blocks: Blocks, unicode: bool) -> Blocks:
+    return blocks
+
+
+def _copier(
+    destination: Destination,
+    table: sql.Identifier,
+    names: Sequence[str],
+    prepare: Callable[[Blocks, bool], Blocks] = _as_they_are,
+) -> Callable[[Blocks], Blocks]:
+    """A task that copies its blocks and reports once; refused rows are left out and reported, and so is a failure.
+
+    Args:
+        destination: where to copy to.
+        table: the staging table.
+        names: the columns of the blocks.
+        prepare: makes the blocks of those that come in; it is told whether the database holds every character.
+    """
     fields = sql.SQL(", ").join(sql.Identifier(name) for name in ("_attempt", *names))
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, fields)
 
@@ -114,16 +148,28 @@ def _copier(destination: Destination, table: sql.Identifier, names: Sequence[str
         attempt = context.taskAttemptId() if context else 0
         rows = 0
         refused: list[tuple[Any, ...]] = []
+        failure: SinkFailure | None = None
         settings = open_settings().postgres(destination.connection)
-        with connect(settings, destination.identity.application_name) as connection:
-            for block in blocks:
-                if len(block):
-                    taken = _copy_block(connection, statement, _with_attempt(block, names, attempt), refused)
-                    rows += taken
-        report = {"attempt": [attempt], "rows": [rows], "refused": [json.dumps(refused)]}
-        yield pa.RecordBatch.from_pydict(report)
+        try:
+            with connect(settings, destination.identity.application_name) as connection:
+                for block in prepare(blocks, holds_unicode(connection)):
+                    if len(block):
+                        rows += _copy_block(connection, statement, _with_attempt(block, names, attempt), refused)
+        except (psycopg.Error, SinkUnreachableError) as error:
+            failure = _failure(settings, error)
+            for _ in blocks:  # a task that does not read to the end would end its worker
+                pass
+        told = json.dumps(asdict(failure)) if failure else None
+        report = {"attempt": [attempt], "rows": [rows], "refused": [json.dumps(refused)], "failure": [told]}
+        yield pa.RecordBatch.from_pydict(report, schema=_REPORTED)
 
     return copy
+
+
+def _failure(settings: PostgresSettings, error: psycopg.Error | SinkUnreachableError) -> SinkFailure:
+    if isinstance(error, psycopg.Error):
+        return SinkFailure.of(settings, error, "copy to staging")
+    return SinkFailure(Fault.GONE.value, "connect", str(error.__cause__).strip(), error.where)
 
 
 def _with_attempt(block: pa.RecordBatch, names: Sequence[str], attempt: int) -> pa.Table:
@@ -154,7 +200,9 @@ def _copy_block(
             with connection.transaction(), connection.cursor() as cursor, cursor.copy(statement) as copy:
                 copy.write(text.getbuffer())
             rows += len(part)
-        except psycopg.DataError as error:
+        except psycopg.Error as error:
+            if fault_of(error) is not Fault.REFUSED:
+                raise
             if len(part) == 1:
                 source = [part.column(name)[0].as_py() for name in ("_topic_id", "_partition", "_offset")]
                 refused.append((*source, str(error.diag.message_primary or error)))
@@ -164,8 +212,10 @@ def _copy_block(
     return rows
 
 
-def _bad_records(topics: Mapping[str, tuple[Topic, str]], refused: Mapping[Source, str]) -> Callable[[Blocks], Blocks]:
-    def find(blocks: Blocks) -> Blocks:
+def _bad_records(
+    topics: Mapping[str, tuple[Topic, str]], refused: Mapping[Source, str]
+) -> Callable[[Blocks, bool], Blocks]:
+    def find(blocks: Blocks, unicode: bool) -> Blocks:
         decoders = {
             name: (Decoder(topic.value, key_required=topic.key is not None), topic_id)
             for name, (topic, topic_id) in topics.items()
@@ -175,14 +225,16 @@ def _bad_records(topics: Mapping[str, tuple[Topic, str]], refused: Mapping[Sourc
             for name, (decoder, topic_id) in decoders.items():
                 part = block.filter(pc.equal(block.column("topic"), name))
                 if len(part):
-                    yield _bad_of(part, decoder, topic_id, refused)
+                    yield _bad_of(part, decoder, topic_id, refused, unicode)
 
     return find
 
 
-def _bad_of(block: pa.RecordBatch, decoder: Decoder, topic_id: str, refused: Mapping[Source, str]) -> pa.RecordBatch:
-    timestamps = milliseconds(block.column("timestamp"))
-    found = decoder.decode(block.column("value").to_pylist(), block.column("key").to_pylist(), timestamps)
+def _bad_of(
+    block: pa.RecordBatch, decoder: Decoder, topic_id: str, refused: Mapping[Source, str], unicode: bool
+) -> pa.RecordBatch:
+    milliseconds = block.column("timestamp_ms").to_pylist()
+    found = decoder.decode(block.column("value").to_pylist(), block.column("key").to_pylist(), milliseconds)
     rules, errors, bad = list(found.rules), list(found.errors), []
     places = zip(block.column("partition").to_pylist(), block.column("offset").to_pylist(), strict=True)
     for row, (partition, offset) in enumerate(places):
@@ -190,8 +242,9 @@ def _bad_of(block: pa.RecordBatch, decoder: Decoder, topic_id: str, refused: Map
         if rules[row] is None and why is not None:
             rules[row], errors[row] = Rule.SINK_REFUSED, why
         bad.append(rules[row] is not None)
-    kept = pa.array(bad)
-    part = block.filter(kept)
+    part = block.filter(pa.array(bad))
+    at = timestamps(part.column("timestamp_ms"))
+    headers = [_headers(entry, unicode) for entry in part.column("headers").to_pylist()]
     return pa.RecordBatch.from_pydict(
         {
             "_topic_id": pa.array([topic_id] * len(part), type=pa.string()),
@@ -199,25 +252,27 @@ def _bad_of(block: pa.RecordBatch, decoder: Decoder, topic_id: str, refused: Map
             "_offset": part.column("offset"),
             "_ordinal": pa.array([0] * len(part), type=pa.int32()),
             "topic": part.column("topic"),
-            "timestamp": part.column("timestamp").cast(pa.timestamp("us", tz="UTC")),
+            "timestamp": at,
+            "timestamp_ms": pc.if_else(pc.is_null(at), part.column("timestamp_ms"), pa.scalar(None, pa.int64())),
             "key": part.column("key"),
             "value": part.column("value"),
-            "headers": pa.array([_headers(entry) for entry in part.column("headers").to_pylist()], type=pa.string()),
+            "headers": pa.array(headers, type=pa.string()),
             "rule": pa.array([str(rule) for rule in rules if rule is not None], type=pa.string()),
-            "error": pa.array([_without_nul(error) for error in errors if error is not None], type=pa.string()),
+            "error": pa.array([_text(error, unicode) for error in errors if error is not None], type=pa.string()),
         }
     )
 
 
-def _headers(entries: Sequence[Mapping[str, Any]] | None) -> str:
+def _headers(entries: Sequence[Mapping[str, Any]] | None, unicode: bool) -> str:
     """Headers as JSON, their values as hexadecimal: they may be anything."""
     listed = [
-        {"key": _without_nul(entry["key"]), "value": None if entry["value"] is None else entry["value"].hex()}
+        {"key": _text(entry["key"], unicode), "value": None if entry["value"] is None else entry["value"].hex()}
         for entry in entries or ()
     ]
     return json.dumps(listed)
 
 
-def _without_nul(text: str) -> str:
-    """PostgreSQL's text and jsonb hold every character but U+0000."""
-    return text.replace("\0", "\ufffd")
+def _text(text: str, unicode: bool) -> str:
+    """What PostgreSQL's text and jsonb hold: not U+0000, and in a database that is not UTF-8 ASCII for certain."""
+    held = text.replace("\0", "\ufffd")
+    return held if unicode else held.encode("ascii", "backslashreplace").decode("ascii")

@@ -1,0 +1,181 @@
+"""A connection of one writer to its sink database, and the fence that keeps older writers out.
+
+Every write transaction holds the fence row FOR SHARE; a takeover raises it. What the database says no to is told by
+SQLSTATE, and with the name of the statement.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from millrace.adapters.postgres_connection import (
+    Fault,
+    SinkFailure,
+    SinkStatementError,
+    SinkUnreachableError,
+    connect,
+    fault_of,
+    unreachable,
+)
+from millrace.adapters.postgres_tables import Cursor, ensure_schema
+from millrace.errors import FencedError, MillraceError, UnreachableError
+from millrace.settings import PostgresSettings
+
+COMMIT = "commit"
+_TAKE_OVER_WITHIN = timedelta(seconds=25)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes: one instance of one epoch of a stream."""
+
+    stream: str
+    epoch: int
+    instance: str
+
+    @property
+    def application_name(self) -> str:
+        """How PostgreSQL lists this instance's backends; under 63 bytes by the rules for names."""
+        return f"{self.stream}#{self.epoch}"
+
+
+class FencedConnection:
+    """One instance's connection to a sink database.
+
+    Guarantees: an older epoch writes nothing after `take_over` has returned, if each of its transactions begins with
+    `_hold_fence`.
+
+    Args:
+        settings: the sink's database.
+        identity: who writes.
+    """
+
+    def __init__(self, settings: PostgresSettings, identity: Identity) -> None:
+        self.settings = settings
+        self.identity = identity
+        self._doing = ""
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    def take_over(self) -> None:
+        """End older epochs' backends and raise the fence to this epoch.
+
+        A stopped writer may hold the fence row, and no timeout of the server ends it; ending its backend does. A
+        writer that is alive may connect again at once, so this is tried until the fence is raised.
+
+        Raises:
+            FencedError: a newer epoch holds the fence.
+            UnreachableError: the server does not answer, or the fence could not be raised in time.
+        """
+        with self._transaction("make Millrace's own tables") as cursor:
+            ensure_schema(cursor)
+        deadline = time.monotonic() + _TAKE_OVER_WITHIN.total_seconds()
+        while not self._try_raise_fence():
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"an older instance kept the fence row locked for {_TAKE_OVER_WITHIN.total_seconds():.0f} s",
+                    where=f"millrace.fence, stream {self.identity.stream}",
+                    next_step="look at pg_stat_activity for backends named after the stream, and end them",
+                )
+
+    def check_fence(self) -> None:
+        """Learn whether this instance may still write.
+
+        Raises:
+            FencedError: a newer epoch has taken over.
+            UnreachableError: the server does not answer.
+        """
+        with self._transaction("look at the fence") as cursor:
+            self._hold_fence(cursor)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _try_raise_fence(self) -> bool:
+        try:
+            with self._transaction("end older epochs' backends") as cursor:
+                cursor.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+                    "AND usename = current_user AND split_part(application_name, '#', 1) = %s "
+                    "AND split_part(application_name, '#', 2) ~ '^[0-9]+$' "
+                    "AND split_part(application_name, '#', 2)::bigint < %s",
+                    (self.identity.stream, self.identity.epoch),
+                )
+            with self._transaction("raise the fence") as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '1s'")
+                cursor.execute(
+                    "INSERT INTO millrace.fence AS held (stream, epoch, instance) VALUES (%s, %s, %s) "
+                    "ON CONFLICT (stream) DO UPDATE SET epoch = excluded.epoch, instance = excluded.instance, "
+                    "raised_at = now() WHERE held.epoch < excluded.epoch "
+                    "OR (held.epoch = excluded.epoch AND held.instance = excluded.instance)",
+                    (self.identity.stream, self.identity.epoch, self.identity.instance),
+                )
+                if cursor.rowcount == 0:
+                    raise self._fenced("a newer instance holds the fence")
+            return True
+        except SinkStatementError as error:
+            if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+                return False
+            raise
+
+    def _hold_fence(self, cursor: Cursor) -> None:
+        """Keep the fence where it is until this transaction ends, or learn that it was raised."""
+        cursor.execute(
+            "SELECT epoch, instance FROM millrace.fence WHERE stream = %s FOR SHARE", (self.identity.stream,)
+        )
+        if cursor.fetchone() != (self.identity.epoch, self.identity.instance):
+            raise self._fenced("a newer instance has raised the fence")
+
+    def _fenced(self, what: str) -> FencedError:
+        return FencedError(
+            what,
+            where=f"stream {self.identity.stream}, epoch {self.identity.epoch}",
+            next_step=f"`streams show {self.identity.stream}` shows the instance that runs",
+        )
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[Cursor]:
+        """One transaction; `doing` is the name of its statements, which may change on the way.
+
+        Raises:
+            FencedError: the connection is gone, ended by a newer epoch.
+            SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: by SQLSTATE.
+        """
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self.settings, self.identity.application_name)
+        self._doing = doing
+        try:
+            with self._connection.transaction():
+                with self._connection.cursor() as cursor:
+                    yield cursor
+                self._doing = COMMIT
+        except psycopg.Error as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: psycopg.Error) -> MillraceError:
+        if fault_of(error) is not Fault.GONE:
+            return SinkFailure.of(self.settings, error, self._doing).error()
+        self.close()
+        return self._why_gone(error)
+
+    def _why_gone(self, error: psycopg.Error) -> MillraceError:
+        """A connection that broke: a newer epoch ended it, or the server is away."""
+        try:
+            with connect(self.settings, self.identity.application_name) as connection:
+                row = connection.execute(
+                    "SELECT epoch FROM millrace.fence WHERE stream = %s", (self.identity.stream,)
+                ).fetchone()
+        except (SinkUnreachableError, psycopg.Error):
+            return unreachable(self.settings, error)
+        if row is not None and row[0] > self.identity.epoch:
+            return self._fenced(f"epoch {row[0]} has taken over and ended this instance's connection")
+        return unreachable(self.settings, error)

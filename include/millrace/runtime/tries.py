@@ -1,0 +1,41 @@
+"""How often one batch is tried, and how long it waits in between, where its sink says no for a while.
+
+A batch may be tried again at any point: the sink's record of work says what of it is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from millrace.adapters.postgres_connection import SinkExhaustedError, SinkRolledBackError, SinkUnreachableError
+
+AWAY_SECONDS = 60.0  # a failover, a restart; who stays away longer is waited for by supervision, with its alarms
+_MOST_ROLLBACKS = 10
+_LONGEST_PAUSE = 5.0
+
+
+class Tries:
+    """The tries of one batch.
+
+    Args:
+        clock: seconds, from any beginning.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._away_since: float | None = None
+        self._rollbacks = 0
+
+    def pause_after(self, error: Exception) -> float | None:
+        """How many seconds to wait before the batch is tried again; None where trying again cannot help."""
+        if isinstance(error, SinkUnreachableError):
+            self._away_since = self._clock() if self._away_since is None else self._away_since
+            return None if self._clock() - self._away_since >= AWAY_SECONDS else 1.0
+        self._away_since = None
+        if isinstance(error, SinkExhaustedError):
+            return _LONGEST_PAUSE
+        if isinstance(error, SinkRolledBackError) and self._rollbacks < _MOST_ROLLBACKS:
+            self._rollbacks += 1
+            return float(min(0.05 * 2**self._rollbacks, _LONGEST_PAUSE))
+        return None
