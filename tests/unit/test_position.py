@@ -50,6 +50,20 @@ CASES = {
     "nothing known, latest": ({"start": Start.LATEST}, OpenTimeline, 1, 100, Basis.START),
     "no record, somebody set the group": ({"group": {0: Committed(42)}}, OpenTimeline, 1, 42, Basis.GROUP),
     "no record, the group is before the log": ({"group": {0: Committed(3)}}, OpenTimeline, 1, 10, Basis.CLAMPED),
+    "moved behind the log end, a crash before the first commit, and the log has grown": (
+        {"record": WorkRecord(3, {P0: 70}, {P0: 70}), "group": {0: Committed(500)}},
+        Resume,
+        3,
+        70,
+        Basis.RECORD,
+    ),
+    "moved behind the log end again, after the timeline has done something": (
+        {"record": WorkRecord(3, {P0: 70}, {P0: 60}), "group": {0: Committed(500)}},
+        OpenTimeline,
+        4,
+        100,
+        Basis.CLAMPED,
+    ),
     # our own commits
     "own commit at the record": ({"record": DONE, "group": {0: ours(50)}}, Resume, 2, 50, Basis.RECORD),
     "own commit behind the record": ({"record": DONE, "group": {0: ours(30)}}, Resume, 2, 50, Basis.RECORD),
@@ -85,12 +99,26 @@ CASES = {
         20,
         Basis.GROUP,
     ),
-    "moved to a commit of a former timeline": (
+    "own commit of a former timeline, behind the record: a crash before the first commit of this one": (
         {"record": DONE, "group": {0: ours(20, timeline=1)}},
-        OpenTimeline,
-        3,
-        20,
-        Basis.GROUP,
+        Resume,
+        2,
+        50,
+        Basis.RECORD,
+    ),
+    "own commit of a former timeline, ahead of the record": (
+        {"record": DONE, "group": {0: ours(80, timeline=1)}},
+        Resume,
+        2,
+        50,
+        Basis.RECORD,
+    ),
+    "own commit of the topic that had this name before": (
+        {"record": DONE, "group": {0: ours(80, topic_id="id-zero", timeline=3)}},
+        Resume,
+        2,
+        50,
+        Basis.RECORD,
     ),
     "another stream's commit": (
         {"record": DONE, "group": {0: ours(20, stream="shop.other")}},
@@ -131,6 +159,15 @@ REFUSED = {
     "expired before it was read": ({"record": WorkRecord(2, {P0: 5})}, Refusal.DATA_LOSS),
     "the log was cut": ({"record": WorkRecord(2, {P0: 101})}, Refusal.DATA_LOSS),
     "our commit without a record": ({"group": {0: ours(50)}}, Refusal.RECORD_MISSING),
+    "our commit of a newer timeline": ({"record": DONE, "group": {0: ours(80, timeline=3)}}, Refusal.RECORD_MISSING),
+    "our commit of a newer timeline, at the record's offset": (
+        {"record": DONE, "group": {0: ours(50, timeline=3)}},
+        Refusal.RECORD_MISSING,
+    ),
+    "a newer epoch has committed for the topic of before": (
+        {"record": DONE, "group": {0: ours(50, epoch=8, topic_id="id-zero")}},
+        Refusal.FENCED,
+    ),
     "a newer epoch has committed": ({"record": DONE, "group": {0: ours(50, epoch=8)}}, Refusal.FENCED),
 }
 
@@ -145,10 +182,31 @@ def test_what_a_stream_does_not_decide_alone(name):
     assert found.next_step
 
 
-def test_an_accepted_topic_is_read_from_its_beginning_on_a_new_timeline():
-    found = opened(record=DONE, log={OTHER: LOG}, accept_recreated=True)
+@pytest.mark.parametrize("stale", [None, ours(80), ours(5_000), ours(5_000, timeline=3)])
+def test_an_accepted_topic_is_read_from_its_beginning_on_a_new_timeline(stale):
+    """Whatever a driver of the former topic has committed under the same name."""
+    found = opened(record=DONE, group={0: stale} if stale else {}, log={OTHER: LOG}, accept_recreated=True)
     assert isinstance(found, OpenTimeline)
     assert (found.timeline, found.positions[OTHER].offset) == (3, 10)
+
+
+def test_an_accepted_topic_is_read_from_where_somebody_has_put_the_group():
+    found = opened(record=DONE, group={0: Committed(60)}, log={OTHER: LOG}, accept_recreated=True)
+    assert isinstance(found, OpenTimeline)
+    assert found.positions[OTHER].offset == 60
+
+
+def test_a_new_topic_is_not_begun_at_the_offsets_of_the_one_before_it():
+    found = opened(group={0: ours(80, topic_id="id-zero")})
+    assert isinstance(found, OpenTimeline)
+    assert (found.positions[P0].offset, found.positions[P0].basis) == (10, Basis.START)
+
+
+def test_a_sink_that_lost_a_timeline_reads_again_what_a_reset_asks_for():
+    """The way out that the refusal names: the stock tools leave no metadata."""
+    found = opened(record=DONE, group={0: Committed(50)})
+    assert isinstance(found, Resume)
+    assert found.positions[P0].offset == 50
 
 
 def test_a_new_partition_begins_at_its_beginning_without_a_new_timeline():

@@ -100,13 +100,33 @@ def process(pid: int) -> Process | None:
     return Process(pid, parent=int(fields[1]), session=int(fields[3]), started_ticks=int(fields[19]))
 
 
+def owner_of(root: Path) -> int:
+    """The user whose apps are this root's: who owns its `.millrace`, or where that is gone the root itself."""
+    state = root / ".millrace"
+    return (state if state.exists() else root).stat().st_uid
+
+
 def name_of(pid: int, root: Path) -> AppName | None:
-    """Which app of this root the process belongs to; None where it belongs to none."""
+    """Which app of this root the process belongs to; None where it belongs to none.
+
+    Variables and arguments are what anybody may give a process of his own: only those of the root's owner count.
+    """
     environment = _zero_separated(pid, "environ")
     if f"{ROOT_VARIABLE}={root}" not in environment:
         return None
     prefix = f"{APP_VARIABLE}="
-    return next((AppName.parse(entry[len(prefix) :]) for entry in environment if entry.startswith(prefix)), None)
+    name = next((AppName.parse(entry[len(prefix) :]) for entry in environment if entry.startswith(prefix)), None)
+    return name if name and _runs_as(pid, owner_of(root)) else None
+
+
+def _runs_as(pid: int, user: int) -> bool:
+    """Whether a process is this user's by its real id too: a set-user-id program keeps its caller's arguments."""
+    try:
+        status = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # ended meanwhile
+        return False
+    real, effective = next(line.split()[1:3] for line in status.splitlines() if line.startswith("Uid:"))
+    return int(real) == int(effective) == user
 
 
 def apps_of(root: Path, wanted: Callable[[AppName], bool] = lambda name: True) -> list[AppProcesses]:

@@ -64,6 +64,7 @@ stream_progress = sa.Table(
     sa.Column("batch_seconds", sa.Double, nullable=False),
     sa.Column("last_error", sa.Text),
     sa.Column("positions", JSONB, nullable=False),
+    sa.Column("truncated", sa.BigInteger, nullable=False, server_default="0"),
 )
 
 plan = sa.Table(

@@ -24,6 +24,7 @@ _MOVING = frozenset(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
         KafkaError._WAIT_COORD,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
     }
 )
 
@@ -94,7 +95,7 @@ class KafkaLog:
         coming up.
 
         Raises:
-            UnreachableError: the group's coordinator did not answer in time.
+            UnreachableError: the group's coordinator did not answer in time, or not for every partition.
         """
         asked = [ClientTopicPartition(p.topic, p.partition) for p in partitions]
         reader = Consumer({**self._settings, "group.id": group, "enable.auto.commit": False})
@@ -113,6 +114,9 @@ class KafkaLog:
     @patiently
     def _committed(self, reader: Consumer, asked: list[ClientTopicPartition]) -> list[ClientTopicPartition]:
         answer: list[ClientTopicPartition] = reader.committed(asked, timeout=self._timeout)
+        for entry in answer:  # one that could not be read would look like one that was never made
+            if entry.error:
+                raise KafkaException(entry.error)
         return answer
 
     def _list_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:

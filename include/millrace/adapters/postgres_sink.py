@@ -85,14 +85,19 @@ class PostgresSink(FencedConnection):
         """The record of work on the newest timeline."""
         with self._transaction("read the record of work") as cursor:
             cursor.execute(
-                "SELECT timeline, topic, topic_id, partition, next_offset FROM millrace.progress "
+                "SELECT timeline, topic, topic_id, partition, next_offset, first_offset FROM millrace.progress "
                 "WHERE stream = %(stream)s AND shard = %(shard)s "
                 "AND timeline = (SELECT max(timeline) FROM millrace.progress WHERE stream = %(stream)s)",
                 {"stream": self.identity.stream, "shard": _SHARD},
             )
             rows = cursor.fetchall()
         timeline = rows[0][0] if rows else 0
-        return WorkRecord(timeline, {TopicPartition(row[1], row[2], row[3]): row[4] for row in rows})
+        partitions = [TopicPartition(*row[1:4]) for row in rows]
+        return WorkRecord(
+            timeline,
+            {partition: row[4] for partition, row in zip(partitions, rows, strict=True)},
+            {partition: row[5] for partition, row in zip(partitions, rows, strict=True)},
+        )
 
     def open_positions(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
         """Write where each of these partitions begins on a timeline, under the fence.

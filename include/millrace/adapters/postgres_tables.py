@@ -13,7 +13,7 @@ from millrace.errors import DeclarationError
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 STAGING_SCHEMA = "millrace_staging"
 _SCHEMA_LOCK = 7_305_001  # advisory lock: CREATE ... IF NOT EXISTS by two sessions at once can fail
 
@@ -48,6 +48,7 @@ CREATE TABLE IF NOT EXISTS millrace.quarantine (
     partition int NOT NULL,
     "offset" bigint NOT NULL,
     "timestamp" timestamptz,
+    timestamp_ms bigint,
     key bytea,
     value bytea,
     headers jsonb NOT NULL,
@@ -57,6 +58,7 @@ CREATE TABLE IF NOT EXISTS millrace.quarantine (
     quarantined_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (stream, topic_id, partition, "offset")
 );
+ALTER TABLE millrace.quarantine ADD COLUMN IF NOT EXISTS timestamp_ms bigint;  -- since version 2
 """
 
 # What identifies a row: its source, and its place among the rows of one record.
@@ -67,9 +69,12 @@ SOURCE_COLUMNS = (
     ("_ordinal", "int"),
 )
 
+_SOURCE_NAMES = sql.SQL(", ").join(sql.Identifier(name) for name, _ in SOURCE_COLUMNS)
+
 QUARANTINE_COLUMNS = (
     ("topic", "text"),
     ("timestamp", "timestamptz"),
+    ("timestamp_ms", "bigint"),  # since 1970, where `timestamp` cannot hold it
     ("key", "bytea"),
     ("value", "bytea"),
     ("headers", "jsonb"),
@@ -79,26 +84,36 @@ QUARANTINE_COLUMNS = (
 
 
 def ensure_schema(cursor: Cursor) -> None:
-    """Make Millrace's own tables where they are missing.
+    """Make Millrace's own tables where they are missing, and bring those of an older version up to date.
+
+    An older Millrace that runs meanwhile goes on writing; started again, it says that it is the older one.
 
     Raises:
         DeclarationError: a newer Millrace has made them.
     """
-    cursor.execute("SELECT to_regclass('millrace.version')")
-    if (row := cursor.fetchone()) and row[0] is not None:
-        cursor.execute("SELECT max(version) FROM millrace.version")
-        found = cursor.fetchone()
-        if found and found[0] == SCHEMA_VERSION:
-            return
-        if found and found[0] is not None:
-            raise DeclarationError(
-                f"the sink's tables have version {found[0]}, this Millrace knows {SCHEMA_VERSION}",
-                where="schema millrace",
-                next_step="run the Millrace that made them, or a newer one",
-            )
+    if _version(cursor) == SCHEMA_VERSION:
+        return
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-    cursor.execute(_OWN_TABLES)
-    cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
+    if (found := _version(cursor)) > SCHEMA_VERSION:
+        raise DeclarationError(
+            f"the sink's tables have version {found}, this Millrace knows {SCHEMA_VERSION}",
+            where="schema millrace",
+            next_step="run the Millrace that made them, or a newer one",
+        )
+    if found < SCHEMA_VERSION:
+        cursor.execute("SET LOCAL lock_timeout = '5s'")  # behind a long reader every other stream would queue with us
+        cursor.execute(_OWN_TABLES)
+        cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
+
+
+def _version(cursor: Cursor) -> int:
+    """The newest version that the tables were made for; 0 where there are none."""
+    cursor.execute("SELECT to_regclass('millrace.version') IS NOT NULL")
+    if cursor.fetchone() != (True,):
+        return 0
+    cursor.execute("SELECT coalesce(max(version), 0) FROM millrace.version")
+    row = cursor.fetchone()
+    return int(row[0]) if row else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +150,23 @@ class TargetTable:
         """The name of the constraint that keeps one row a source and ordinal."""
         return f"{self.name[:48]}_source"
 
-    def ensure(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
+    def ensure(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> str:
         """Make the table, or add the columns it lacks; nothing is ever dropped or retyped.
+
+        Returns:
+            the name of the key that keeps one row a source and ordinal, as PostgreSQL calls it in an error.
 
         Raises:
             DeclarationError: the table cannot take these columns: another type, a column of its own that must be
-                filled, or no source columns at all (it is somebody else's table).
+                filled, no source columns at all (it is somebody else's table), or no key on them.
         """
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"millrace:{self}",))
         present = self._present(cursor)
         if not present:
             self._create(cursor, columns)
-            return
-        if missing := [name for name, _ in SOURCE_COLUMNS if name not in present]:
+            return self.primary_key
+        own = [*(name for name, _ in SOURCE_COLUMNS), "_timeline"]
+        if missing := [name for name in own if name not in present]:
             raise self._unfit(
                 f"it exists and lacks {', '.join(missing)}: it was not made by Millrace", "name another table"
             )
@@ -159,7 +178,6 @@ class TargetTable:
                     f"cast it in the transform, or alter the column with the stream stopped: "
                     f"ALTER TABLE {self} ALTER COLUMN {name} TYPE {type_}",
                 )
-        own = {name for name, _ in SOURCE_COLUMNS} | {"_timeline"}
         for name, (_, must_be_given) in present.items():
             if must_be_given and name not in wanted and name not in own:
                 raise self._unfit(
@@ -173,6 +191,30 @@ class TargetTable:
                         self.identifier, sql.Identifier(column.name), sql.SQL(column.type)
                     )
                 )
+        return self._key(cursor)
+
+    def _key(self, cursor: Cursor) -> str:
+        """The unique index that finds a range of sources: without it every batch would read the whole table."""
+        cursor.execute(
+            "SELECT index.relname, indisprimary, indisunique AND indisvalid AND indimmediate AND indpred IS NULL "
+            "AND indnkeyatts = %s AND %s::name[] = ARRAY("
+            "SELECT attname FROM unnest(indkey) WITH ORDINALITY AS part (at, nr) "
+            "JOIN pg_attribute ON attrelid = indrelid AND attnum = at WHERE nr <= indnkeyatts ORDER BY nr) "
+            "FROM pg_index JOIN pg_class AS index ON index.oid = indexrelid WHERE indrelid = to_regclass(%s)",
+            (len(SOURCE_COLUMNS), [name for name, _ in SOURCE_COLUMNS], self.identifier.as_string(cursor)),
+        )
+        found = cursor.fetchall()
+        for name, _, fits in found:
+            if fits:
+                return str(name)
+        kind = "UNIQUE" if any(primary for _, primary, _ in found) else "PRIMARY KEY"
+        statement = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {} ({})").format(
+            self.identifier, sql.Identifier(self.primary_key), sql.SQL(kind), _SOURCE_NAMES
+        )
+        raise self._unfit(
+            "it has no key on its source columns, so nothing keeps a row from being there twice",
+            f"with the stream stopped: {statement.as_string(cursor)}",
+        )
 
     def _present(self, cursor: Cursor) -> dict[str, tuple[str, bool]]:
         cursor.execute(
@@ -187,11 +229,7 @@ class TargetTable:
         body: list[sql.Composable] = [sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(c.type)) for c in columns]
         body += [sql.SQL("{} {} NOT NULL").format(sql.Identifier(n), sql.SQL(t)) for n, t in SOURCE_COLUMNS]
         body.append(sql.SQL("_timeline int NOT NULL"))
-        body.append(
-            sql.SQL("CONSTRAINT {} PRIMARY KEY ({})").format(
-                sql.Identifier(self.primary_key), sql.SQL(", ").join(sql.Identifier(n) for n, _ in SOURCE_COLUMNS)
-            )
-        )
+        body.append(sql.SQL("CONSTRAINT {} PRIMARY KEY ({})").format(sql.Identifier(self.primary_key), _SOURCE_NAMES))
         cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(self.identifier, sql.SQL(", ").join(body)))
 
     def _unfit(self, what: str, next_step: str) -> DeclarationError:

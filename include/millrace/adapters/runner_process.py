@@ -29,6 +29,7 @@ from millrace.adapters.app_processes import (
     apps_of,
     end_all,
     name_of,
+    owner_of,
     process,
     send,
 )
@@ -70,10 +71,11 @@ class ProcessRunner:
         """Start an app; returns when its driver was started, not when it is ready.
 
         Raises:
-            RefusedError: this epoch was submitted before.
+            RefusedError: this epoch was submitted before, or this is not the user who owns the project's state.
             UnreachableError: one of its connections is not defined.
             PartFailedError: it could not be started, or nobody answered in time (then `find` tells).
         """
+        self._must_be_owner()
         environment = self.environment_of(submission)
         name = AppName(submission.stream, submission.epoch, submission.instance)
         folder = self.folder(submission.stream, submission.epoch)
@@ -211,6 +213,16 @@ class ProcessRunner:
     def _driver_command(self, submission: Submission) -> Sequence[str]:
         name = AppName(submission.stream, submission.epoch, submission.instance)
         return [sys.executable, str(self._root / "spark_apps" / "stream.py"), *name.arguments(), *submission.arguments]
+
+    def _must_be_owner(self) -> None:
+        """An app of another user would never be found again."""
+        owner = owner_of(self._root)
+        if os.geteuid() != owner:
+            raise RefusedError(
+                f"the project's state belongs to user {owner}, this is user {os.geteuid()}",
+                where=str(self._root / ".millrace"),
+                next_step="run Millrace as that user, or give the folder and all in it to this one: `chown -R`",
+            )
 
     def _make_folder(self, folder: Path, name: AppName) -> None:
         for parent in (self._root / ".millrace", self._root / ".millrace" / "streams", folder.parent):

@@ -58,7 +58,8 @@ class Attempt:
 class StreamProgress:
     """How far a stream was when it last said so: a copy for people, never a position to start from.
 
-    `positions` are next offsets by `topic/partition`; `batch_seconds` is how long the last batch took.
+    `positions` are next offsets by `topic/partition`; `batch_seconds` is how long the last batch took; `truncated` is
+    how many of its records had timestamps that were cut to microseconds.
     """
 
     stream: str

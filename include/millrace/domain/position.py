@@ -18,10 +18,14 @@ from millrace.domain.offsets import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class WorkRecord:
-    """The sink's record of work on its newest timeline. Timeline 0 with no partitions: nothing is on record."""
+    """The sink's record of work on its newest timeline. Timeline 0 with no partitions: nothing is on record.
+
+    `first_offsets` are where the timeline began.
+    """
 
     timeline: int = 0
     next_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    first_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +164,21 @@ def _position(
     wishes: Wishes,
 ) -> Position | Refuse:
     done = record.next_offsets.get(partition)
-    metadata = _own_metadata(stream, partition, committed)
+    metadata = _own_metadata(stream, committed)
     if metadata is not None and metadata.epoch > epoch:
         return Refuse(
             Refusal.FENCED,
             f"{partition}: epoch {metadata.epoch} has committed, this is epoch {epoch}",
             f"`streams show {stream}` shows the newer instance",
         )
+    if metadata is not None and metadata.topic_id != partition.topic_id:
+        committed = metadata = None  # of the topic that had this name before: it says nothing of this one
     if done is None:
         return _without_record(stream, record, partition, committed, metadata, bounds, wishes)
-    own = metadata is not None and metadata.timeline == record.timeline
-    if committed is not None and not own and committed.offset != done:
+    if metadata is not None and metadata.timeline > record.timeline:
+        return _older_sink(stream, record, partition, metadata)
+    foreign = committed is not None and metadata is None and committed.offset != done
+    if committed is not None and foreign and not _was_clamped(record, partition, committed, bounds):
         return _within(committed.offset, bounds)
     if not bounds.start <= done <= bounds.end:
         return _lost(stream, partition, done, bounds)
@@ -204,12 +212,32 @@ def _without_record(
     return Position(bounds.start if wishes.start is Start.EARLIEST else bounds.end, Basis.START)
 
 
-def _own_metadata(stream: str, partition: TopicPartition, committed: Committed | None) -> CommitMetadata | None:
-    """The commit's metadata where this stream wrote it for this very offset of this incarnation of the topic."""
+def _was_clamped(record: WorkRecord, partition: TopicPartition, committed: Committed, bounds: LogBounds) -> bool:
+    """Whether a commit behind the log end is the one that this timeline was opened by, at what was the end then.
+
+    Its first life crashed before it committed. What has come since was never asked to be skipped.
+    """
+    nothing_done = record.next_offsets[partition] == record.first_offsets.get(partition)
+    return record.timeline > 1 and nothing_done and committed.offset > bounds.end
+
+
+def _older_sink(stream: str, record: WorkRecord, partition: TopicPartition, metadata: CommitMetadata) -> Refuse:
+    return Refuse(
+        Refusal.RECORD_MISSING,
+        f"{partition}: the group holds our own commit of timeline {metadata.timeline} (offset {metadata.offset}), but "
+        f"the sink's record of work ends with timeline {record.timeline} (offset {record.next_offsets[partition]}): it "
+        "is not the database it was, as after a restore from a backup",
+        f"point the stream at its newer sink again; or reset its group to where the sink's record ends, so that what "
+        f"the backup lacks is read again (`streams show {stream}` names the group)",
+    )
+
+
+def _own_metadata(stream: str, committed: Committed | None) -> CommitMetadata | None:
+    """The commit's metadata where this stream wrote it for this very offset."""
     if committed is None:
         return None
     metadata = CommitMetadata.decode(committed.metadata)
-    if metadata is None or metadata.stream != stream or metadata.topic_id != partition.topic_id:
+    if metadata is None or metadata.stream != stream:
         return None
     return metadata if metadata.offset == committed.offset else None
 

@@ -5,14 +5,15 @@ with too many digits through without a sign, so it cannot decide what goes to qu
 same work on Arrow arrays inside Spark's Python workers; it needs no Spark to be tested.
 
 Type rules: numbers are JSON numbers (DECIMAL also as a JSON string, exactly), DATE is `YYYY-MM-DD`, TIMESTAMP is
-RFC 3339 and means UTC where it names no zone, fields that the schema does not name are ignored.
+RFC 3339 and means UTC where it names no zone (what is finer than a microsecond is cut off, and counted), fields that
+the schema does not name are ignored.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
@@ -52,6 +53,9 @@ _ARROW_TYPES = {
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 _ERROR_SHOWN = 300
 _BEFORE_COLON = (b" :", b"\t:", b"\n:", b"\r:")
+_FRACTION, _FINER, _ESCAPED = re.compile(rb"\.\d{7}"), re.compile(rb":\d\d\.\d{7}"), re.compile(rb"\\u00[2-5]")
+_FINE_TIME = re.compile(r"(:\d\d\.\d{6})\d+")
+_LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that PostgreSQL, Spark and Python all hold
 _AT_ONCE = 500  # records that are decoded in one go; where one is odd, these are looked at one by one
 
 
@@ -71,11 +75,13 @@ class Decoded:
         columns: one Arrow array for each declared column; null where the record is bad.
         rules: for each record the rule it broke, or None.
         errors: for each record what is wrong with it, or None.
+        truncated: for each record whether a timestamp of it was finer than a microsecond; a bad one has none.
     """
 
     columns: tuple[pa.Array, ...]
     rules: list[Rule | None]
     errors: list[str | None]
+    truncated: list[bool]
 
 
 class Decoder:
@@ -93,6 +99,11 @@ class Decoder:
         self._field_count = len(self._names)
         self._optional = tuple(f"f{index}" for index, column in enumerate(schema.columns) if not column.required)
         self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(_record_type(schema.columns)).decode
+        self._times = tuple(f"f{i}" for i, column in enumerate(schema.columns) if column.type is ColumnType.TIMESTAMP)
+        as_text = _PYTHON_TYPES | {ColumnType.TIMESTAMP: str}
+        self._parse_times_as_text: Callable[[bytes], Any] = msgspec.json.Decoder(
+            _record_type(schema.columns, as_text)
+        ).decode
         self._arrow = tuple(arrow_type(column) for column in schema.columns)
 
     def decode(
@@ -102,40 +113,49 @@ class Decoder:
         records: list[Any] = []
         rules: list[Rule | None] = []
         errors: list[str | None] = []
+        truncated: list[bool] = []
         for first in range(0, len(values), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
             found = self._all_good(values[part], keys[part], timestamps_ms[part])
             if found is None:
-                self._each(values[part], keys[part], timestamps_ms[part], records, rules, errors)
+                self._each(values[part], keys[part], timestamps_ms[part], records, rules, errors, truncated)
                 continue
-            records += found
-            rules += [None] * len(found)
-            errors += [None] * len(found)
+            records += found[0]
+            rules += [None] * len(found[0])
+            errors += [None] * len(found[0])
+            truncated += found[1]
         columns = tuple(self._column(index, records, rules, errors) for index in range(self._field_count))
         if any(rules):
             good = pa.array([rule is None for rule in rules])
             columns = tuple(pa.compute.if_else(good, column, pa.scalar(None, column.type)) for column in columns)
-        return Decoded(columns, rules, errors)
+            truncated = [cut and rule is None for cut, rule in zip(truncated, rules, strict=True)]
+        return Decoded(columns, rules, errors, truncated)
 
     def _all_good(
         self, values: Sequence[bytes | None], keys: Sequence[bytes | None], timestamps_ms: Sequence[int | None]
-    ) -> list[Any] | None:
-        """The records, where none of them gives cause for a closer look; it asks the same questions as `_record`."""
+    ) -> tuple[list[Any], list[bool]] | None:
+        """The records, and which of them had times cut; None where one of them gives cause for a closer look.
+
+        It asks the same questions as `_record`.
+        """
         if None in values or None in timestamps_ms or (self._key_required and None in keys):
             return None
-        if min(timestamps_ms, default=0) < 0:  # type: ignore[type-var, operator]
+        if min(timestamps_ms, default=0) < 0 or max(timestamps_ms, default=0) > _LATEST_MS:  # type: ignore[type-var, operator]
             return None
         fields = set(map(bytes.count, values, repeat(b'":')))  # type: ignore[arg-type]
         text = b" ".join(values)  # type: ignore[arg-type]
         if fields != {self._field_count} or b"\\u0000" in text or any(sign in text for sign in _BEFORE_COLON):
             return None
         try:
-            records = list(map(self._parse, values))  # type: ignore[arg-type]
+            if self._times and _may_be_finer(text):
+                records, truncated = self._with_times_cut(values)  # type: ignore[arg-type]
+            else:
+                records, truncated = list(map(self._parse, values)), [False] * len(values)  # type: ignore[arg-type]
         except (ValueError, RecursionError):
             return None
         if any(None in map(attrgetter(name), records) for name in self._optional):
             return None
-        return records
+        return records, truncated
 
     def _each(
         self,
@@ -145,18 +165,23 @@ class Decoder:
         records: list[Any],
         rules: list[Rule | None],
         errors: list[str | None],
+        truncated: list[bool],
     ) -> None:
         for value, key, timestamp in zip(values, keys, timestamps_ms, strict=True):
             try:
-                records.append(self._record(value, key, timestamp))
+                record, cut = self._record(value, key, timestamp)
+                records.append(record)
                 rules.append(None)
                 errors.append(None)
+                truncated.append(cut)
             except BadRecordError as bad:
                 records.append(None)
                 rules.append(bad.rule)
                 errors.append(str(bad))
+                truncated.append(False)
 
-    def _record(self, value: bytes | None, key: bytes | None, timestamp_ms: int | None) -> Any:
+    def _record(self, value: bytes | None, key: bytes | None, timestamp_ms: int | None) -> tuple[Any, bool]:
+        """One record, and whether a timestamp of it was cut to microseconds."""
         if value is None:
             raise BadRecordError(Rule.NULL_VALUE, "the record has no value")
         if not value:
@@ -165,15 +190,41 @@ class Decoder:
             raise BadRecordError(Rule.NULL_KEY, "the topic declares a key and the record has none")
         if timestamp_ms is None or timestamp_ms < 0:
             raise BadRecordError(Rule.NO_TIMESTAMP, f"the record's timestamp is {timestamp_ms} ms")
+        if timestamp_ms > _LATEST_MS:
+            raise BadRecordError(
+                Rule.FAR_TIMESTAMP, f"the record's timestamp, {timestamp_ms} ms, is after the year 9999"
+            )
         try:
-            record = self._parse(value)
+            record, cut = self._parsed(value)
         except (ValueError, RecursionError) as error:
             raise _reason(error) from None
         if self._may_hide_a_field(value, record):
             _look_for_duplicates(value)
         if b"\\u0000" in value:
             _look_for_nul(record, self._names)
-        return record
+        return record, cut
+
+    def _parsed(self, value: bytes) -> tuple[Any, bool]:
+        """The record as the parser gives it, but for times that it would round: those are cut."""
+        if not self._times or not _may_be_finer(value):
+            return self._parse(value), False
+        try:
+            [record], [cut] = self._with_times_cut([value])
+        except msgspec.ValidationError:
+            return self._parse(value), False  # which says what is wrong, and where
+        return record, cut
+
+    def _with_times_cut(self, values: Sequence[bytes]) -> tuple[list[Any], list[bool]]:
+        records, truncated = list(map(self._parse_times_as_text, values)), [False] * len(values)
+        for name in self._times:
+            rows = [row for row, record in enumerate(records) if getattr(record, name) is not None]
+            texts = [getattr(records[row], name) for row in rows]
+            shorter = [_FINE_TIME.sub(r"\1", text) for text in texts]
+            times = msgspec.convert(shorter, list[datetime])
+            for row, text, kept, time in zip(rows, texts, shorter, times, strict=True):
+                setattr(records[row], name, time)
+                truncated[row] = truncated[row] or len(kept) < len(text)
+        return records, truncated
 
     def _may_hide_a_field(self, value: bytes, record: Any) -> bool:
         """Whether a doubled or unknown field is possible: no fault yet, but cause for a second look.
@@ -217,11 +268,17 @@ def arrow_type(column: Column) -> pa.DataType:
     return _ARROW_TYPES[column.type]
 
 
-def _record_type(columns: Sequence[Column]) -> type[msgspec.Struct]:
+def _may_be_finer(text: bytes) -> bool:
+    """Whether a time in it may be finer than a microsecond: it shows its digits, or hides characters in escapes."""
+    shown = _FRACTION.search(text) and _FINER.search(text)  # the first is quick: it looks for points only
+    return bool(shown or (b"\\u00" in text and _ESCAPED.search(text)))
+
+
+def _record_type(columns: Sequence[Column], types: Mapping[ColumnType, Any] = _PYTHON_TYPES) -> type[msgspec.Struct]:
     fields: list[Any] = []
     for index, column in enumerate(columns):
         bits = _INTEGER_BITS.get(column.type)
-        python: Any = _PYTHON_TYPES.get(column.type)
+        python: Any = types.get(column.type)
         if bits:
             python = Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
         fields.append((f"f{index}", python) if column.required else (f"f{index}", python | None, None))

@@ -1,0 +1,112 @@
+"""TIMESTAMP holds microseconds: what is finer is cut off, never rounded to a time that was not written."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSchema
+from millrace.domain.quarantine import Rule
+from millrace.runtime.decode import Decoded, Decoder
+
+SCHEMA = ValueSchema(
+    ValueFormat.JSON,
+    (
+        Column("note", ColumnType.STRING),
+        Column("at", ColumnType.TIMESTAMP, required=True),
+        Column("until", ColumnType.TIMESTAMP),
+        Column("ratio", ColumnType.DOUBLE),
+    ),
+)
+DECODER = Decoder(SCHEMA, key_required=False)
+
+
+def decoded(*values: bytes) -> Decoded:
+    return DECODER.decode(values, [b"k"] * len(values), [0] * len(values))
+
+
+def at(text: str, **fields: object) -> bytes:
+    return json.dumps({"note": None, "at": text, "until": None, "ratio": None} | fields).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "microsecond"),
+    [
+        ("2026-01-31T23:59:59.999999999Z", 999_999),
+        ("2026-01-31T23:59:59.9999995Z", 999_999),
+        ("2026-01-31t23:59:59.123456789z", 123_456),
+        ("2026-01-31 23:59:59.000000999", 0),
+        ("2026-01-31T23:59:59.12345650000000000000000000Z", 123_456),
+    ],
+)
+def test_what_is_finer_than_a_microsecond_is_cut_off(text: str, microsecond: int) -> None:
+    found = decoded(at(text))
+    assert found.columns[1].to_pylist() == [datetime(2026, 1, 31, 23, 59, 59, microsecond, tzinfo=UTC)]
+    assert (found.rules, found.truncated) == ([None], [True])
+
+
+def test_the_last_moment_of_the_year_9999_is_one() -> None:
+    """As .NET writes its greatest DateTime; rounded, it would be in the year 10000."""
+    found = decoded(at("9999-12-31T23:59:59.9999999Z"))
+    assert found.columns[1].to_pylist() == [datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)]
+
+
+def test_only_records_that_lost_something_are_counted() -> None:
+    fine, plain = "2026-01-31T10:00:00.123456789Z", "2026-01-31T10:00:00.123456Z"
+    found = decoded(at(plain), at(fine), at(plain, until=fine), b"nope", at(plain, ratio=0.123456789))
+    assert found.truncated == [False, True, True, False, False]
+    assert [rule is None for rule in found.rules] == [True, True, True, False, True]
+
+
+def test_a_record_that_is_bad_for_another_reason_is_not_counted() -> None:
+    found = decoded(at("2026-01-31T10:00:00.123456789Z", note="a\0b"))
+    assert (found.rules, found.truncated) == ([Rule.NUL_CHARACTER], [False])
+
+
+def test_a_text_that_looks_like_a_time_stays_as_it_is() -> None:
+    text = "seen at 10:00:00.123456789"
+    found = decoded(at("2026-01-31T10:00:00Z", note=text))
+    assert found.columns[0].to_pylist() == [text]
+    assert found.truncated == [False]
+
+
+def test_a_time_is_the_same_with_its_digits_escaped() -> None:
+    escaped = "".join(f"\\u{ord(sign):04x}" for sign in "2026-01-31T10:00:00.1234569Z")
+    found = decoded(b'{"note":null,"at":"%s","until":null,"ratio":null}' % escaped.encode())
+    assert found.columns[1].to_pylist() == [datetime(2026, 1, 31, 10, 0, 0, 123_456, tzinfo=UTC)]
+    assert found.truncated == [True]
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-13-31T10:00:00.123456789Z", "2026-01-31T10:00:00.123456789+99:00", "x.123456789"]
+)
+def test_a_time_that_is_none_is_as_bad_as_without_the_digits(text: str) -> None:
+    found = decoded(at(text), at(text.replace("456789", "")))
+    assert found.rules[0] is found.rules[1]
+    assert found.rules[0] is not None
+    assert found.errors[0] == found.errors[1]
+
+
+@given(
+    st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)),
+    st.text("0123456789", min_size=1, max_size=12),
+    st.integers(-23 * 60, 23 * 60),
+)
+def test_whatever_digits_follow_the_sixth_they_change_nothing(moment: datetime, more: str, offset: int) -> None:
+    zoned = moment.replace(tzinfo=timezone(timedelta(minutes=offset)))
+    text = f"{zoned:%H:%M:%S}.{zoned.microsecond:06d}{more}{zoned.isoformat()[-6:]}"
+    found = decoded(at(f"{zoned.date().isoformat()}T{text}"))
+    assert found.columns[1].to_pylist() == [zoned.astimezone(UTC)]
+    assert found.truncated == [True]
+
+
+@pytest.mark.parametrize("milliseconds", [253_402_300_800_000, 1_764_000_000_000_000, 2**63 - 1])
+def test_a_record_timestamp_after_the_year_9999_is_bad(milliseconds: int) -> None:
+    value = at("2026-01-31T10:00:00Z")
+    found = DECODER.decode([value, value], [b"k", b"k"], [253_402_300_799_999, milliseconds])
+    assert found.rules == [None, Rule.FAR_TIMESTAMP]
+    assert str(milliseconds) in (found.errors[1] or "")
