@@ -12,6 +12,7 @@ from millrace.settings import Settings
 if TYPE_CHECKING:
     from millrace.adapters.control_db import ControlStore
     from millrace.adapters.kafka_groups import KafkaGroups
+    from millrace.adapters.postgres_fence import FenceReader
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import Pipeline
     from millrace.ports import StreamRunner, TopicAdmin
@@ -56,6 +57,12 @@ class Platform:
 
             self._groups[connection] = KafkaGroups(self.settings.kafka(connection))
         return self._groups[connection]
+
+    def fences(self, connection: str) -> FenceReader:
+        """The fences in the sink database that a `postgres` Connection leads to."""
+        from millrace.adapters.postgres_fence import FenceReader
+
+        return FenceReader(self.settings.postgres(connection))
 
     def runner(self) -> StreamRunner:
         """Where stream apps run: `process` for a `millrace_spark` whose host is `local`.

@@ -160,6 +160,13 @@ def test_only_one_of_many_starts_raises_the_epoch(store: ControlStore, stream: s
     assert sorted(epochs, key=str) == [1, None, None, None, None, None]
 
 
+def test_a_start_is_above_the_epochs_that_others_know(store: ControlStore, stream: str) -> None:
+    store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="a", reason="r")
+    assert store.streams.raise_epoch(stream, 0, above=41) == 42
+    assert store.streams.raise_epoch(stream, 0, above=41) is None
+    assert store.streams.raise_epoch(stream, 42, above=7) == 43
+
+
 def test_no_start_begins_once_a_stop_is_stored(store: ControlStore, stream: str) -> None:
     store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="a", reason="r")
     store.streams.set_desired(stream, state=DesiredState.STOPPED, actor="a", reason="r")

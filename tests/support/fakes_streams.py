@@ -81,13 +81,13 @@ class FakeStreams:
         self._desired[stream] = changed
         return changed
 
-    def raise_epoch(self, stream: str, expected: int) -> int | None:
+    def raise_epoch(self, stream: str, expected: int, *, above: int = 0) -> int | None:
         self._ask()
         known = self._desired[stream]
         if known.epoch != expected or known.state is not DesiredState.RUNNING:
             return None
-        self._desired[stream] = replace(known, epoch=expected + 1)
-        return expected + 1
+        self._desired[stream] = replace(known, epoch=max(expected, above) + 1)
+        return max(expected, above) + 1
 
     def consume_acceptance(self, stream: str) -> bool:
         known = self._desired[stream]
@@ -240,6 +240,7 @@ class FakePlatform:
         self.alarms = FakeAlarms(self.clock)
         self.logged: list[dict[str, object]] = []
         self.app_runner = FakeRunner(self.clock)
+        self.epochs: dict[str, int | None] = {"fence": 0, "group": 0}  # None: it does not answer
         self.settings = Settings(root=self.root, lookup=lambda name: None)
 
     def control(self) -> SimpleNamespace:
@@ -248,3 +249,15 @@ class FakePlatform:
 
     def runner(self) -> FakeRunner:
         return self.app_runner
+
+    def fences(self, connection: str) -> SimpleNamespace:
+        return SimpleNamespace(epoch=lambda stream: self._epoch("fence"))
+
+    def groups(self, connection: str) -> SimpleNamespace:
+        return SimpleNamespace(newest_epoch=lambda group, topics, stream: self._epoch("group"))
+
+    def _epoch(self, of: str) -> int:
+        known = self.epochs[of]
+        if known is None:
+            raise UnreachableError(f"the {of} does not answer")
+        return known

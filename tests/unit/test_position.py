@@ -57,6 +57,34 @@ CASES = {
         70,
         Basis.RECORD,
     ),
+    "no record, moved behind the log end, a crash before the first commit, and the log has grown": (
+        {"record": WorkRecord(1, {P0: 70}, {P0: 70}), "group": {0: Committed(500)}},
+        Resume,
+        1,
+        70,
+        Basis.RECORD,
+    ),
+    "moved before the log start, a crash before the first commit": (
+        {"record": WorkRecord(3, {P0: 10}, {P0: 10}), "group": {0: Committed(3)}},
+        Resume,
+        3,
+        10,
+        Basis.RECORD,
+    ),
+    "moved behind the log end, where the record is": (
+        {"record": WorkRecord(3, {P0: 100}, {P0: 60}), "group": {0: Committed(500)}},
+        Resume,
+        3,
+        100,
+        Basis.RECORD,
+    ),
+    "moved behind the end of a log that was cut": (
+        {"record": WorkRecord(3, {P0: 120}, {P0: 120}), "group": {0: Committed(500)}},
+        OpenTimeline,
+        4,
+        100,
+        Basis.CLAMPED,
+    ),
     "moved behind the log end again, after the timeline has done something": (
         {"record": WorkRecord(3, {P0: 70}, {P0: 60}), "group": {0: Committed(500)}},
         OpenTimeline,
@@ -202,11 +230,27 @@ def test_a_new_topic_is_not_begun_at_the_offsets_of_the_one_before_it():
     assert (found.positions[P0].offset, found.positions[P0].basis) == (10, Basis.START)
 
 
+def test_a_commit_that_is_not_obeyed_is_told_of():
+    """Somebody may have meant it: it looks like the one that the timeline was opened by."""
+    found = opened(record=WorkRecord(3, {P0: 70}, {P0: 70}), group={0: Committed(500)})
+    assert isinstance(found, Resume)
+    assert "500" in found.positions[P0].note
+
+
+def test_a_sink_that_lost_a_timeline_is_told_where_its_record_ends_in_every_partition():
+    log = {P0: LOG, P1: LOG}
+    found = opened(record=on_record(p1=60), group={0: ours(80, timeline=3), 1: ours(90, timeline=3)}, log=log)
+    assert isinstance(found, Refuse)
+    assert ("timeline 3" in found.what, "timeline 2" in found.what) == (True, True)
+    assert "shop.purchases/0:50, shop.purchases/1:60" in found.next_step
+
+
 def test_a_sink_that_lost_a_timeline_reads_again_what_a_reset_asks_for():
     """The way out that the refusal names: the stock tools leave no metadata."""
-    found = opened(record=DONE, group={0: Committed(50)})
-    assert isinstance(found, Resume)
-    assert found.positions[P0].offset == 50
+    for asked, kind, timeline in ((50, Resume, 2), (20, OpenTimeline, 3), (80, OpenTimeline, 3)):
+        found = opened(record=DONE, group={0: Committed(asked)})
+        assert isinstance(found, kind)
+        assert (found.timeline, found.positions[P0].offset) == (timeline, asked)
 
 
 def test_a_new_partition_begins_at_its_beginning_without_a_new_timeline():

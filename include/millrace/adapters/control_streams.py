@@ -100,8 +100,8 @@ class StreamTables:
             )
         return after
 
-    def raise_epoch(self, stream: str, expected: int) -> int | None:
-        """Begin a start: the new epoch, which is `expected` + 1.
+    def raise_epoch(self, stream: str, expected: int, *, above: int = 0) -> int | None:
+        """Begin a start: the new epoch, which is `expected` + 1, or `above` + 1 where that is more.
 
         None where another start was first, or the stream is no longer wanted running: look again.
         """
@@ -109,7 +109,7 @@ class StreamTables:
         statement = (
             table.update()
             .where(table.c.stream == stream, table.c.epoch == expected, table.c.state == DesiredState.RUNNING.value)
-            .values(epoch=table.c.epoch + 1)
+            .values(epoch=sa.func.greatest(table.c.epoch, above) + 1)
             .returning(table.c.epoch)
         )
         with self._transaction() as connection:

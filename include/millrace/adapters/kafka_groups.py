@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from millrace.adapters.kafka_log import KafkaLog, patiently
+from millrace.domain.groups import CommitMetadata
 from millrace.errors import UnreachableError
 from millrace.settings import KafkaSettings
 
@@ -42,6 +43,16 @@ class KafkaGroups:
             reached = bounds[partition].start if known is None else known.offset
             behind += max(0, bounds[partition].end - reached)
         return behind
+
+    def newest_epoch(self, group: str, topics: Sequence[str], stream: str) -> int:
+        """The greatest epoch of a stream that the group's commits name; 0 where none does.
+
+        Raises:
+            UnreachableError: the cluster does not answer.
+        """
+        committed = self._log.committed(group, self._log.partitions(topics))
+        found = [CommitMetadata.decode(commit.metadata) for commit in committed.values()]
+        return max((one.epoch for one in found if one is not None and one.stream == stream), default=0)
 
     def members(self, group: str) -> int:
         """How many members the group has, also those that left without a word and are not timed out yet.

@@ -7,6 +7,7 @@ connection that is gone under one name.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -15,7 +16,7 @@ import psycopg
 from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import PostgresSettings
 
-_CONNECT_SECONDS = 10
+_CONNECT_WITHIN = timedelta(seconds=10)
 _READ_ONLY = "25006"  # a server that was demoted, or is not promoted yet, goes on answering reads
 
 
@@ -111,7 +112,9 @@ class SinkFailure:
         return kind(f"the statement `{self.doing}` failed: {self.message}", where=self.where, next_step=next_step)
 
 
-def connect(settings: PostgresSettings, application_name: str) -> psycopg.Connection[tuple[Any, ...]]:
+def connect(
+    settings: PostgresSettings, application_name: str, *, within: timedelta = _CONNECT_WITHIN
+) -> psycopg.Connection[tuple[Any, ...]]:
     """A connection to a sink database, in UTC, speaking UTF-8 whatever the database's own encoding is.
 
     Raises:
@@ -125,7 +128,7 @@ def connect(settings: PostgresSettings, application_name: str) -> psycopg.Connec
             user=settings.user,
             password=settings.password,
             application_name=application_name,
-            connect_timeout=_CONNECT_SECONDS,
+            connect_timeout=int(within.total_seconds()),
             client_encoding="UTF8",
             options="-c timezone=UTC -c datestyle=ISO -c client_min_messages=warning",
             keepalives_idle=10,

@@ -30,6 +30,7 @@ from millrace.settings import PostgresSettings
 
 COMMIT = "commit"
 _TAKE_OVER_WITHIN = timedelta(seconds=25)
+_LOOK_WITHIN = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +180,31 @@ class FencedConnection:
         if row is not None and row[0] > self.identity.epoch:
             return self._fenced(f"epoch {row[0]} has taken over and ended this instance's connection")
         return unreachable(self.settings, error)
+
+
+class FenceReader:
+    """Reads the fences of one sink database; holds and changes none.
+
+    Args:
+        settings: the sink's database.
+    """
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+
+    def epoch(self, stream: str) -> int:
+        """The epoch that holds a stream's fence; 0 where there is none.
+
+        Raises:
+            UnreachableError: the server does not answer.
+            SinkStatementError: it does not show its fences to this role, or not in time.
+        """
+        try:
+            with connect(self._settings, "millrace epochs", within=_LOOK_WITHIN) as connection:
+                connection.execute(f"SET statement_timeout = {_LOOK_WITHIN // timedelta(milliseconds=1)}")
+                if connection.execute("SELECT to_regclass('millrace.fence')").fetchone() == (None,):
+                    return 0
+                held = connection.execute("SELECT epoch FROM millrace.fence WHERE stream = %s", (stream,)).fetchone()
+        except psycopg.Error as error:
+            raise SinkFailure.of(self._settings, error, "read the fence").error() from error
+        return int(held[0]) if held else 0

@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 
 METADATA_VERSION = 1
+_LARGEST = 2**62  # what the databases hold, with room for one more
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,10 @@ class CommitMetadata:
             document = json.loads(text or "")
             if document.pop("millrace") != METADATA_VERSION:
                 return None
-            return cls(**document)
+            found = cls(**document)
+            numbers = (found.timeline, found.epoch, found.offset)
+            sound = all(type(number) is int and 0 <= number <= _LARGEST for number in numbers)
+            return found if sound else None
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 

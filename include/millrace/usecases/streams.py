@@ -11,10 +11,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.streams import Adopt, DesiredState, Drain, ExitReason, GiveUp, Kill, Phase, Start
+from millrace.domain.streams import SINK_EXHAUSTED, Adopt, DesiredState, Drain, ExitReason, GiveUp, Kill, Phase, Start
 from millrace.errors import MillraceError, PartFailedError, RefusedError, UnreachableError, UsageError
 from millrace.ports import RunningApp, Submission
 from millrace.spec import load_pipeline
+from millrace.usecases.epochs import newest_elsewhere
 from millrace.usecases.stream_look import Seen, Supervised, look
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def _start(platform: Platform, seen: Seen, actor: str) -> bool:
     submission = Submission(seen.stream, epoch, uuid.uuid4().hex, arguments, seen.connections)
     record_attempt(platform, submission)
     reason = f"wanted running since {seen.desired.changed_at:%Y-%m-%d %H:%M:%S} by {seen.desired.changed_by}"
+    if epoch > seen.desired.epoch + 1:
+        reason += f"; sink or group know epoch {epoch - 1}, the control database only {seen.desired.epoch}"
     platform.control().log.append(
         actor=actor, action="stream.submit", subject=seen.stream, reason=reason, after=_epoch(epoch)
     )
@@ -128,9 +131,10 @@ def _start(platform: Platform, seen: Seen, actor: str) -> bool:
 
 
 def raise_epoch(platform: Platform, seen: Seen) -> int | None:
-    """Begin a start: the new epoch; None where somebody else was first."""
+    """Begin a start: the new epoch, above all that are known anywhere; None where somebody else was first."""
     expected = seen.desired.epoch if seen.desired else 0
-    return platform.control().streams.raise_epoch(seen.stream, expected)
+    above = newest_elsewhere(platform, seen.stream)
+    return platform.control().streams.raise_epoch(seen.stream, expected, above=above)
 
 
 def record_attempt(platform: Platform, submission: Submission) -> None:
@@ -186,6 +190,8 @@ def _alarms(platform: Platform, seen: Seen) -> None:
     elif _is_well(seen):
         for kind in (DIED, GAVE_UP, RECREATED):
             alarms.close(kind, seen.stream)
+        if not seen.apps:  # stopped as wanted: nobody waits for the sink any more
+            alarms.close(SINK_EXHAUSTED, seen.stream)
 
 
 def _is_well(seen: Seen) -> bool:
