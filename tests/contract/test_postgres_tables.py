@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import psycopg
 import pytest
@@ -14,7 +13,7 @@ from millrace.errors import DeclarationError
 from millrace.settings import PostgresSettings
 from support.control_databases import Databases
 from support.sink_writer import COLUMNS, Writer
-from support.waiting import Deadline, at_once
+from support.waiting import Deadline, at_once, eventually, in_background, result_of
 
 KEY = "_topic_id, _partition, _offset, _ordinal"
 TABLE = (
@@ -23,9 +22,16 @@ TABLE = (
 )
 
 
-def ensure(admin, name: str) -> str:
+def ensure(admin, name: str, *, table: str = "rows") -> str:
     with admin.transaction(), admin.cursor() as cursor:
-        return TargetTable(name, "rows").ensure(cursor, COLUMNS)
+        return TargetTable(name, table).ensure(cursor, COLUMNS)
+
+
+def statement_that_adds_the_key(admin, name: str, *, table: str = "rows") -> str:
+    with pytest.raises(DeclarationError, match="no key on its source columns") as refused:
+        ensure(admin, name, table=table)
+    assert refused.value.next_step is not None
+    return refused.value.next_step.partition(": ")[2]
 
 
 @pytest.fixture
@@ -51,18 +57,62 @@ def make(admin, name):
         ("", "CREATE UNIQUE INDEX ON {rows} ({key}, _timeline)"),
         ("", "CREATE UNIQUE INDEX ON {rows} (_topic_id, _partition, _offset) INCLUDE (_ordinal)"),
         ("", "ALTER TABLE {rows} ADD UNIQUE ({key}) DEFERRABLE"),
+        ("", 'CREATE UNIQUE INDEX ON {rows} (_topic_id COLLATE "C", _partition, _offset, _ordinal)'),
         (", id serial PRIMARY KEY", ""),
+        (") PARTITION BY LIST (_partition", ""),
     ],
 )
 def test_a_table_without_the_key_is_refused_with_the_statement_that_adds_it(make, admin, name, more, then):
     make(more, then)
-    with pytest.raises(DeclarationError, match="no key on its source columns") as refused:
-        ensure(admin, name)
-    kind = "UNIQUE" if more else "PRIMARY KEY"
-    _, _, statement = refused.value.next_step.partition(": ")
-    assert kind in statement
+    statement = statement_that_adds_the_key(admin, name)
+    assert ("UNIQUE" if "serial" in more else "PRIMARY KEY") in statement
     admin.execute(statement)
     assert ensure(admin, name) == "rows_source"
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "ALTER TABLE {rows} ADD CONSTRAINT rows_source UNIQUE ({key}) DEFERRABLE",
+        "ALTER TABLE {rows} ADD CONSTRAINT rows_source CHECK (_offset >= 0)",
+        "CREATE INDEX rows_source ON {rows} (_offset)",
+    ],
+)
+def test_the_statement_takes_no_name_that_is_taken(make, admin, name, then):
+    make(then=then)
+    admin.execute(statement_that_adds_the_key(admin, name))
+    assert ensure(admin, name) != "rows_source"
+
+
+def test_an_index_that_was_never_built_to_its_end_is_no_key(make, admin, name):
+    make()
+    row = f"INSERT INTO {name}.rows VALUES ('x', 1, 'id', 0, 0, 0, 1)"
+    admin.execute(f"{row}, ('y', 1, 'id', 0, 0, 0, 1)")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        admin.execute(f"CREATE UNIQUE INDEX CONCURRENTLY ON {name}.rows ({KEY})")
+    admin.execute(f"DELETE FROM {name}.rows")
+    admin.execute(statement_that_adds_the_key(admin, name))
+    assert ensure(admin, name) == "rows_source"
+
+
+def test_the_statement_names_the_table_as_postgresql_reads_it(make, admin, name):
+    make()
+    admin.execute(f'ALTER TABLE {name}.rows RENAME TO "order"')
+    admin.execute(statement_that_adds_the_key(admin, name, table="order"))
+    assert ensure(admin, name, table="order") == "order_source"
+
+
+def test_a_table_partitioned_by_its_own_columns_can_have_no_key(make, admin, name):
+    make(") PARTITION BY LIST (name")
+    with pytest.raises(DeclarationError, match="can have none"):
+        ensure(admin, name)
+
+
+def test_tables_whose_names_begin_alike_each_have_their_key(make, admin, name):
+    admin.execute(f"CREATE SCHEMA {name}")
+    keys = [ensure(admin, name, table="a" * 60 + end) for end in ("_x", "_y")]
+    assert keys[0] != keys[1]
+    assert [ensure(admin, name, table="a" * 60 + end) for end in ("_x", "_y")] == keys
 
 
 @pytest.mark.parametrize(
@@ -75,6 +125,29 @@ def test_a_table_without_the_key_is_refused_with_the_statement_that_adds_it(make
 def test_a_key_of_any_name_is_one(make, admin, name, then, key):
     make(then=then)
     assert ensure(admin, name) == key
+    row = f"INSERT INTO {name}.rows VALUES ('x', 1, 'id', 0, 0, 0, 1)"
+    admin.execute(row)
+    with pytest.raises(psycopg.errors.UniqueViolation) as violated:
+        admin.execute(row)
+    assert violated.value.diag.constraint_name == key
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        ("VIEW {rows} AS SELECT * FROM {table}", "it is a view"),
+        ("MATERIALIZED VIEW {rows} AS SELECT * FROM {table}", "it is a materialized view"),
+        ("SEQUENCE {rows}", "it is a sequence"),
+        ("TYPE {rows} AS (name text)", "it is no table"),
+        ("TABLE {rows} ()", "lacks _topic_id"),
+    ],
+)
+def test_what_cannot_hold_a_streams_rows_is_refused(make, admin, name, made, what):
+    make(then="ALTER TABLE {rows} RENAME TO others")
+    admin.execute("CREATE " + made.format(rows=f"{name}.rows", table=f"{name}.others"))
+    with pytest.raises(DeclarationError, match=what) as refused:
+        ensure(admin, name)
+    assert "ALTER" not in refused.value.next_step
 
 
 def test_a_table_of_ours_has_its_key_and_one_without_a_timeline_is_not_ours(make, admin, database, name):
@@ -116,6 +189,11 @@ def version(own) -> list[tuple]:
     return own.execute("SELECT version FROM millrace.version ORDER BY 1").fetchall()
 
 
+def waits_for_a_lock(own) -> bool:
+    query = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'millrace.quarantine'::regclass)"
+    return own.execute(query).fetchone()[0]
+
+
 def columns(own) -> int:
     query = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'millrace.quarantine'::regclass AND attname = %s"
     return own.execute(query, ("timestamp_ms",)).fetchone()[0]
@@ -143,4 +221,31 @@ def test_tables_of_a_newer_version_are_left_alone(empty, own):
     ensured(empty)
     own.execute("INSERT INTO millrace.version VALUES (%s)", (SCHEMA_VERSION + 1,))
     with pytest.raises(DeclarationError, match="this Millrace knows"):
-        ensured(replace(empty))
+        ensured(empty)
+    assert version(own) == [(SCHEMA_VERSION,), (SCHEMA_VERSION + 1,)]
+
+
+def test_tables_are_brought_up_to_date_when_a_batch_that_writes_them_has_ended(empty, own):
+    ensured(empty)
+    own.execute(VERSION_1)
+    with connect(empty, "batch") as batch:
+        batch.execute("DELETE FROM millrace.quarantine")
+        upgrade = in_background(lambda: ensured(empty))
+        eventually(lambda: waits_for_a_lock(own), within=Deadline.SERVER, what="the upgrade to wait for the batch")
+        batch.commit()
+        result_of(upgrade, within=Deadline.SERVER, what="the upgrade")
+    assert columns(own) == 1
+
+
+def test_tables_that_somebody_goes_on_reading_are_left_as_they_are_and_free_for_the_streams(empty, own):
+    """Behind an upgrade that waits, every batch would wait too."""
+    ensured(empty)
+    own.execute(VERSION_1)
+    with connect(empty, "reader") as reader:
+        reader.execute("SELECT count(*) FROM millrace.quarantine")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            ensured(empty)
+        own.execute("DELETE FROM millrace.quarantine")
+        assert (version(own), columns(own)) == ([(1,)], 0)
+    ensured(empty)
+    assert (version(own), columns(own)) == ([(1,), (SCHEMA_VERSION,)], 1)

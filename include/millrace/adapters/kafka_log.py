@@ -116,7 +116,8 @@ class KafkaLog:
         answer: list[ClientTopicPartition] = reader.committed(asked, timeout=self._timeout)
         for entry in answer:  # one that could not be read would look like one that was never made
             if entry.error:
-                raise KafkaException(entry.error)
+                what = f"{entry.topic}/{entry.partition}: {entry.error.str()}"
+                raise KafkaException(KafkaError(entry.error.code(), what))
         return answer
 
     def _list_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:

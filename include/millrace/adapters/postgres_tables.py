@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +68,6 @@ SOURCE_COLUMNS = (
     ("_offset", "bigint"),
     ("_ordinal", "int"),
 )
-
-_SOURCE_NAMES = sql.SQL(", ").join(sql.Identifier(name) for name, _ in SOURCE_COLUMNS)
 
 QUARANTINE_COLUMNS = (
     ("topic", "text"),
@@ -147,7 +145,7 @@ class TargetTable:
 
     @property
     def primary_key(self) -> str:
-        """The name of the constraint that keeps one row a source and ordinal."""
+        """The name of the key that keeps one row a source and ordinal, where Millrace makes it and it is free."""
         return f"{self.name[:48]}_source"
 
     def ensure(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> str:
@@ -158,14 +156,29 @@ class TargetTable:
 
         Raises:
             DeclarationError: the table cannot take these columns: another type, a column of its own that must be
-                filled, no source columns at all (it is somebody else's table), or no key on them.
+                filled, no source columns at all (it is somebody else's table, or none), or no key on them.
         """
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"millrace:{self}",))
-        present = self._present(cursor)
-        if not present:
+        cursor.execute("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", (self._quoted(cursor),))
+        found = cursor.fetchone()
+        if found is None:
             self._create(cursor, columns)
-            return self.primary_key
-        own = [*(name for name, _ in SOURCE_COLUMNS), "_timeline"]
+            return self._key(cursor)
+        if found[0] not in _TABLES:
+            raise self._unfit(f"it is {_OTHERS.get(found[0], 'no table')}", "name another table; Millrace makes it")
+        present = self._present(cursor)
+        self._check(present, columns)
+        for column in columns:
+            if column.name not in present:
+                cursor.execute(
+                    sql.SQL("ALTER TABLE {} ADD COLUMN {} {}").format(
+                        self.identifier, sql.Identifier(column.name), sql.SQL(column.type)
+                    )
+                )
+        return self._key(cursor)
+
+    def _check(self, present: Mapping[str, tuple[str, bool]], columns: Sequence[TargetColumn]) -> None:
+        own = [*_source_names(), "_timeline"]
         if missing := [name for name in own if name not in present]:
             raise self._unfit(
                 f"it exists and lacks {', '.join(missing)}: it was not made by Millrace", "name another table"
@@ -184,43 +197,66 @@ class TargetTable:
                     f"column {name} is NOT NULL without a default and the transform does not give it",
                     f"let it be null: ALTER TABLE {self} ALTER COLUMN {name} DROP NOT NULL",
                 )
-        for column in columns:
-            if column.name not in present:
-                cursor.execute(
-                    sql.SQL("ALTER TABLE {} ADD COLUMN {} {}").format(
-                        self.identifier, sql.Identifier(column.name), sql.SQL(column.type)
-                    )
-                )
-        return self._key(cursor)
 
     def _key(self, cursor: Cursor) -> str:
-        """The unique index that finds a range of sources: without it every batch would read the whole table."""
+        """The unique index that finds a range of sources: without it every batch would read the whole table.
+
+        Its first columns count, not those that it only includes; in another collation it finds nothing.
+        """
         cursor.execute(
             "SELECT index.relname, indisprimary, indisunique AND indisvalid AND indimmediate AND indpred IS NULL "
             "AND indnkeyatts = %s AND %s::name[] = ARRAY("
-            "SELECT attname FROM unnest(indkey) WITH ORDINALITY AS part (at, nr) "
-            "JOIN pg_attribute ON attrelid = indrelid AND attnum = at WHERE nr <= indnkeyatts ORDER BY nr) "
+            "SELECT attname FROM unnest(indkey, indcollation) WITH ORDINALITY AS part (at, collation_, nr) "
+            "JOIN pg_attribute ON attrelid = indrelid AND attnum = at AND attcollation = collation_ "
+            "WHERE nr <= indnkeyatts ORDER BY nr) "
             "FROM pg_index JOIN pg_class AS index ON index.oid = indexrelid WHERE indrelid = to_regclass(%s)",
-            (len(SOURCE_COLUMNS), [name for name, _ in SOURCE_COLUMNS], self.identifier.as_string(cursor)),
+            (len(SOURCE_COLUMNS), _source_names(), self._quoted(cursor)),
         )
         found = cursor.fetchall()
         for name, _, fits in found:
             if fits:
                 return str(name)
+        what = "it has no key on its source columns, so nothing keeps a row from being there twice"
+        if self._is_partitioned_otherwise(cursor):
+            raise self._unfit(
+                f"{what}, and can have none: it is partitioned by another column",
+                "partition it by its source columns, or name another table",
+            )
         kind = "UNIQUE" if any(primary for _, primary, _ in found) else "PRIMARY KEY"
-        statement = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {} ({})").format(
-            self.identifier, sql.Identifier(self.primary_key), sql.SQL(kind), _SOURCE_NAMES
+        statement = sql.SQL("ALTER TABLE {} ADD {}").format(self.identifier, self._constraint(cursor, kind))
+        raise self._unfit(what, f"with the stream stopped: {statement.as_string(cursor)}")
+
+    def _is_partitioned_otherwise(self, cursor: Cursor) -> bool:
+        """Whether it is partitioned by what is no source column: PostgreSQL wants those in every key."""
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_partitioned_table, unnest(partattrs) AS part (at) "
+            "LEFT JOIN pg_attribute ON attrelid = to_regclass(%s) AND attnum = at "
+            "WHERE partrelid = to_regclass(%s) AND (attname = ANY(%s::name[])) IS NOT TRUE)",
+            (self._quoted(cursor), self._quoted(cursor), _source_names()),
         )
-        raise self._unfit(
-            "it has no key on its source columns, so nothing keeps a row from being there twice",
-            f"with the stream stopped: {statement.as_string(cursor)}",
+        return cursor.fetchone() == (True,)
+
+    def _constraint(self, cursor: Cursor, kind: str) -> sql.Composed:
+        """The key as part of a statement; where its name is taken PostgreSQL finds it another."""
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+            "WHERE nspname = %s AND relname = %s) "
+            "OR EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass(%s) AND conname = %s)",
+            (self.schema, self.primary_key, self._quoted(cursor), self.primary_key),
         )
+        key = sql.SQL("{} ({})").format(sql.SQL(kind), sql.SQL(", ").join(map(sql.Identifier, _source_names())))
+        if cursor.fetchone() == (True,):
+            return key
+        return sql.SQL("CONSTRAINT {} {}").format(sql.Identifier(self.primary_key), key)
+
+    def _quoted(self, cursor: Cursor) -> str:
+        return self.identifier.as_string(cursor)
 
     def _present(self, cursor: Cursor) -> dict[str, tuple[str, bool]]:
         cursor.execute(
             "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef AND attidentity = '' "
             "FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-            (self.identifier.as_string(cursor),),
+            (self._quoted(cursor),),
         )
         return {str(name): (str(type_), bool(needed)) for name, type_, needed in cursor.fetchall()}
 
@@ -229,12 +265,20 @@ class TargetTable:
         body: list[sql.Composable] = [sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(c.type)) for c in columns]
         body += [sql.SQL("{} {} NOT NULL").format(sql.Identifier(n), sql.SQL(t)) for n, t in SOURCE_COLUMNS]
         body.append(sql.SQL("_timeline int NOT NULL"))
-        body.append(sql.SQL("CONSTRAINT {} PRIMARY KEY ({})").format(sql.Identifier(self.primary_key), _SOURCE_NAMES))
+        body.append(self._constraint(cursor, "PRIMARY KEY"))
         cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(self.identifier, sql.SQL(", ").join(body)))
 
     def _unfit(self, what: str, next_step: str) -> DeclarationError:
         return DeclarationError(f"the table does not fit: {what}", where=f"table {self}", next_step=next_step)
 
+
+def _source_names() -> list[str]:
+    return [name for name, _ in SOURCE_COLUMNS]
+
+
+# What pg_class.relkind calls a table, partitioned ones too, and some of the rest.
+_TABLES = frozenset("rp")
+_OTHERS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
 
 # PostgreSQL's own spelling of the types the runtime asks for.
 _CANONICAL = {"int": "integer", "timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}

@@ -7,7 +7,7 @@ moved it. The log says what is still there. `open_at` weighs them; its table of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -20,7 +20,7 @@ from millrace.domain.offsets import TopicPartition
 class WorkRecord:
     """The sink's record of work on its newest timeline. Timeline 0 with no partitions: nothing is on record.
 
-    `first_offsets` are where the timeline began.
+    `first_offsets` are where the timeline began; next and first are equal where it has done nothing yet.
     """
 
     timeline: int = 0
@@ -177,12 +177,16 @@ def _position(
         return _without_record(stream, record, partition, committed, metadata, bounds, wishes)
     if metadata is not None and metadata.timeline > record.timeline:
         return _older_sink(stream, record, partition, metadata)
-    foreign = committed is not None and metadata is None and committed.offset != done
-    if committed is not None and foreign and not _was_clamped(record, partition, committed, bounds):
-        return _within(committed.offset, bounds)
+    note = ""
+    if committed is not None and metadata is None and committed.offset != done:
+        moved = _within(committed.offset, bounds)
+        if _opened_this_timeline(record, partition, committed, bounds):
+            note = f"offset {committed.offset} is behind the log end {bounds.end}, as it was when the timeline began"
+        elif moved.offset != done:
+            return moved
     if not bounds.start <= done <= bounds.end:
         return _lost(stream, partition, done, bounds)
-    return Position(done, Basis.RECORD)
+    return Position(done, Basis.RECORD, note)
 
 
 def _without_record(
@@ -212,13 +216,16 @@ def _without_record(
     return Position(bounds.start if wishes.start is Start.EARLIEST else bounds.end, Basis.START)
 
 
-def _was_clamped(record: WorkRecord, partition: TopicPartition, committed: Committed, bounds: LogBounds) -> bool:
-    """Whether a commit behind the log end is the one that this timeline was opened by, at what was the end then.
+def _opened_this_timeline(
+    record: WorkRecord, partition: TopicPartition, committed: Committed, bounds: LogBounds
+) -> bool:
+    """Whether a commit behind the log end may be the one that this timeline was opened by, at what was the end then.
 
-    Its first life crashed before it committed. What has come since was never asked to be skipped.
+    Its first life crashed before it committed, and nobody asked to skip what has come since. A second commit behind
+    the end, of a partition of which this timeline has done nothing, looks the same and is not obeyed either.
     """
-    nothing_done = record.next_offsets[partition] == record.first_offsets.get(partition)
-    return record.timeline > 1 and nothing_done and committed.offset > bounds.end
+    done = record.next_offsets[partition]
+    return done == record.first_offsets.get(partition) and done <= bounds.end < committed.offset
 
 
 def _older_sink(stream: str, record: WorkRecord, partition: TopicPartition, metadata: CommitMetadata) -> Refuse:
@@ -227,8 +234,8 @@ def _older_sink(stream: str, record: WorkRecord, partition: TopicPartition, meta
         f"{partition}: the group holds our own commit of timeline {metadata.timeline} (offset {metadata.offset}), but "
         f"the sink's record of work ends with timeline {record.timeline} (offset {record.next_offsets[partition]}): it "
         "is not the database it was, as after a restore from a backup",
-        f"point the stream at its newer sink again; or reset its group to where the sink's record ends, so that what "
-        f"the backup lacks is read again (`streams show {stream}` names the group)",
+        f"point the stream at its newer sink again; or reset its group (`streams show {stream}` names it) to where "
+        f"this one's record ends, to read again what it lacks: {_on_record(record, record.next_offsets)}",
     )
 
 
@@ -273,5 +280,10 @@ def _moves(record: WorkRecord, moved: Mapping[TopicPartition, Position]) -> str:
 
 
 def _way_back(stream: str, record: WorkRecord, moved: Mapping[TopicPartition, Position]) -> str:
-    back = ", ".join(f"{p}:{record.next_offsets[p]}" for p in moved if p in record.next_offsets)
-    return f"reset the group back to {back or 'its former offsets'}, or declare `on_rewind: reprocess` for {stream}"
+    back = _on_record(record, moved) or "its former offsets"
+    return f"reset the group back to {back}, or declare `on_rewind: reprocess` for {stream}"
+
+
+def _on_record(record: WorkRecord, partitions: Iterable[TopicPartition]) -> str:
+    """Where the record of these partitions ends, as the stock tools would be told."""
+    return ", ".join(f"{p}:{record.next_offsets[p]}" for p in sorted(partitions) if p in record.next_offsets)

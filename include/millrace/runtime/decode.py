@@ -53,8 +53,10 @@ _ARROW_TYPES = {
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 _ERROR_SHOWN = 300
 _BEFORE_COLON = (b" :", b"\t:", b"\n:", b"\r:")
-_FRACTION, _FINER, _ESCAPED = re.compile(rb"\.\d{7}"), re.compile(rb":\d\d\.\d{7}"), re.compile(rb"\\u00[2-5]")
-_FINE_TIME = re.compile(r"(:\d\d\.\d{6})\d+")
+_FINE_FRACTION, _FINE_TIME = re.compile(rb"\.\d{6}0*[1-9]"), re.compile(rb"\d:\d\d\.\d{6}0*[1-9]")
+_ESCAPED_TIME = re.compile(rb"\\u00(?:2[eE]|3[0-9aA])")  # a point, a digit, a colon
+_TOO_FINE = re.compile(r"(:[0-9]{2}\.[0-9]{6})0*[1-9][0-9]*")
+_TOO_FINE_RAW = re.compile(rb"(:\d\d\.\d{6})(\d+)")
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that PostgreSQL, Spark and Python all hold
 _AT_ONCE = 500  # records that are decoded in one go; where one is odd, these are looked at one by one
 
@@ -75,7 +77,8 @@ class Decoded:
         columns: one Arrow array for each declared column; null where the record is bad.
         rules: for each record the rule it broke, or None.
         errors: for each record what is wrong with it, or None.
-        truncated: for each record whether a timestamp of it was finer than a microsecond; a bad one has none.
+        truncated: for each record whether a timestamp of it was finer than a microsecond, and so lost something (zeros
+            are no loss); a bad one has none.
     """
 
     columns: tuple[pa.Array, ...]
@@ -144,7 +147,7 @@ class Decoder:
             return None
         fields = set(map(bytes.count, values, repeat(b'":')))  # type: ignore[arg-type]
         text = b" ".join(values)  # type: ignore[arg-type]
-        if fields != {self._field_count} or b"\\u0000" in text or any(sign in text for sign in _BEFORE_COLON):
+        if fields != {self._field_count} or any(_holds(signs, text) for signs in (b"\\u0000", *_BEFORE_COLON)):
             return None
         try:
             if self._times and _may_be_finer(text):
@@ -210,8 +213,10 @@ class Decoder:
             return self._parse(value), False
         try:
             [record], [cut] = self._with_times_cut([value])
-        except msgspec.ValidationError:
-            return self._parse(value), False  # which says what is wrong, and where
+        except (ValueError, RecursionError):
+            # What is wrong, the usual parser tells, at the same byte; it must not blame a time that it would round.
+            self._parse(_TOO_FINE_RAW.sub(lambda found: found[1] + b"0" * len(found[2]), value))
+            raise
         return record, cut
 
     def _with_times_cut(self, values: Sequence[bytes]) -> tuple[list[Any], list[bool]]:
@@ -219,7 +224,7 @@ class Decoder:
         for name in self._times:
             rows = [row for row, record in enumerate(records) if getattr(record, name) is not None]
             texts = [getattr(records[row], name) for row in rows]
-            shorter = [_FINE_TIME.sub(r"\1", text) for text in texts]
+            shorter = [_TOO_FINE.sub(r"\1", text) for text in texts]
             times = msgspec.convert(shorter, list[datetime])
             for row, text, kept, time in zip(rows, texts, shorter, times, strict=True):
                 setattr(records[row], name, time)
@@ -270,8 +275,12 @@ def arrow_type(column: Column) -> pa.DataType:
 
 def _may_be_finer(text: bytes) -> bool:
     """Whether a time in it may be finer than a microsecond: it shows its digits, or hides characters in escapes."""
-    shown = _FRACTION.search(text) and _FINER.search(text)  # the first is quick: it looks for points only
-    return bool(shown or (b"\\u00" in text and _ESCAPED.search(text)))
+    shown = _FINE_FRACTION.search(text) and _FINE_TIME.search(text)  # the first is quick: it looks for points only
+    return bool(shown or (_holds(b"\\u00", text) and _ESCAPED_TIME.search(text)))
+
+
+def _holds(signs: bytes, text: bytes) -> bool:
+    return signs[:1] in text and signs in text  # one byte is found much faster than several
 
 
 def _record_type(columns: Sequence[Column], types: Mapping[ColumnType, Any] = _PYTHON_TYPES) -> type[msgspec.Struct]:
