@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from millrace.cli.actor import actor
 from millrace.cli.output import emit
+from millrace.domain.control import StreamProgress
 from millrace.domain.streams import StreamState
 from millrace.errors import MillraceError, PartFailedError, UsageError
 from millrace.settings import open_settings
@@ -230,7 +231,10 @@ def _cells(row: StreamRow) -> tuple[str, ...]:
 def _print_one(console: Console, row: StreamRow) -> None:
     facts = Table.grid(padding=(0, 2))
     for name, value in _document(row).items():
-        if value not in (None, "", ()):
+        if isinstance(value, StreamProgress):
+            for count, text in _last_batch(value):
+                facts.add_row(Text(count), Text(text))
+        elif value not in (None, "", ()):
             facts.add_row(Text(name), Text(str(value)))
     console.print(facts)
     table = Table(title="last attempts")
@@ -241,6 +245,17 @@ def _print_one(console: Console, row: StreamRow) -> None:
         cells = (str(attempt.epoch), f"{attempt.submitted_at:%Y-%m-%d %H:%M:%S}", ended)
         table.add_row(*(Text(cell) for cell in (*cells, attempt.outcome or "", attempt.detail or "")))
     console.print(table)
+
+
+def _last_batch(progress: StreamProgress) -> Iterator[tuple[str, str]]:
+    at = f"{progress.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    run = f"{progress.batch_id} of epoch {progress.epoch}, timeline {progress.timeline}"
+    yield "last batch", f"{run}, at {at}, took {progress.batch_seconds:.3f} s"
+    yield "rows in", f"{progress.rows_in:,}"
+    yield "rows out", f"{progress.rows_out:,}"
+    yield "quarantined", f"{progress.quarantined:,}"
+    yield "truncated", f"{progress.truncated:,} with a timestamp finer than a microsecond"
+    yield "next offsets", ", ".join(f"{partition}@{offset}" for partition, offset in sorted(progress.positions.items()))
 
 
 def _log_file(folder: Path, stream: str, epoch: int | None) -> Path:

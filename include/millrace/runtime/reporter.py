@@ -55,7 +55,7 @@ class Reporter:
         self._waiting: StreamProgress | None = None
         self._condition = threading.Condition()
         self._closing = False
-        self._unreachable = False
+        self._failing: set[str] = set()  # what was said not to be saved, so that it is said once
         self._thread = threading.Thread(target=self._save_latest, name="reporter", daemon=True)
         self._thread.start()
 
@@ -83,7 +83,7 @@ class Reporter:
         """Have the stream's alarm say this, or be closed."""
         with self._condition:
             self._alarm = (detail,)
-            self._alarm_waits = self._alarm != self._alarm_set
+            self._alarm_waits = True
             self._condition.notify()
 
     def close(self) -> None:
@@ -102,23 +102,26 @@ class Reporter:
                 closing = self._closing
             if progress is not None:
                 self._try_to_save(progress)
-            if alarm is not None:
+            if alarm is not None and alarm != self._alarm_set:
                 self._try_to_set(alarm)
             if closing:
                 return
 
     def _try_to_set(self, alarm: tuple[str | None]) -> None:
-        try:
-            self._set_alarm(*alarm)
+        if self._tried("alarm_not_set", lambda: self._set_alarm(*alarm)):
             self._alarm_set = alarm
-        except MillraceError as error:
-            log.warning("alarm_not_set", alarm=alarm[0], error=str(error))
 
     def _try_to_save(self, progress: StreamProgress) -> None:
+        self._tried("progress_not_saved", lambda: self._save(progress))
+
+    def _tried(self, otherwise: str, act: Callable[[], object]) -> bool:
+        """Do it; where it fails say so, once until it has worked again."""
         try:
-            self._save(progress)
-            self._unreachable = False
+            act()
         except MillraceError as error:
-            if not self._unreachable:
-                log.warning("progress_not_saved", error=str(error))
-            self._unreachable = True
+            if otherwise not in self._failing:
+                log.warning(otherwise, error=str(error))
+            self._failing.add(otherwise)
+            return False
+        self._failing.discard(otherwise)
+        return True
