@@ -150,6 +150,15 @@ def test_what_cannot_hold_a_streams_rows_is_refused(make, admin, name, made, wha
     assert "ALTER" not in refused.value.next_step
 
 
+def test_a_table_that_a_crash_empties_is_refused_with_the_statement_that_keeps_it(make, admin, name):
+    make(then="ALTER TABLE {rows} ADD PRIMARY KEY ({key})")
+    admin.execute(f"ALTER TABLE {name}.rows SET UNLOGGED")
+    with pytest.raises(DeclarationError, match="unlogged") as refused:
+        ensure(admin, name)
+    admin.execute(refused.value.next_step.partition(": ")[2])
+    assert ensure(admin, name) == "rows_pkey"
+
+
 def test_a_table_of_ours_has_its_key_and_one_without_a_timeline_is_not_ours(make, admin, database, name):
     Writer(database, name, 1).ready()
     assert ensure(admin, name) == "rows_source"

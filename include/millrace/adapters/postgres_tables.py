@@ -156,16 +156,23 @@ class TargetTable:
 
         Raises:
             DeclarationError: the table cannot take these columns: another type, a column of its own that must be
-                filled, no source columns at all (it is somebody else's table, or none), or no key on them.
+                filled, no source columns at all (it is somebody else's table, or none), no key on them; or a crash of
+                the server would empty it.
         """
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"millrace:{self}",))
-        cursor.execute("SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", (self._quoted(cursor),))
+        kind = "SELECT relkind::text, relpersistence::text FROM pg_class WHERE oid = to_regclass(%s)"
+        cursor.execute(kind, (self._quoted(cursor),))
         found = cursor.fetchone()
         if found is None:
             self._create(cursor, columns)
             return self._key(cursor)
         if found[0] not in _TABLES:
             raise self._unfit(f"it is {_OTHERS.get(found[0], 'no table')}", "name another table; Millrace makes it")
+        if found[1] == _UNLOGGED:
+            raise self._unfit(
+                "it is unlogged: a crash of the server empties it, and what is done stays on record",
+                f"with the stream stopped: ALTER TABLE {self._quoted(cursor)} SET LOGGED",
+            )
         present = self._present(cursor)
         self._check(present, columns)
         for column in columns:
@@ -278,6 +285,7 @@ def _source_names() -> list[str]:
 
 # What pg_class.relkind calls a table, partitioned ones too, and some of the rest.
 _TABLES = frozenset("rp")
+_UNLOGGED = "u"  # pg_class.relpersistence
 _OTHERS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
 
 # PostgreSQL's own spelling of the types the runtime asks for.
