@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -12,7 +13,7 @@ from millrace.adapters.kafka_groups import KafkaGroups
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
-from millrace.errors import UnreachableError
+from millrace.errors import UnreachableError, UsageError
 from millrace.settings import KafkaSettings
 from support.waiting import Deadline, eventually
 
@@ -86,6 +87,13 @@ def test_a_silent_cluster_is_named() -> None:
         groups.members("g")
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
         groups.lag("g", ["t"])
+
+
+def test_properties_that_no_client_can_be_made_of_are_named(tmp_path: Path) -> None:
+    """A start that asks for epochs goes on then: the driver's own end says the same, with an alarm."""
+    properties = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "ssl", "ssl.ca.location": f"{tmp_path}/no"}
+    with pytest.raises(UsageError, match=r"ssl\.ca\.location"):
+        KafkaGroups(KafkaSettings(properties))
 
 
 def _members(groups: KafkaGroups, topic: str) -> int | None:

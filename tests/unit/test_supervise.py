@@ -8,7 +8,7 @@ import pytest
 
 from millrace.domain.streams import GRACE, LONGEST_BACKOFF, SETTLING, DesiredState, StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
-from millrace.ports import RunState
+from millrace.ports import RunningApp, RunState
 from millrace.usecases import streams
 from millrace.usecases.stream_list import list_streams
 from millrace.usecases.stream_look import Supervised
@@ -288,3 +288,38 @@ def test_an_operators_wish_waits_for_the_supervisor_that_is_at_it(
     report = streams.start(platform, STREAM, "cli:me", "because")
     assert not report.busy
     assert living(platform) == [1]
+
+
+def test_two_supervisors_that_look_elsewhere_at_once_start_one_app(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sink and broker may take seconds to answer: the lock may be lost meanwhile, and another has looked too."""
+    platform.epochs = {"fence": 40, "group": 41}
+    real, others = platform.fences, [lambda: supervise(platform)]
+
+    def slow(connection: str) -> object:
+        while others:
+            others.pop()()
+        return real(connection)
+
+    monkeypatch.setattr(platform, "fences", slow)
+    started(platform)
+    assert living(platform) == [42]
+    assert [submitted.epoch for submitted in platform.app_runner.submissions] == [42]
+
+
+@pytest.mark.parametrize("fence", [40, None])
+def test_a_start_is_above_the_app_that_a_restored_control_database_found_alive(
+    platform: FakePlatform, fence: int | None
+) -> None:
+    """Its attempt is on record then, but the count is not: below it, no failure would be backed off from."""
+    app = RunningApp(STREAM, 41, "x", "handle-41", RunState.RUNNING, started_at=platform.clock.now, phase="running")
+    platform.app_runner.apps[STREAM, 41] = app
+    assert started(platform).epoch == 41
+    platform.app_runner.end(STREAM, 41, 1)
+    platform.epochs = {"fence": fence, "group": None}
+    supervise(platform, 1)
+    supervise(platform, 6)
+    assert living(platform) == [42]
+    assert platform.logged[-1]["before"] == {"epoch": "0"}
+    assert platform.logged[-1]["after"] == {"epoch": "42"}

@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import os
 import signal
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ ROOT_VARIABLE = "MILLRACE_ROOT"
 PROC = Path("/proc")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _ZOMBIE_STATES = frozenset("ZX")
+_AT_UID, _AT_EUID = 11, 12  # linux/auxvec.h
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -100,10 +102,12 @@ def process(pid: int) -> Process | None:
     return Process(pid, parent=int(fields[1]), session=int(fields[3]), started_ticks=int(fields[19]))
 
 
-def owner_of(root: Path) -> int:
+def owner_of(root: Path) -> int | None:
     """The user whose apps are this root's: who owns its `.millrace`, or where that is gone the root itself."""
-    state = root / ".millrace"
-    return (state if state.exists() else root).stat().st_uid
+    for folder in (root / ".millrace", root):
+        with contextlib.suppress(FileNotFoundError):
+            return folder.stat().st_uid
+    return None
 
 
 def name_of(pid: int, root: Path) -> AppName | None:
@@ -119,14 +123,21 @@ def name_of(pid: int, root: Path) -> AppName | None:
     return name if name and _runs_as(pid, owner_of(root)) else None
 
 
-def _runs_as(pid: int, user: int) -> bool:
-    """Whether a process is this user's by its real id too: a set-user-id program keeps its caller's arguments."""
+def _runs_as(pid: int, user: int | None) -> bool:
+    """Whether a process is this user's, and was when it was given its variables and arguments.
+
+    A set-user-id program keeps its caller's real id, or takes its owner's as `sudo` does before it asks for the
+    password; the two ids that the kernel noted at its start differ either way.
+    """
     try:
         status = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        auxiliary = (PROC / str(pid) / "auxv").read_bytes()
     except OSError:  # ended meanwhile
         return False
     real, effective = next(line.split()[1:3] for line in status.splitlines() if line.startswith("Uid:"))
-    return int(real) == int(effective) == user
+    at_start = dict(struct.iter_unpack("@LL", auxiliary))
+    same_at_start = _AT_UID in at_start and at_start[_AT_UID] == at_start.get(_AT_EUID)
+    return int(real) == int(effective) == user and same_at_start
 
 
 def apps_of(root: Path, wanted: Callable[[AppName], bool] = lambda name: True) -> list[AppProcesses]:

@@ -10,19 +10,33 @@ from confluent_kafka.admin import AdminClient
 
 from millrace.adapters.kafka_log import KafkaLog, patiently
 from millrace.domain.groups import CommitMetadata
-from millrace.errors import UnreachableError
+from millrace.errors import UnreachableError, UsageError
 from millrace.settings import KafkaSettings
 
 TIMEOUT = timedelta(seconds=5)
 
 
 class KafkaGroups:
-    """Reads groups; changes none."""
+    """Reads groups; changes none.
+
+    Args:
+        settings: the cluster's Connection.
+
+    Raises:
+        UsageError: no client can be made of the Connection's properties.
+    """
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._address = settings.bootstrap_servers
-        self._log = KafkaLog(settings, client_id="millrace", timeout=TIMEOUT)
-        self._admin = AdminClient({**settings.librdkafka, "client.id": "millrace", "log_level": 0})
+        try:
+            self._log = KafkaLog(settings, client_id="millrace", timeout=TIMEOUT)
+            self._admin = AdminClient({**settings.librdkafka, "client.id": "millrace", "log_level": 0})
+        except KafkaException as error:
+            raise UsageError(
+                f"no client can be made of the kafka connection's properties: {error.args[0].str()}",
+                where=self._address,
+                next_step="mend its extra: it holds librdkafka's own keys",
+            ) from error
 
     def lag(self, group: str, topics: Sequence[str]) -> int | None:
         """Records between the group's commits and the end of the topics, as a reader of committed data sees it.

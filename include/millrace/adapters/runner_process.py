@@ -215,17 +215,18 @@ class ProcessRunner:
         return [sys.executable, str(self._root / "spark_apps" / "stream.py"), *name.arguments(), *submission.arguments]
 
     def _must_be_owner(self) -> None:
-        """An app of another user would never be found again."""
-        owner = owner_of(self._root)
-        if os.geteuid() != owner:
+        """An app of another user would never be found again. Who starts a project's first one becomes its owner."""
+        (self._root / ".millrace").mkdir(mode=0o700, exist_ok=True)
+        owner, users = owner_of(self._root), sorted({os.getuid(), os.geteuid()})
+        if users != [owner]:
             raise RefusedError(
-                f"the project's state belongs to user {owner}, this is user {os.geteuid()}",
+                f"the project's state belongs to user {owner}, this is user {' as '.join(map(str, users))}",
                 where=str(self._root / ".millrace"),
                 next_step="run Millrace as that user, or give the folder and all in it to this one: `chown -R`",
             )
 
     def _make_folder(self, folder: Path, name: AppName) -> None:
-        for parent in (self._root / ".millrace", self._root / ".millrace" / "streams", folder.parent):
+        for parent in (self._root / ".millrace" / "streams", folder.parent):
             parent.mkdir(mode=0o700, exist_ok=True)
         try:
             folder.mkdir(mode=0o700)

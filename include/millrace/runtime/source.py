@@ -129,7 +129,7 @@ def read_options(settings: KafkaSettings, stream: Stream) -> dict[str, str]:
 def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
     """One topic's records as its declared columns, `_source`, `_bad` and `_truncated`.
 
-    `_bad` is true where the record does not fit, `_truncated` where a timestamp in it had more digits than are kept.
+    `_bad` is true where the record does not fit, `_truncated` where a timestamp in it was finer than a microsecond.
     What is the same for all its records, topic and topic id, does not travel through Python and back.
 
     Args:

@@ -119,10 +119,12 @@ def _start(platform: Platform, seen: Seen, actor: str) -> bool:
     submission = Submission(seen.stream, epoch, uuid.uuid4().hex, arguments, seen.connections)
     record_attempt(platform, submission)
     reason = f"wanted running since {seen.desired.changed_at:%Y-%m-%d %H:%M:%S} by {seen.desired.changed_by}"
-    if epoch > seen.desired.epoch + 1:
-        reason += f"; sink or group know epoch {epoch - 1}, the control database only {seen.desired.epoch}"
+    known = _newest_on_record(seen)
+    if epoch > known + 1:
+        reason += f"; sink or group know epoch {epoch - 1}, the control database only {known}"
+    before = _epoch(seen.desired.epoch)
     platform.control().log.append(
-        actor=actor, action="stream.submit", subject=seen.stream, reason=reason, after=_epoch(epoch)
+        actor=actor, action="stream.submit", subject=seen.stream, reason=reason, before=before, after=_epoch(epoch)
     )
     app = submit_app(platform, submission)
     if app is not None:
@@ -133,8 +135,14 @@ def _start(platform: Platform, seen: Seen, actor: str) -> bool:
 def raise_epoch(platform: Platform, seen: Seen) -> int | None:
     """Begin a start: the new epoch, above all that are known anywhere; None where somebody else was first."""
     expected = seen.desired.epoch if seen.desired else 0
-    above = newest_elsewhere(platform, seen.stream)
+    above = max(_newest_on_record(seen), newest_elsewhere(platform, seen.stream))
     return platform.control().streams.raise_epoch(seen.stream, expected, above=above)
+
+
+def _newest_on_record(seen: Seen) -> int:
+    """The greatest epoch that the control database knows: a restored one counts less than apps it then found alive."""
+    raised = seen.desired.epoch if seen.desired else 0
+    return max([raised, *(attempt.epoch for attempt in seen.attempts)])
 
 
 def record_attempt(platform: Platform, submission: Submission) -> None:
