@@ -26,9 +26,14 @@ SPARK = "millrace_spark"
 
 @dataclass(frozen=True)
 class Platform:
-    """The adapters of one process. Each is built on its first use and then kept; none is contacted before."""
+    """The adapters of one process. Each is built on its first use and then kept; none is contacted before.
+
+    Attributes:
+        unanswered: connections that did not answer a look that can be left out, and when by `time.monotonic`.
+    """
 
     settings: Settings
+    unanswered: dict[str, float] = field(default_factory=dict, repr=False)
     _control: list[ControlStore] = field(default_factory=list, repr=False)
     _topic_admins: dict[str, TopicAdmin] = field(default_factory=dict, repr=False)
     _runners: list[StreamRunner] = field(default_factory=list, repr=False)

@@ -10,7 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
@@ -76,11 +78,13 @@ def raising(stream: CrashedStream, body: str, code: str) -> None:
     stream.query(TRIGGER.format(name=name, body=body.format(name=name, code=code)))
 
 
-def end_backends(stream: CrashedStream) -> None:
+def end_backends(stream: CrashedStream, but: int = 0) -> None:
     """As an administrator does, or a pooler that is reloaded."""
     stream.query(
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = %s",
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+        "WHERE split_part(application_name, '#', 1) = %s AND pid <> %s",
         stream.stream,
+        but,
     )
 
 
@@ -148,6 +152,21 @@ def test_what_does_not_arrive_stops_the_batch_and_the_next_epoch_does_it(
     assert len(stream.query("SELECT 1 FROM millrace.quarantine WHERE stream = %s", stream.stream)) == 1
 
 
+def test_a_sink_that_lost_its_last_transaction_is_filled_by_the_next_epoch(streams: CrashedStreams) -> None:
+    """A standby that was promoted without it: the batch after it must not leave a gap."""
+    stream = streams.new()
+
+    def failover() -> None:
+        stream.query(f"DELETE FROM {stream.name}.rows")
+        stream.query("DELETE FROM millrace.quarantine WHERE stream = %s", stream.stream)
+        stream.query("UPDATE millrace.progress SET next_offset = first_offset WHERE stream = %s", stream.stream)
+
+    ended = lived(stream, DisturbedLife("sink.commit_batch", failover, after=True))
+    assert isinstance(ended, SinkStatementError), ended
+    assert "would be lost" in ended.what
+    assert stream.go_on() == []
+
+
 def test_a_topic_that_is_recreated_after_the_merge_is_not_given_the_old_offsets(
     make: Callable[[], CrashedStreams],
 ) -> None:
@@ -179,6 +198,31 @@ def test_a_topic_that_is_gone_is_no_topic_with_the_same_id(make: Callable[[], Cr
 def test_a_connection_that_is_ended_is_taken_up_again_in_the_same_epoch(streams: CrashedStreams, call: str) -> None:
     stream = streams.new()
     assert lived(stream, DisturbedLife(call, partial(end_backends, stream))) is None
+    assert stream.out_of_balance() + stream.incomplete() == []
+
+
+@pytest.mark.parametrize("call", ["sink.empty_staging", "task.copy_rows", "sink.commit_batch"])
+def test_what_an_ended_connection_left_behind_is_ended_too(streams: CrashedStreams, call: str) -> None:
+    """The server has not heard of the one that broke: its backend keeps the locks, for hours."""
+    stream = streams.new()
+    left: list[psycopg.Connection[Any]] = []
+
+    def break_off() -> None:
+        epoch, staged = stream.query(
+            "SELECT epoch, %s FROM millrace.fence WHERE stream = %s", staging(stream), stream.stream
+        )[0]
+        backend = psycopg.connect(**streams.project.sink.keywords(), application_name=f"{stream.stream}#{epoch}")
+        left.append(backend)
+        end_backends(stream, backend.info.backend_pid)
+        backend.execute(f"LOCK {staged} IN ROW EXCLUSIVE MODE")
+        backend.execute("SELECT FROM millrace.progress WHERE stream = %s FOR UPDATE", (stream.stream,))
+
+    life = DisturbedLife(call, break_off)
+    try:
+        assert in_time(lambda: lived(stream, life), within=Deadline.STREAM, what="the end of the stream") is None
+    finally:
+        for backend in left:
+            backend.close()
     assert stream.out_of_balance() + stream.incomplete() == []
 
 

@@ -7,13 +7,16 @@ import threading
 import psycopg
 import pytest
 
-from millrace.adapters.postgres_connection import connect
+from millrace.adapters.postgres_connection import SinkStatementError, connect
 from millrace.adapters.postgres_fence import Identity
 from millrace.adapters.postgres_sink import PostgresSink, RowsRefusedError
 from millrace.adapters.postgres_tables import TargetColumn
-from millrace.errors import DataLossError, DeclarationError, FencedError
+from millrace.domain.offsets import TopicPartition
+from millrace.errors import DeclarationError, FencedError
 from support.sink_writer import COLUMNS, P0, Writer
 from support.waiting import Deadline, eventually, happened, joined
+
+P1 = TopicPartition("t", "id-one", 1)
 
 
 def rows(admin, name: str) -> list[tuple]:
@@ -37,9 +40,21 @@ def test_ranges_that_were_done_before_are_skipped_or_trimmed_and_gaps_refused(da
     assert writer.commit(2, 5, value="again").rows_out == 0
     assert writer.commit(3, 8, value="second").rows_out == 3
     assert rows(admin, name) == [(n, "first") for n in range(5)] + [(n, "second") for n in range(5, 8)]
-    with pytest.raises(DataLossError, match="would be lost"):
+    with pytest.raises(SinkStatementError, match="would be lost"):
         writer.commit(9, 10)
     assert done(writer) == 8
+
+
+def test_positions_are_opened_twice_where_they_are_the_same_and_never_moved(database, name, admin):
+    """The answer to the first commit may have been lost."""
+    writer = Writer(database, name, 1).ready()
+    writer.sink.open_positions(1, {P0: 0, P1: 5})
+    writer.sink.open_positions(1, {P0: 0, P1: 5})
+    writer.commit(0, 3)
+    for elsewhere in ({P0: 0}, {P1: 6}):
+        with pytest.raises(SinkStatementError, match="1 partitions stand on timeline 1 already"):
+            writer.sink.open_positions(1, elsewhere)
+    assert writer.sink.read_record().next_offsets == {P0: 3, P1: 5}
 
 
 def test_only_the_attempts_that_reported_are_merged(database, name, admin):

@@ -159,6 +159,14 @@ def test_a_table_that_a_crash_empties_is_refused_with_the_statement_that_keeps_i
     assert ensure(admin, name) == "rows_pkey"
 
 
+def test_a_partition_that_a_crash_empties_is_refused_too(make, admin, name):
+    make(more=") PARTITION BY RANGE (_offset")
+    admin.execute(f"CREATE TABLE {name}.first PARTITION OF {name}.rows FOR VALUES FROM (0) TO (10)")
+    admin.execute(f"CREATE UNLOGGED TABLE {name}.second PARTITION OF {name}.rows FOR VALUES FROM (10) TO (20)")
+    with pytest.raises(DeclarationError, match=f"{name}.second is unlogged"):
+        ensure(admin, name)
+
+
 def test_a_table_of_ours_has_its_key_and_one_without_a_timeline_is_not_ours(make, admin, database, name):
     Writer(database, name, 1).ready()
     assert ensure(admin, name) == "rows_source"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,13 @@ from millrace.adapters.postgres_connection import (
     SinkRolledBackError,
     SinkStatementError,
     SinkUnreachableError,
+    connect,
 )
 from millrace.adapters.postgres_sink import RowsRefusedError
 from millrace.adapters.postgres_tables import TargetColumn
 from millrace.errors import DeclarationError
-from support.sink_writer import COLUMNS, Writer
+from support.sink_writer import COLUMNS, P0, Writer
+from support.waiting import Deadline, in_time
 
 RAISING = """
 CREATE FUNCTION {name}.raising() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -100,11 +103,14 @@ def test_what_is_on_record_already_and_what_is_refused_are_counted_as_left_out(w
         ("CREATE INDEX ON {rows} ((CASE amount WHEN 7 THEN name END))", "index row"),
         ("RAISE", "I do not want 7"),
         ("RAISE AT COMMIT", "I do not want 7"),
+        ("RAISE BY ASSERT", "I do not want 7"),
     ],
 )
 def test_a_row_is_found_whatever_refuses_it(writer, name, admin, prepare, reason):
     if prepare.startswith("RAISE"):
         body = "IF NEW.amount = 7 THEN RAISE EXCEPTION 'I do not want %', NEW._offset; END IF;"
+        if prepare.endswith("ASSERT"):
+            body = "ASSERT NEW.amount <> 7, 'I do not want 7';"
         trigger(admin, name, body, deferred=prepare.endswith("COMMIT"))
     else:
         admin.execute(prepare.format(rows=f"{name}.rows"))
@@ -177,6 +183,23 @@ def test_a_refusal_that_no_row_is_to_blame_for_stops_with_its_reason(writer, nam
     assert state(writer, admin) == UNTOUCHED
 
 
+def test_a_constraint_of_another_table_on_what_is_replaced_stops_with_its_name(writer, name, admin):
+    admin.execute(f"ALTER TABLE {name}.rows ADD UNIQUE (name)")
+    admin.execute(
+        f"CREATE TABLE {name}.others (refers text CONSTRAINT theirs REFERENCES {name}.rows (name) "
+        "DEFERRABLE INITIALLY DEFERRED)"
+    )
+    writer.commit(0, 1, value="first")
+    admin.execute(f"INSERT INTO {name}.others VALUES ('first')")
+    writer.sink.open_positions(2, {P0: 0})
+    writer.sink.empty_staging()
+    writer.stage([0], value="another")
+    with pytest.raises(DeclarationError, match="still referenced") as caught:
+        writer.merge(0, 1, rows=1, timeline=2)
+    assert "theirs" in caught.value.next_step
+    assert admin.execute(f"SELECT name FROM {name}.rows").fetchall() == [("first",)]
+
+
 def test_two_rows_of_one_record_are_told_by_the_key_that_the_table_has(writer, name, admin):
     """The key of a table that somebody else has made may have any name."""
     admin.execute(f"ALTER TABLE {name}.rows RENAME CONSTRAINT rows_source TO their_own_key")
@@ -199,6 +222,8 @@ def test_two_rows_of_one_record_are_told_by_the_key_that_the_table_has(writer, n
         ("53200", SinkExhaustedError),
         ("57P03", SinkUnreachableError),
         ("25006", SinkUnreachableError),
+        ("25P03", SinkUnreachableError),
+        ("25P04", SinkUnreachableError),
         ("57014", SinkStatementError),
         ("42501", SinkStatementError),
         ("XX000", SinkStatementError),
@@ -222,6 +247,38 @@ def test_a_connection_that_is_ended_is_gone_and_the_next_batch_opens_another(wri
     with pytest.raises(SinkUnreachableError):
         writer.merge(1, 2, rows=0)
     assert writer.commit(1, 2).rows_out == 1
+
+
+def test_a_server_without_room_for_a_connection_is_not_away(control_databases):
+    owner = control_databases.create().owner
+    control_databases.as_superuser(f"ALTER ROLE {owner.user} CONNECTION LIMIT 0")
+    with pytest.raises(SinkExhaustedError, match="too many connections"):
+        connect(owner, "one too many")
+
+
+@pytest.mark.parametrize("state", ["waits for its client", "works on"])
+def test_what_a_lost_connection_left_at_work_does_not_hold_up_the_next_try(writer, admin, database, state):
+    """The server has not heard that the connection broke: the old backend keeps its locks."""
+    writer.commit(0, 1)
+    with closing(connect(database, writer.identity.application_name)) as left:
+        left.execute("SELECT FROM millrace.fence WHERE stream = %s FOR UPDATE", (writer.identity.stream,))
+        left.execute(f'LOCK millrace_staging."{writer.identity.application_name}"')
+        if state == "works on":
+            left.pgconn.send_query(b"SELECT pg_sleep(3600)")
+        admin.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s AND pid <> %s",
+            (writer.identity.application_name, left.info.backend_pid),
+        )
+        with pytest.raises(SinkUnreachableError):
+            writer.sink.read_record()
+        assert in_time(lambda: writer.commit(1, 3), within=Deadline.SERVER, what="the next batch").rows_out == 2
+
+
+def test_a_task_that_was_given_up_does_not_hold_up_the_next_batch(writer, database):
+    """Its connection broke, and not the driver's."""
+    with closing(connect(database, writer.identity.application_name)) as left:
+        left.execute(f'LOCK millrace_staging."{writer.identity.application_name}"')
+        assert in_time(lambda: writer.commit(0, 3), within=Deadline.SERVER, what="the next batch").rows_out == 3
 
 
 def test_a_statement_that_fails_is_named(writer, admin):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.drills import SUPERVISOR, Drill, Order, dying_supervisor
+from support.drills import SERVERS, SUPERVISOR, Drill, Order, dying_supervisor
 from support.drills_points import AFTER_GROUP, AFTER_SINK, ALL, BEFORE_SINK, CLAIM, DRAIN, JVM, PYTHON
 from support.drills_sampler import Sampler
 from support.drills_supervisor import BEFORE_ANSWER, BEFORE_SUBMIT
@@ -30,11 +30,11 @@ STARTS = {
     DRAIN: (None, None),
 }
 EVERYTHING = [
-    (point, victim, *(start if victim != BROKER else (None, None)))  # a driver may well outlive the broker
+    (point, victim, *(start if victim not in SERVERS else (None, None)))  # a driver may well outlive its servers
     for victim in (JVM, PYTHON, ALL, POSTGRES, BROKER)
     for point, start in STARTS.items()
 ]
-"""Each point of a batch with each victim, and each point of a start four times."""
+"""Each point of a batch with each victim, and each point of a start three times."""
 
 
 def keep_loaded(drill: Drill) -> None:

@@ -241,6 +241,8 @@ class FakePlatform:
         self.logged: list[dict[str, object]] = []
         self.app_runner = FakeRunner(self.clock)
         self.epochs: dict[str, int | None] = {"fence": 0, "group": 0}  # None: it does not answer
+        self.asked: list[str] = []
+        self.unanswered: dict[str, float] = {}
         self.settings = Settings(root=self.root, lookup=lambda name: None)
 
     def control(self) -> SimpleNamespace:
@@ -257,6 +259,7 @@ class FakePlatform:
         return SimpleNamespace(newest_epoch=lambda group, topics, stream: self._epoch("group"))
 
     def _epoch(self, of: str) -> int:
+        self.asked.append(of)
         known = self.epochs[of]
         if known is None:
             raise UnreachableError(f"the {of} does not answer")

@@ -56,6 +56,18 @@ def test_what_is_known_elsewhere_lowers_nothing(platform: FakePlatform) -> None:
     assert started(platform) == 2
 
 
+def test_who_does_not_answer_is_not_waited_for_by_every_start(platform: FakePlatform) -> None:
+    platform.epochs = {"fence": None, "group": 7}
+    for epoch in (8, 9):
+        assert started(platform) == epoch
+        platform.app_runner.end(STREAM, epoch, 0)
+    assert platform.asked == ["fence", "group", "group"]
+    [connection] = platform.unanswered
+    platform.unanswered[connection] -= 60
+    platform.epochs["fence"] = 40
+    assert started(platform) == 41
+
+
 def test_a_start_that_somebody_else_was_first_at_is_none(platform: FakePlatform) -> None:
     """Looking elsewhere takes a while: who looked before the other's start must not start again."""
     platform.epochs = {"fence": 40, "group": 40}

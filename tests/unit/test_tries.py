@@ -52,6 +52,15 @@ def test_each_absence_is_counted_by_itself() -> None:
         assert tries.pause_after(SinkRolledBackError("it answered, and asked for the same again"))
 
 
+def test_a_try_that_lasted_found_the_sink_there_and_does_not_do_so_for_ever() -> None:
+    clock, absences = Clock(), 0
+    tries = Tries(clock)
+    while tries.pause_after(SinkUnreachableError("the connection was ended in the midst of a long copy")):
+        clock.now += 10 * AWAY_SECONDS
+        absences += 1
+    assert absences == 10
+
+
 def test_rollbacks_are_repeated_more_and_more_slowly_and_not_for_ever() -> None:
     tries = Tries()
     pauses = []

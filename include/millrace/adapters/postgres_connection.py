@@ -17,7 +17,16 @@ from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import PostgresSettings
 
 _CONNECT_WITHIN = timedelta(seconds=10)
-_READ_ONLY = "25006"  # a server that was demoted, or is not promoted yet, goes on answering reads
+_OPTIONS = (
+    "-c timezone=UTC -c datestyle=ISO -c client_min_messages=warning "
+    # A backend whose client's machine is gone would keep its locks for the two hours of the kernel's own defaults.
+    "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3 -c tcp_user_timeout=30000"
+)
+# 25006: a server that was demoted, or is not promoted yet, goes on answering reads. 25P03 and 25P04: it ended the
+# connection because a transaction idled or took too long.
+_GONE_TOO = frozenset({"25006", "25P03", "25P04"})
+# A refusal to connect has no SQLSTATE in libpq; these are the server's words for 53300, in English alone.
+_NO_ROOM = ("too many clients", "too many connections", "remaining connection slots")
 
 
 class SinkUnreachableError(UnreachableError):
@@ -62,12 +71,13 @@ def fault_of(error: psycopg.Error) -> Fault:
     """What an error asks for.
 
     Source: PostgreSQL's table of error codes (appendix A); an error without a code is the client's own, of a
-    connection that broke or was never made.
+    connection that broke or was never made (psycopg has the bare `DatabaseError` for an answer that is none), unless
+    it is about a value that it was given.
     """
     if error.sqlstate is None:
         broken = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-        return Fault.GONE if broken else Fault.OTHER
-    if error.sqlstate.startswith("57P") or error.sqlstate == _READ_ONLY:
+        return Fault.GONE if broken or type(error) is psycopg.DatabaseError else Fault.OTHER
+    if error.sqlstate.startswith("57P") or error.sqlstate in _GONE_TOO:
         return Fault.GONE  # operator intervention: shut down, crashed, starting up
     return _CLASSES.get(error.sqlstate[:2], Fault.OTHER)
 
@@ -97,6 +107,13 @@ class SinkFailure:
         where = f"{settings.host}:{settings.port}/{settings.database}"
         return cls(fault_of(error).value, doing, message + code, where)
 
+    @classmethod
+    def at_connect(cls, settings: PostgresSettings, error: psycopg.Error) -> SinkFailure:
+        """From a connection that was not made, or that broke: the server is away, or has no room for one more."""
+        failure = cls.of(settings, error, "connect")
+        no_room = any(words in failure.message for words in _NO_ROOM)
+        return replace(failure, fault=(Fault.EXHAUSTED if no_room else Fault.GONE).value)
+
     def error(self) -> MillraceError:
         """The error to raise for it."""
         if self.fault == Fault.GONE:
@@ -119,6 +136,7 @@ def connect(
 
     Raises:
         SinkUnreachableError: the server does not answer or does not let this role in.
+        SinkExhaustedError: it has no room for another connection.
     """
     try:
         return psycopg.connect(
@@ -130,18 +148,14 @@ def connect(
             application_name=application_name,
             connect_timeout=int(within.total_seconds()),
             client_encoding="UTF8",
-            options="-c timezone=UTC -c datestyle=ISO -c client_min_messages=warning",
+            options=_OPTIONS,
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
+            tcp_user_timeout=30_000,
         )
     except psycopg.OperationalError as error:
-        raise unreachable(settings, error) from error
-
-
-def unreachable(settings: PostgresSettings, error: psycopg.Error) -> MillraceError:
-    """The error for a server that went away, or that lets this role in no more."""
-    return replace(SinkFailure.of(settings, error, "connect"), fault=Fault.GONE.value).error()
+        raise SinkFailure.at_connect(settings, error).error() from error
 
 
 def holds_unicode(connection: psycopg.Connection[Any]) -> bool:

@@ -17,12 +17,12 @@ import psycopg
 
 from millrace.adapters.postgres_connection import (
     Fault,
+    SinkExhaustedError,
     SinkFailure,
     SinkStatementError,
     SinkUnreachableError,
     connect,
     fault_of,
-    unreachable,
 )
 from millrace.adapters.postgres_tables import Cursor, ensure_schema
 from millrace.errors import FencedError, MillraceError, UnreachableError
@@ -63,6 +63,7 @@ class FencedConnection:
         self.identity = identity
         self._doing = ""
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._lost = False
 
     def take_over(self) -> None:
         """End older epochs' backends and raise the fence to this epoch.
@@ -100,6 +101,18 @@ class FencedConnection:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def end_left_behind(self, cursor: Cursor) -> None:
+        """End this instance's other backends that are in the midst of something.
+
+        Where a connection breaks the server may not hear of it: the backend goes on, keeps its locks, and this
+        instance would wait for itself. To be called where nobody else writes for it, in a transaction's beginning.
+        """
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND usename = current_user AND application_name = %s AND state <> 'idle' AND pid <> pg_backend_pid()",
+            (self.identity.application_name,),
+        )
 
     def _try_raise_fence(self) -> bool:
         try:
@@ -157,6 +170,9 @@ class FencedConnection:
         try:
             with self._connection.transaction():
                 with self._connection.cursor() as cursor:
+                    if self._lost:
+                        self.end_left_behind(cursor)
+                        self._lost = False
                     yield cursor
                 self._doing = COMMIT
         except psycopg.Error as error:
@@ -166,6 +182,7 @@ class FencedConnection:
         if fault_of(error) is not Fault.GONE:
             return SinkFailure.of(self.settings, error, self._doing).error()
         self.close()
+        self._lost = True
         return self._why_gone(error)
 
     def _why_gone(self, error: psycopg.Error) -> MillraceError:
@@ -175,11 +192,11 @@ class FencedConnection:
                 row = connection.execute(
                     "SELECT epoch FROM millrace.fence WHERE stream = %s", (self.identity.stream,)
                 ).fetchone()
-        except (SinkUnreachableError, psycopg.Error):
-            return unreachable(self.settings, error)
+        except (SinkUnreachableError, SinkExhaustedError, psycopg.Error):
+            return SinkFailure.at_connect(self.settings, error).error()
         if row is not None and row[0] > self.identity.epoch:
             return self._fenced(f"epoch {row[0]} has taken over and ended this instance's connection")
-        return unreachable(self.settings, error)
+        return SinkFailure.at_connect(self.settings, error).error()
 
 
 class FenceReader:
@@ -197,6 +214,7 @@ class FenceReader:
 
         Raises:
             UnreachableError: the server does not answer.
+            SinkExhaustedError: it has no room for another connection.
             SinkStatementError: it does not show its fences to this role, or not in time.
         """
         try:

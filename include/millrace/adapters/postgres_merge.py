@@ -44,7 +44,7 @@ BEGIN
         BEGIN
             {insert} WHERE ctid = ANY(_many._all);
             CONTINUE;
-        EXCEPTION WHEN OTHERS THEN
+        EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
             IF left(SQLSTATE, 2) <> ALL ({classes}) THEN
                 RAISE;
             END IF;
@@ -55,7 +55,7 @@ BEGIN
         LOOP
             BEGIN
                 {insert} WHERE ctid = ANY(_one._all);
-            EXCEPTION WHEN OTHERS THEN
+            EXCEPTION WHEN OTHERS OR ASSERT_FAILURE THEN
                 IF left(SQLSTATE, 2) <> ALL ({classes}) THEN
                     RAISE;
                 END IF;
@@ -167,6 +167,7 @@ class Merge:
             attempts: the tasks whose rows count.
             deferred: whether the refusal came at the commit, by a constraint that is checked only there.
         """
+        cursor.execute("SET LOCAL enable_seqscan = off")
         for entry in ranges:
             self._delete_rows(cursor, entry)
         if deferred:

@@ -17,7 +17,7 @@ from millrace.adapters.postgres_merge import Merge, Source
 from millrace.adapters.postgres_tables import Cursor, Staging, TargetColumn, TargetTable
 from millrace.domain.offsets import Meeting, OffsetRange, TopicPartition, classify
 from millrace.domain.position import WorkRecord
-from millrace.errors import DataLossError, DeclarationError, MillraceError
+from millrace.errors import DeclarationError, MillraceError
 from millrace.settings import PostgresSettings
 
 _SHARD = 0  # an unsharded sink is one shard
@@ -102,21 +102,32 @@ class PostgresSink(FencedConnection):
     def open_positions(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
         """Write where each of these partitions begins on a timeline, under the fence.
 
+        Twice is once: a commit whose answer was lost may be tried again.
+
         Raises:
             FencedError: a newer epoch has taken over.
+            SinkStatementError: one of them is on record already, and begins or ends elsewhere.
         """
         stream, epoch = self.identity.stream, self.identity.epoch
         with self._transaction("open positions") as cursor:
             self._hold_fence(cursor)
             cursor.executemany(
-                "INSERT INTO millrace.progress "
+                "INSERT INTO millrace.progress AS held "
                 "(stream, timeline, shard, topic, topic_id, partition, first_offset, next_offset, epoch) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) "
+                "ON CONFLICT (stream, timeline, shard, topic_id, partition) DO UPDATE SET epoch = excluded.epoch "
+                "WHERE held.first_offset = excluded.first_offset AND held.next_offset = excluded.next_offset",
                 [
                     (stream, timeline, _SHARD, p.topic, p.topic_id, p.partition, offset, offset, epoch)
                     for p, offset in positions.items()
                 ],
             )
+            if cursor.rowcount != len(positions):
+                raise SinkStatementError(
+                    f"{len(positions) - cursor.rowcount} partitions stand on timeline {timeline} already, elsewhere",
+                    where=f"stream {stream}, table millrace.progress",
+                    next_step="the next start reads the record of work again",
+                )
 
     def prepare(self, columns: Sequence[TargetColumn]) -> None:
         """Make the target table or add its missing columns, and make this epoch's staging tables afresh.
@@ -138,8 +149,12 @@ class PostgresSink(FencedConnection):
             self.staging.drop(cursor)
 
     def empty_staging(self) -> None:
-        """Remove what the former batch, or a failed try of this one, left in the staging tables."""
+        """Remove what the former batch, or a failed try of this one, left in the staging tables.
+
+        To be called while no task of this instance copies: one that does, of a try that was given up, is ended.
+        """
         with self._transaction("empty the staging tables") as cursor:
+            self.end_left_behind(cursor)
             self.staging.truncate(cursor)
 
     def commit_batch(self, timeline: int, ranges: Sequence[OffsetRange], staged: Staged) -> BatchCounts:
@@ -155,8 +170,8 @@ class PostgresSink(FencedConnection):
             DeclarationError: the transform makes several rows of one record without telling them apart, or the table
                 refuses the rows together and none of them alone.
             FencedError: a newer epoch has taken over.
-            DataLossError: the batch begins behind the end of the record.
-            SinkStatementError: not every staged row arrived, or the database refused a statement.
+            SinkStatementError: not every staged row arrived, the batch begins behind the end of the record (the next
+                epoch begins where it ends), or the database refused a statement.
             SinkRolledBackError, SinkExhaustedError, SinkUnreachableError: the same batch may be tried again.
         """
         try:
@@ -189,18 +204,23 @@ class PostgresSink(FencedConnection):
         for batch in ranges:
             key = (batch.partition.topic_id, batch.partition.partition)
             if key not in stored:
-                raise DataLossError(f"{batch}: the record of work does not know this partition", where=str(self.target))
+                raise self._gap(f"{batch}: the record of work does not know this partition")
             meeting = classify(batch, stored[key])
             if meeting is Meeting.GAP:
-                raise DataLossError(
+                raise self._gap(
                     f"{batch} begins behind the record of work, which ends at {stored[key]}: "
-                    "the offsets between them would be lost",
-                    where=str(self.target),
-                    next_step=f"start the stream again: it begins where the record ends ({self.identity.stream})",
+                    "the offsets between them would be lost"
                 )
             if meeting is not Meeting.SKIP:
                 todo.append(OffsetRange(batch.partition, stored[key], batch.next))
         return todo
+
+    def _gap(self, what: str) -> SinkStatementError:
+        return SinkStatementError(
+            f"{what}. A standby that was promoted may have lost the last transactions",
+            where=f"stream {self.identity.stream}, table {self.target}",
+            next_step="nothing was written; the next start begins where the record of work ends",
+        )
 
     def _merge(
         self,
@@ -287,12 +307,7 @@ class PostgresSink(FencedConnection):
                 where=where,
                 next_step="add an integer column `_ordinal` that tells the rows of one record apart",
             )
-        with self._transaction("look for the refused rows") as cursor:
-            self._hold_fence(cursor)
-            self._statements.unstage(cursor, staged.refused, staged.attempts)
-            refused = self._statements.find_refused(cursor, ranges, timeline, staged.attempts, deferred=deferred)
-            raise psycopg.Rollback
-        if refused:
+        if refused := self._find_refused(timeline, ranges, staged, deferred=deferred):
             return RowsRefusedError(refused, where=str(self.target))
         return DeclarationError(
             f"the table refuses the rows of this batch together, and none of them alone: {reason}",
@@ -300,3 +315,19 @@ class PostgresSink(FencedConnection):
             next_step=f"see constraint {cause.diag.constraint_name or 'or trigger'} of the table: a row here may need "
             "another one that comes in a later batch",
         )
+
+    def _find_refused(
+        self, timeline: int, ranges: Sequence[OffsetRange], staged: Staged, *, deferred: bool
+    ) -> Mapping[Source, str]:
+        """The sources whose rows the table refuses; none where it refuses what comes before them."""
+        try:
+            with self._transaction("look for the refused rows") as cursor:
+                self._hold_fence(cursor)
+                self._statements.unstage(cursor, staged.refused, staged.attempts)
+                refused = self._statements.find_refused(cursor, ranges, timeline, staged.attempts, deferred=deferred)
+                raise psycopg.Rollback
+        except SinkStatementError as error:
+            if isinstance(error.__cause__, psycopg.Error) and fault_of(error.__cause__) is Fault.REFUSED:
+                return {}
+            raise
+        return refused

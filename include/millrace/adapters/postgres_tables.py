@@ -173,6 +173,12 @@ class TargetTable:
                 "it is unlogged: a crash of the server empties it, and what is done stays on record",
                 f"with the stream stopped: ALTER TABLE {self._quoted(cursor)} SET LOGGED",
             )
+        if unfit := self._unfit_partitions(cursor):
+            raise self._unfit(
+                f"of its partitions {', '.join(unfit)} is unlogged or foreign: a crash may take its rows, and what is "
+                "done stays on record",
+                "with the stream stopped: ALTER TABLE PARTITION SET LOGGED, or detach it",
+            )
         present = self._present(cursor)
         self._check(present, columns)
         for column in columns:
@@ -232,6 +238,15 @@ class TargetTable:
         kind = "UNIQUE" if any(primary for _, primary, _ in found) else "PRIMARY KEY"
         statement = sql.SQL("ALTER TABLE {} ADD {}").format(self.identifier, self._constraint(cursor, kind))
         raise self._unfit(what, f"with the stream stopped: {statement.as_string(cursor)}")
+
+    def _unfit_partitions(self, cursor: Cursor) -> list[str]:
+        """The first partitions that a crash empties, or that are another server's."""
+        cursor.execute(
+            "SELECT relid::text FROM pg_partition_tree(to_regclass(%s)) JOIN pg_class ON oid = relid "
+            "WHERE relpersistence = %s OR relkind = 'f' ORDER BY 1 LIMIT 5",
+            (self._quoted(cursor), _UNLOGGED),
+        )
+        return [str(name) for (name,) in cursor.fetchall()]
 
     def _is_partitioned_otherwise(self, cursor: Cursor) -> bool:
         """Whether it is partitioned by what is no source column: PostgreSQL wants those in every key."""

@@ -222,7 +222,8 @@ class ProcessRunner:
             raise RefusedError(
                 f"the project's state belongs to user {owner}, this is user {' as '.join(map(str, users))}",
                 where=str(self._root / ".millrace"),
-                next_step="run Millrace as that user, or give the folder and all in it to this one: `chown -R`",
+                next_step="run Millrace as that user; or stop the streams first, then give the folder and all in it to "
+                "this one: `chown -R`",
             )
 
     def _make_folder(self, folder: Path, name: AppName) -> None:

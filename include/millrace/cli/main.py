@@ -58,6 +58,7 @@ def main() -> None:
     """Run the command line and end the process with its exit code."""
     from millrace.cli.output import show_error
 
+    _log_to_stderr()
     try:
         build(sys.argv[1:])(prog_name="millrace")
     except MillraceError as error:
@@ -65,6 +66,13 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _log_to_stderr() -> None:
+    """What a command prints is its answer, often for a program."""
+    import structlog
+
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 
 def _stand_in() -> typer.Typer:

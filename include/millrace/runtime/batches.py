@@ -86,6 +86,10 @@ class Batches:
     on_wait: Callable[[MillraceError | None], None]  # before each wait for the sink; None once it is over
 
 
+class _StoppedError(Exception):
+    """A stop came between two parts of a batch."""
+
+
 class BatchRunner:
     """Runs batches for `foreachBatch` and stops between two of them.
 
@@ -133,6 +137,8 @@ class BatchRunner:
         while True:
             try:
                 self._run(raw, batch_id)
+            except _StoppedError:
+                return
             except MillraceError as error:
                 pause = tries.pause_after(error)
                 if pause is None:
@@ -190,13 +196,20 @@ class BatchRunner:
     def _by_plain_client(
         self, raw: DataFrame, ids: Mapping[str, str], ranges: Sequence[OffsetRange], times: list[float]
     ) -> tuple[Read, BatchCounts]:
-        """The same ranges read by the plain client, part by part: each moves the record of work by itself."""
+        """The same ranges read by the plain client, part by part: each moves the record of work by itself.
+
+        Raises:
+            _StoppedError: a stop came in between; what is done so far is on record.
+        """
         read, counts = Read(), BatchCounts()
         spent = [0.0] * 3
         for part, table in read_in_parts(self._fixed.reader(), ranges):
+            if self._draining.is_set():
+                raise _StoppedError
+            self._fixed.member.check()
             marks = [time.monotonic()]
             frame = raw.sparkSession.createDataFrame(table, schema=RAW_TYPE)
-            more, done = self._copy_and_merge(frame, ids, [part], marks)
+            more, done = self._copy_and_merge(frame, ids, part, marks)
             spent = [sum(pair) for pair in zip(spent, (b - a for a, b in pairwise(marks)), strict=True)]
             read = Read(read.records + more.records, read.bad + more.bad, read.truncated + more.truncated)
             counts = BatchCounts(counts.rows_out + done.rows_out, counts.quarantined + done.quarantined)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from millrace.adapters.kafka_reader import TopicReader
-from millrace.domain.offsets import OffsetRange
+from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.sources import TopicRecord
 
 _PART_RECORDS = 5_000
@@ -39,33 +39,44 @@ def spark_cannot_read(failure: Exception) -> bool:
     return _SIGN in str(failure)
 
 
-def read_in_parts(reader: TopicReader, ranges: Sequence[OffsetRange]) -> Iterator[tuple[OffsetRange, pa.Table]]:
-    """The committed records of these ranges, in ranges that follow one another without a gap.
+Part = tuple[Sequence[OffsetRange], pa.Table]
+"""The ranges of a part, none empty, and its records with the columns of `runtime.source.RAW_TYPE`."""
+
+
+def read_in_parts(reader: TopicReader, ranges: Sequence[OffsetRange]) -> Iterator[Part]:
+    """The committed records of these ranges; a partition's parts follow one another without a gap.
+
+    Small ranges share a part, a large one is split.
 
     Args:
         reader: of the cluster.
-        ranges: what to read.
-
-    Returns:
-        each part's range, and its records with the columns of `runtime.source.RAW_TYPE`. A range without records is
-        one part without rows.
+        ranges: what to read; an empty one is left out.
 
     Raises:
         DataLossError: the log no longer reaches back to where a range begins.
         UnreachableError: the broker does not answer.
     """
+    done, held, size = list[OffsetRange](), list[tuple[str, TopicRecord]](), 0
     for entry in ranges:
-        partition, first, held, size = entry.partition, entry.first, list[TopicRecord](), 0
-        for record in reader.between(partition.topic, partition.partition, entry.first, entry.next):
-            if held and (len(held) >= _PART_RECORDS or size >= _PART_BYTES):
-                yield OffsetRange(partition, first, record.offset), _table(partition.topic, held)
-                first, held, size = record.offset, [], 0
-            held.append(record)
+        partition, first = entry.partition, entry.first
+        if first == entry.next:
+            continue
+        for record in reader.between(partition.topic, partition.partition, first, entry.next):
+            if len(held) >= _PART_RECORDS or size >= _PART_BYTES:
+                yield [*done, *_range(partition, first, record.offset)], _table(held)
+                first, done, held, size = record.offset, [], [], 0
+            held.append((partition.topic, record))
             size += len(record.value or b"") + len(record.key or b"")
-        yield OffsetRange(partition, first, entry.next), _table(partition.topic, held)
+        done += _range(partition, first, entry.next)
+    if done:
+        yield done, _table(held)
 
 
-def _table(topic: str, records: Sequence[TopicRecord]) -> pa.Table:
+def _range(partition: TopicPartition, first: int, next_offset: int) -> list[OffsetRange]:
+    return [OffsetRange(partition, first, next_offset)] if first < next_offset else []
+
+
+def _table(records: Sequence[tuple[str, TopicRecord]]) -> pa.Table:
     rows = [
         {
             "topic": topic,
@@ -76,6 +87,6 @@ def _table(topic: str, records: Sequence[TopicRecord]) -> pa.Table:
             "value": record.value,
             "headers": [{"key": key, "value": value} for key, value in record.headers],
         }
-        for record in records
+        for topic, record in records
     ]
     return pa.Table.from_pylist(rows, schema=RAW_SCHEMA)

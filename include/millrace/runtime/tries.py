@@ -12,6 +12,7 @@ from millrace.adapters.postgres_connection import SinkExhaustedError, SinkRolled
 
 AWAY_SECONDS = 60.0  # a failover, a restart; who stays away longer is waited for by supervision, with its alarms
 _MOST_ROLLBACKS = 10
+_MOST_ABSENCES = 10
 _LONGEST_PAUSE = 5.0
 
 
@@ -25,13 +26,14 @@ class Tries:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._away_since: float | None = None
+        self._last_seen_away = 0.0
+        self._absences = 0
         self._rollbacks = 0
 
     def pause_after(self, error: Exception) -> float | None:
         """How many seconds to wait before the batch is tried again; None where trying again cannot help."""
         if isinstance(error, SinkUnreachableError):
-            self._away_since = self._clock() if self._away_since is None else self._away_since
-            return None if self._clock() - self._away_since >= AWAY_SECONDS else 1.0
+            return self._pause_away()
         self._away_since = None
         if isinstance(error, SinkExhaustedError):
             return _LONGEST_PAUSE
@@ -39,3 +41,13 @@ class Tries:
             self._rollbacks += 1
             return float(min(0.05 * 2**self._rollbacks, _LONGEST_PAUSE))
         return None
+
+    def _pause_away(self) -> float | None:
+        """A try that lasted long before it failed found the sink there: its end is another absence."""
+        now = self._clock()
+        if self._away_since is None or now - self._last_seen_away >= AWAY_SECONDS:
+            self._away_since = now
+            self._absences += 1
+        self._last_seen_away = now
+        given_up = self._absences > _MOST_ABSENCES or now - self._away_since >= AWAY_SECONDS
+        return None if given_up else 1.0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, UnreachableError
 from millrace.spec import load_pipeline
 
 if TYPE_CHECKING:
@@ -15,12 +17,14 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+_ASK_AGAIN_SECONDS = 60.0  # hundreds of starts would each wait for the same server
+
 
 def newest_elsewhere(platform: Platform, stream: str) -> int:
     """The greatest epoch that a stream's fence in its sink, or its group's commits, name; 0 where none does.
 
-    A start that is not above it is fenced. Who does not answer is left out: that start then ends as fenced, and the
-    next one asks again.
+    A start that is not above it is fenced. Who does not answer is left out, for a minute by all starts: such a start
+    then ends as fenced, and a later one asks again.
 
     Args:
         platform: the adapters.
@@ -33,15 +37,20 @@ def newest_elsewhere(platform: Platform, stream: str) -> int:
     except (KeyError, MillraceError):
         return 0  # who starts it says what is wrong with its declaration
     asked = {
-        "fence": partial(_of_fence, platform, declared.sink.connection, stream),
-        "group": partial(_of_group, platform, pipeline.kafka, declared.group, declared.reads, stream),
+        declared.sink.connection: partial(_of_fence, platform, declared.sink.connection, stream),
+        pipeline.kafka: partial(_of_group, platform, pipeline.kafka, declared.group, declared.reads, stream),
     }
     newest = 0
-    for what, ask in asked.items():
+    for connection, ask in asked.items():
+        if time.monotonic() - platform.unanswered.get(connection, -math.inf) < _ASK_AGAIN_SECONDS:
+            log.info("epoch_not_asked", stream=stream, of=connection, error="it did not answer a moment ago")
+            continue
         try:
             newest = max(newest, ask())
         except MillraceError as error:
-            log.warning("epoch_not_asked", stream=stream, of=what, error=str(error))
+            log.warning("epoch_not_asked", stream=stream, of=connection, error=str(error))
+            if isinstance(error, UnreachableError):
+                platform.unanswered[connection] = time.monotonic()
     return newest
 
 

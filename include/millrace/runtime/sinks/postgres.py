@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from millrace.adapters.postgres_connection import (
     Fault,
+    SinkExhaustedError,
     SinkFailure,
     SinkUnreachableError,
     connect,
@@ -155,7 +156,7 @@ def _copier(
                 for block in prepare(blocks, holds_unicode(connection)):
                     if len(block):
                         rows += _copy_block(connection, statement, _with_attempt(block, names, attempt), refused)
-        except (psycopg.Error, SinkUnreachableError) as error:
+        except (psycopg.Error, SinkUnreachableError, SinkExhaustedError) as error:
             failure = _failure(settings, error)
             for _ in blocks:  # a task that does not read to the end would end its worker
                 pass
@@ -166,10 +167,12 @@ def _copier(
     return copy
 
 
-def _failure(settings: PostgresSettings, error: psycopg.Error | SinkUnreachableError) -> SinkFailure:
+def _failure(settings: PostgresSettings, error: Exception) -> SinkFailure:
+    """From what the copy raised, or `connect` before it."""
     if isinstance(error, psycopg.Error):
         return SinkFailure.of(settings, error, "copy to staging")
-    return SinkFailure(Fault.GONE.value, "connect", str(error.__cause__).strip(), error.where)
+    assert isinstance(error.__cause__, psycopg.Error)
+    return SinkFailure.at_connect(settings, error.__cause__)
 
 
 def _with_attempt(block: pa.RecordBatch, names: Sequence[str], attempt: int) -> pa.Table:
