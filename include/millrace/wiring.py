@@ -33,11 +33,11 @@ class Platform:
     """
 
     settings: Settings
-    unanswered: dict[str, float] = field(default_factory=dict, repr=False)
     _control: list[ControlStore] = field(default_factory=list, repr=False)
     _topic_admins: dict[str, TopicAdmin] = field(default_factory=dict, repr=False)
     _runners: list[StreamRunner] = field(default_factory=list, repr=False)
     _groups: dict[str, KafkaGroups] = field(default_factory=dict, repr=False)
+    unanswered: dict[str, float] = field(default_factory=dict, repr=False)
 
     def control(self) -> ControlStore:
         """The control database."""
