@@ -20,8 +20,11 @@ _CONNECT_WITHIN = timedelta(seconds=10)
 _OPTIONS = (
     "-c timezone=UTC -c datestyle=ISO -c client_min_messages=warning "
     # A backend whose client's machine is gone would keep its locks for the two hours of the kernel's own defaults.
-    "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3 -c tcp_user_timeout=30000"
+    "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 )
+# Until a server is given up that acknowledges nothing of what is sent; the kernel's own default is 15 minutes. Linux
+# counts one that is there and takes nothing too, so it must be longer than a disk or a checkpoint stalls.
+_UNACKNOWLEDGED = timedelta(minutes=2)
 # 25006: a server that was demoted, or is not promoted yet, goes on answering reads. 25P03 and 25P04: it ended the
 # connection because a transaction idled or took too long.
 _GONE_TOO = frozenset({"25006", "25P03", "25P04"})
@@ -152,7 +155,7 @@ def connect(
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
-            tcp_user_timeout=30_000,
+            tcp_user_timeout=_UNACKNOWLEDGED // timedelta(milliseconds=1),
         )
     except psycopg.OperationalError as error:
         raise SinkFailure.at_connect(settings, error).error() from error
