@@ -27,11 +27,11 @@ from millrace.adapters.postgres_tables import SOURCE_COLUMNS, Staging
 from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import Topic
 from millrace.runtime import batches, driver
-from millrace.runtime.batches import Read
 from millrace.runtime.decode import Decoder
+from millrace.runtime.inputs import Read
 from millrace.runtime.plain_read import RAW_SCHEMA
 from millrace.runtime.reporter import Reporter
-from millrace.runtime.sinks.postgres import Copied, _copier, _run
+from millrace.runtime.sinks.postgres import REPORT, Copied, _copier, copied
 from support.faults import Crash, Life, watched_control, watched_member, watched_sink
 from support.waiting import Deadline, joined
 
@@ -95,14 +95,14 @@ class PromptReporter(Reporter):
 class RunnerWithoutSpark(batches.BatchRunner):
     """Copies the declared columns of the good records by the real task."""
 
-    def _copy(self, raw: Any, ids: Mapping[str, str]) -> tuple[Read, Copied]:
+    def _copy(self, by_topic: Mapping[str, Any], ids: Mapping[str, str]) -> tuple[Read, Copied]:
         fixed = self._fixed
         fixed.sink.empty_staging()
-        [name] = fixed.stream.reads
+        [(name, raw)] = by_topic.items()
         good = [_good_rows(block, fixed.topics[name], ids[name]) for block in raw.blocks]
         columns = [column for column, _ in SOURCE_COLUMNS] + [column.name for column in fixed.sink.columns]
         task = _copier(fixed.destination, Staging(fixed.destination.identity.application_name).rows, columns)
-        rows = _run(raw.holding("copy_rows", good), task)
+        rows = copied(raw.holding("copy_rows", good).mapInArrow(task, REPORT))
         read = sum(len(block) for block in raw.blocks)
         return Read(read, read - sum(len(block) for block in good)), rows
 

@@ -16,8 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import structlog
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
@@ -29,24 +28,16 @@ from millrace.domain.declaration import OnBadRecord, Stream, Topic
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.errors import DataLossError, MillraceError, RecreatedTopicError, UnreachableError
 from millrace.runtime.app import Transform
+from millrace.runtime.inputs import Read, copy_counted
 from millrace.runtime.plain_read import read_in_parts, spark_cannot_read
-from millrace.runtime.sinks.postgres import Copied, Destination, copy_bad_records, copy_rows
-from millrace.runtime.source import BAD_FIELD, RAW_TYPE, TRUNCATED_FIELD, decoded
+from millrace.runtime.sinks.postgres import Copied, Destination, copy_bad_records, copying
+from millrace.runtime.source import RAW_TYPE, decoded
 from millrace.runtime.tries import Tries
 
 log = structlog.get_logger()
 
 STEPS = ("plan", "copy", "check", "merge", "group")
 _REFUSED_ROUNDS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """How many records were read, how many of them are bad, and of how many a timestamp was truncated."""
-
-    records: int = 0
-    bad: int = 0
-    truncated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +70,7 @@ class Batches:
     member: GroupMember
     log: KafkaLog
     reader: Callable[[], TopicReader]
+    read_topic: Callable[[SparkSession, Sequence[OffsetRange]], DataFrame]
     destination: Destination
     timeline: int
     offset_log: Path
@@ -160,7 +152,7 @@ class BatchRunner:
         ids = self._topic_ids()
         times.append(time.monotonic())
         try:
-            read, counts = self._copy_and_merge(raw, ids, ranges, times)
+            read, counts = self._copy_and_merge(raw, self._by_topic(raw, ranges), ids, ranges, times)
         except MillraceError:
             raise
         except Exception as error:
@@ -181,11 +173,24 @@ class BatchRunner:
             BatchReport(batch_id, read.records, read.truncated, counts, seconds, steps, dict(self._positions))
         )
 
+    def _by_topic(self, raw: DataFrame, ranges: Sequence[OffsetRange]) -> dict[str, DataFrame]:
+        """The batch's records of each topic, none of which costs a look at another topic's."""
+        reads = self._fixed.stream.reads
+        if len(reads) == 1:
+            return {reads[0]: raw}
+        parts = {name: [entry for entry in ranges if entry.partition.topic == name] for name in reads}
+        return {name: self._fixed.read_topic(raw.sparkSession, part) for name, part in parts.items()}
+
     def _copy_and_merge(
-        self, raw: DataFrame, ids: Mapping[str, str], ranges: Sequence[OffsetRange], times: list[float]
+        self,
+        raw: DataFrame,
+        by_topic: Mapping[str, DataFrame],
+        ids: Mapping[str, str],
+        ranges: Sequence[OffsetRange],
+        times: list[float],
     ) -> tuple[Read, BatchCounts]:
         """Stage and merge these ranges; the end of each step is added to `times`."""
-        read, rows = self._copy(raw, ids)
+        read, rows = self._copy(by_topic, ids)
         times.append(time.monotonic())
         self._check_topics(ids)
         times.append(time.monotonic())
@@ -209,9 +214,9 @@ class BatchRunner:
             self._fixed.member.check()
             marks = [time.monotonic()]
             frame = raw.sparkSession.createDataFrame(table, schema=RAW_TYPE)
-            more, done = self._copy_and_merge(frame, ids, part, marks)
+            more, done = self._copy_and_merge(frame, dict.fromkeys(ids, frame), ids, part, marks)
             spent = [sum(pair) for pair in zip(spent, (b - a for a, b in pairwise(marks)), strict=True)]
-            read = Read(read.records + more.records, read.bad + more.bad, read.truncated + more.truncated)
+            read += more
             counts = BatchCounts(counts.rows_out + done.rows_out, counts.quarantined + done.quarantined)
         for seconds in spent:
             times.append(times[-1] + seconds)
@@ -246,25 +251,14 @@ class BatchRunner:
     def _topic_ids(self) -> dict[str, str]:
         return {partition.topic: partition.topic_id for partition in self._positions}
 
-    def _copy(self, raw: DataFrame, ids: Mapping[str, str]) -> tuple[Read, Copied]:
-        """Decode, transform and stage in one pass."""
+    def _copy(self, by_topic: Mapping[str, DataFrame], ids: Mapping[str, str]) -> tuple[Read, Copied]:
+        """Decode, count, transform and stage."""
         fixed = self._fixed
         fixed.sink.empty_staging()
-        watched: list[Observation] = []
-        inputs: dict[str, DataFrame] = {}
-        for name in fixed.stream.reads:
-            seen = Observation(f"records of {name}")
-            watched.append(seen)
-            frame = decoded(raw, fixed.topics[name], ids[name]).observe(
-                seen,
-                F.count(F.lit(1)).alias("records"),
-                F.count_if(F.col(BAD_FIELD)).alias("bad"),
-                F.count_if(F.col(TRUNCATED_FIELD)).alias("truncated"),
-            )
-            inputs[name] = frame.where(~F.col(BAD_FIELD)).drop(BAD_FIELD, TRUNCATED_FIELD)
-        rows = copy_rows(fixed.transform(inputs, {}), fixed.sink.columns, fixed.destination)
-        metrics = [seen.get for seen in watched]
-        return Read(*(sum(entry[name] for entry in metrics) for name in ("records", "bad", "truncated"))), rows
+        inputs = {name: decoded(by_topic[name], fixed.topics[name], ids[name]) for name in fixed.stream.reads}
+        return copy_counted(
+            inputs, lambda good: copying(fixed.transform(good, {}), fixed.sink.columns, fixed.destination)
+        )
 
     def _check_topics(self, ids: Mapping[str, str]) -> None:
         """A topic that was deleted and made again begins at offset 0 with other records under the old numbers."""

@@ -38,7 +38,7 @@ from millrace.runtime.batches import Batches, BatchReport, BatchRunner
 from millrace.runtime.reporter import Phase, Reporter
 from millrace.runtime.session import open_session
 from millrace.runtime.sinks.postgres import Destination
-from millrace.runtime.source import read_stream
+from millrace.runtime.source import read_ranges, read_stream
 from millrace.settings import Settings
 
 log = structlog.get_logger()
@@ -201,6 +201,7 @@ class Driver:
             member=self._member,
             log=self._log,
             reader=lambda: TopicReader(self._kafka),
+            read_topic=lambda session, ranges: read_ranges(session, self._kafka, self._stream, ranges),
             destination=Destination(self._stream.sink.connection, self._identity),
             timeline=opening.timeline,
             offset_log=self._folder / "scratch" / "checkpoint" / "offsets",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
 from millrace.domain.declaration import Column, ColumnType, Stream, Topic, ValueSchema
-from millrace.domain.offsets import TopicPartition
+from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.runtime.decode import Decoder, arrow_type
 from millrace.settings import KafkaSettings
 
@@ -96,14 +96,45 @@ def read_stream(
     Returns:
         a frame of `RAW_TYPE`.
     """
-    starting: dict[str, dict[str, int]] = {}
-    for partition, offset in positions.items():
-        starting.setdefault(partition.topic, {})[str(partition.partition)] = offset
     options = read_options(settings, stream) | {
-        "startingOffsets": json.dumps(starting),
+        "startingOffsets": _offsets(positions),
         "maxOffsetsPerTrigger": str(stream.resources.max_records_per_batch),
     }
     return as_raw(session.readStream.format("kafka").options(**options).load())
+
+
+def read_ranges(
+    session: SparkSession, settings: KafkaSettings, stream: Stream, ranges: Sequence[OffsetRange]
+) -> DataFrame:
+    """The raw records of exactly these ranges, read once more for each action on the frame.
+
+    Returns:
+        a frame of `RAW_TYPE`.
+    """
+    full = [entry for entry in ranges if entry.first < entry.next]
+    if not full:
+        return session.createDataFrame([], RAW_TYPE)
+    assigned: dict[str, list[int]] = {}
+    for entry in full:
+        assigned.setdefault(entry.partition.topic, []).append(entry.partition.partition)
+    options = read_options(settings, stream)
+    del options["subscribe"], options["groupIdPrefix"]
+    options |= {
+        # Spark keeps consumers by group and partition: with a group for each read, up to 64 would pile up.
+        "kafka.group.id": f"millrace-fetch.{stream.qualified_name}",
+        "assign": json.dumps(assigned),
+        "startingOffsets": _offsets({entry.partition: entry.first for entry in full}),
+        "endingOffsets": _offsets({entry.partition: entry.next for entry in full}),
+    }
+    return as_raw(session.read.format("kafka").options(**options).load())
+
+
+def _offsets(positions: Mapping[TopicPartition, int]) -> str:
+    """Offsets by topic and partition, as Spark's Kafka source takes them."""
+    listed: dict[str, dict[str, int]] = {}
+    for partition, offset in positions.items():
+        listed.setdefault(partition.topic, {})[str(partition.partition)] = offset
+    return json.dumps(listed)
 
 
 def as_raw(frame: DataFrame) -> DataFrame:

@@ -39,7 +39,7 @@ from millrace.runtime.decode import Decoder
 from millrace.runtime.source import timestamps
 from millrace.settings import PostgresSettings, open_settings
 
-_REPORT = "attempt bigint, rows bigint, refused string, failure string"
+REPORT = "attempt bigint, rows bigint, refused string, failure string"
 _REPORTED = pa.schema(
     [("attempt", pa.int64()), ("rows", pa.int64()), ("refused", pa.string()), ("failure", pa.string())]
 )
@@ -71,12 +71,8 @@ class Copied:
     refused: Mapping[Source, str]
 
 
-def copy_rows(output: DataFrame, columns: Sequence[TargetColumn], destination: Destination) -> Copied:
-    """Copy a transform's output into the staging table of rows.
-
-    Raises:
-        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: what stopped a task's copy.
-    """
+def copying(output: DataFrame, columns: Sequence[TargetColumn], destination: Destination) -> DataFrame:
+    """The copy of a transform's output into the staging table of rows, to be run by `copied`."""
     ordinal = F.col("_ordinal") if "_ordinal" in output.columns else F.lit(0)
     flat = output.select(
         F.col("_source.topic_id").alias("_topic_id"),
@@ -87,7 +83,7 @@ def copy_rows(output: DataFrame, columns: Sequence[TargetColumn], destination: D
     )
     names = [name for name, _ in SOURCE_COLUMNS] + [column.name for column in columns]
     table = Staging(destination.identity.application_name).rows
-    return _run(flat, _copier(destination, table, names))
+    return flat.mapInArrow(_copier(destination, table, names), REPORT)
 
 
 def copy_bad_records(
@@ -108,11 +104,16 @@ def copy_bad_records(
     """
     names = [name for name, _ in SOURCE_COLUMNS] + [name for name, _ in QUARANTINE_COLUMNS]
     table = Staging(destination.identity.application_name).bad_records
-    return _run(raw, _copier(destination, table, names, _bad_records(topics, refused)))
+    return copied(raw.mapInArrow(_copier(destination, table, names, _bad_records(topics, refused)), REPORT))
 
 
-def _run(frame: DataFrame, task: Callable[[Blocks], Blocks]) -> Copied:
-    reports = frame.mapInArrow(task, _REPORT).collect()
+def copied(copying: DataFrame) -> Copied:
+    """Run a copy: what its tasks report.
+
+    Raises:
+        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: what stopped a task's copy.
+    """
+    reports = copying.collect()
     refused: dict[Source, str] = {}
     for report in reports:
         if report.failure:

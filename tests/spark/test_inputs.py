@@ -1,0 +1,149 @@
+"""Every record that is read is counted, and every bad one, once, whatever a transform does with its inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millrace.domain.declaration import Column, ColumnType, Topic, ValueFormat, ValueSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millrace.runtime.inputs import Read
+    from millrace.runtime.sinks.postgres import Copied
+
+Inputs = Mapping[str, "DataFrame"]
+PARTITIONS = 3
+LEFT, RIGHT = "left", "right"
+
+
+class Batch:
+    """One batch of two topics; who reads a partition of one leaves a line in a file."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._file = folder / "reads"
+        self.inputs = {LEFT: self._decoded(LEFT, good=9, bad=3), RIGHT: self._decoded(RIGHT, good=6, bad=6)}
+
+    def copy(self, transform: Callable[[Inputs], DataFrame]) -> tuple[Read, Copied]:
+        from millrace.runtime.inputs import copy_counted
+        from millrace.runtime.sinks.postgres import REPORT
+
+        self._file.unlink(missing_ok=True)
+        return copy_counted(self.inputs, lambda good: transform(good).mapInArrow(_reported, REPORT))
+
+    def reads(self) -> Counter[str]:
+        """How often each topic's partitions were read."""
+        return Counter(self._file.read_text().split())
+
+    def _decoded(self, topic: str, *, good: int, bad: int) -> DataFrame:
+        from millrace.runtime.source import RAW_TYPE, decoded
+
+        values = [b'{"id": %d}' % number for number in range(good)] + [b"not json"] * bad
+        rows = [(topic, number % PARTITIONS, number, 0, b"k", value, []) for number, value in enumerate(values)]
+        raw = self._spark.createDataFrame(self._spark.sparkContext.parallelize(rows, PARTITIONS), RAW_TYPE)
+        file = str(self._file)
+
+        def noted(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with open(file, "a") as reads:
+                reads.write(f"{topic}\n")
+            yield from blocks
+
+        return decoded(raw.mapInArrow(noted, RAW_TYPE), _topic(topic), f"id of {topic}")
+
+
+def _reported(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    rows = sum(len(block) for block in blocks)
+    report = {"attempt": [0], "rows": [rows], "refused": ["[]"], "failure": [None]}
+    yield pa.RecordBatch.from_pydict(
+        report,
+        schema=pa.schema(
+            [("attempt", pa.int64()), ("rows", pa.int64()), ("refused", pa.string()), ("failure", pa.string())]
+        ),
+    )
+
+
+def _topic(name: str) -> Topic:
+    schema = ValueSchema(ValueFormat.JSON, (Column("id", ColumnType.INT, required=True),))
+    return Topic(name=name, pipeline="p", partitions=PARTITIONS, value=schema)
+
+
+@pytest.fixture
+def batch(spark: SparkSession, tmp_path: Path) -> Batch:
+    return Batch(spark, tmp_path)
+
+
+def selected(inputs: Inputs) -> DataFrame:
+    return inputs[LEFT].where("id % 2 = 0").unionByName(inputs[RIGHT].selectExpr("id", "_source"))
+
+
+def without_the_right(inputs: Inputs) -> DataFrame:
+    return inputs[LEFT]
+
+
+def joined_with_nothing(inputs: Inputs) -> DataFrame:
+    return inputs[LEFT].join(inputs[RIGHT].where("id < 0").select("id"), "id")
+
+
+def optimised_away(inputs: Inputs) -> DataFrame:
+    return inputs[LEFT].unionByName(inputs[RIGHT].where("1 = 0"))
+
+
+def one_of_each(inputs: Inputs) -> DataFrame:
+    return inputs[LEFT].limit(1).unionByName(inputs[RIGHT].limit(1))
+
+
+def left_twice(inputs: Inputs) -> DataFrame:
+    return inputs[LEFT].unionByName(inputs[LEFT].where("id < 3")).unionByName(inputs[RIGHT].where("id = 1"))
+
+
+def asked_beside(inputs: Inputs) -> DataFrame:
+    inputs[RIGHT].limit(1).createOrReplaceTempView("some_of_the_right")
+    return inputs[LEFT].unionByName(inputs[RIGHT]).where("id >= (SELECT min(id) FROM some_of_the_right)")
+
+
+@pytest.mark.parametrize(
+    ("transform", "rows"),
+    [
+        (selected, 5 + 6),
+        (without_the_right, 9),
+        (joined_with_nothing, 0),
+        (optimised_away, 9),
+        (one_of_each, 2),
+        (left_twice, 9 + 3 + 1),
+        (asked_beside, 9 + 6),
+    ],
+)
+def test_every_input_is_read_once_and_counted_to_its_end(
+    batch: Batch, transform: Callable[[Inputs], DataFrame], rows: int
+) -> None:
+    from millrace.runtime.inputs import Read
+
+    read, done = batch.copy(transform)
+    assert read == Read(records=24, bad=9)
+    assert done.rows == rows
+    assert batch.reads() == {LEFT: PARTITIONS, RIGHT: PARTITIONS}
+
+
+def test_only_what_reads_to_the_end_is_counted_on_the_way(batch: Batch, spark: SparkSession) -> None:
+    """What is counted first is kept; nothing is kept for a transform that selects, filters and explodes."""
+    from pyspark.sql import functions as F
+
+    def plain(inputs: Inputs) -> DataFrame:
+        cached.append(spark._jsparkSession.sharedState().cacheManager().isEmpty())
+        exploded = inputs[LEFT].withColumn("_ordinal", F.explode(F.array(F.lit(0), F.lit(1))))
+        return exploded.unionByName(inputs[RIGHT].withColumn("_ordinal", F.lit(0)))
+
+    cached: list[bool] = []
+    assert batch.copy(plain)[1].rows == 2 * 9 + 6
+    assert cached == [True]
+    batch.copy(one_of_each)
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()  # and given back
