@@ -7,6 +7,7 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -22,8 +23,9 @@ class Builder:
     def __getattr__(self, _name: str) -> object:
         return lambda *_: self
 
-    def getOrCreate(self) -> None:
+    def getOrCreate(self) -> MagicMock:
         self.made.append(Path(tempfile.mkdtemp()))
+        return MagicMock()
 
 
 def test_what_pyspark_leaves_when_it_is_killed_at_its_start_lies_in_the_apps_folder(

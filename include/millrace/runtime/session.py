@@ -54,4 +54,8 @@ def open_session(stream: Stream, epoch: int, jars: Sequence[Path], scratch: Path
     builder = SparkSession.builder.master(f"local[{cores}]").appName(f"{stream.qualified_name}#{epoch}")
     for key, value in options.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # It warns of `kafka.group.id` at every batch that reads several topics, which assign partitions and join no group.
+    log4j = session._jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel("org.apache.spark.sql.kafka010.KafkaSourceProvider", log4j.Level.ERROR)
+    return session
