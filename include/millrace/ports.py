@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
 from millrace.domain.topics import NewTopic, ObservedTopic
+from millrace.domain.vitals import STUCK_AFTER, Vitals
 
 
 class RunState(StrEnum):
@@ -28,6 +29,7 @@ class Submission:
     instance: str
     arguments: tuple[str, ...] = ()
     connections: tuple[str, ...] = ()  # names of the only Connections the app may see
+    stuck_after: timedelta = STUCK_AFTER  # how long it may take to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class RunningApp:
     """One app as its runner sees it.
 
     `handle` is the runner's own name for it, stable over restarts of Millrace; `phase` is what the driver last said
-    of itself (`starting`, `running`, `draining`, `ended`), empty where that is not known.
+    of itself (`starting`, `running`, `draining`, `ended`), empty where that is not known. `vitals` of a living app
+    say how it gets on; None where that is not known either.
     """
 
     stream: str
@@ -49,6 +52,7 @@ class RunningApp:
     exit_code: int | None = None
     detail: str = ""
     phase: str = ""
+    vitals: Vitals | None = None
 
 
 class StreamRunner(Protocol):

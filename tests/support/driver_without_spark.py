@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 
@@ -113,6 +113,7 @@ def without_spark(root: Path) -> Iterator[None]:
     with (
         patch.object(driver, "BatchRunner", RunnerWithoutSpark),
         patch.object(driver, "Reporter", PromptReporter),
+        patch.object(driver, "Lookout", MagicMock()),  # its threads would call the adapters between a life's own calls
         patch.dict(os.environ, {"MILLRACE_ROOT": str(root)}),  # where the copying tasks look for connections
         patch.object(sys, "path", list(sys.path)),  # an app's folder is put there
     ):

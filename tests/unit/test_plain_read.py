@@ -64,7 +64,9 @@ class Counting(BatchRunner):
 
     parts = 0
 
-    def _copy_and_merge(self, raw: Any, ids: Any, ranges: Any, times: list[float]) -> tuple[Read, BatchCounts]:
+    def _copy_and_merge(
+        self, raw: Any, by_topic: Any, ids: Any, ranges: Any, times: list[float]
+    ) -> tuple[Read, BatchCounts]:
         self.parts += 1
         self._draining.set()
         times += [times[-1]] * 3

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from millrace.errors import UnreachableError
-from millrace.runtime.reporter import Phase, Reporter
+from millrace.runtime.reporter import Reporter
 from support.waiting import Deadline, eventually, happened
 
 
@@ -38,8 +36,8 @@ def told() -> Told:
 
 
 @pytest.fixture
-def reporter(told: Told, tmp_path: Path) -> Iterator[Reporter]:
-    made = Reporter(tmp_path / "status.json", lambda progress: None, told.set_alarm)
+def reporter(told: Told) -> Iterator[Reporter]:
+    made = Reporter(lambda progress: None, told.set_alarm)
     yield made
     made.close()
 
@@ -82,13 +80,11 @@ def test_an_alarm_that_is_over_before_it_is_open_is_closed_all_the_same(reporter
     until(told, None, "disk full", None)
 
 
-def test_what_waits_is_saved_before_the_end(told: Told, tmp_path: Path) -> None:
+def test_what_waits_is_saved_before_the_end(told: Told) -> None:
     saved = threading.Event()
-    reporter = Reporter(tmp_path / "status.json", lambda progress: saved.set(), told.set_alarm)
-    reporter.phase(Phase.RUNNING)
+    reporter = Reporter(lambda progress: saved.set(), told.set_alarm)
     reporter.progress(object())  # type: ignore[arg-type]
     reporter.alarm("disk full")
     reporter.close()
     happened(saved, what="the progress")
     assert told.alarms == ["disk full"]
-    assert json.loads((tmp_path / "status.json").read_text())["phase"] == "running"

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from millrace.domain.streams import GRACE, LONGEST_BACKOFF, SETTLING, DesiredState, StreamState
+from millrace.domain.vitals import Vitals
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.ports import RunningApp, RunState
 from millrace.usecases import streams
 from millrace.usecases.stream_list import list_streams
-from millrace.usecases.stream_look import Supervised
+from millrace.usecases.stream_look import Supervised, look
 from support.fakes_streams import FakePlatform
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -61,6 +64,68 @@ def test_a_wanted_stream_is_started_once_with_its_own_connections_only(platform:
 def test_a_stream_nobody_ever_started_stays_stopped(platform: FakePlatform) -> None:
     assert supervise(platform).state is StreamState.STOPPED
     assert not platform.app_runner.submissions
+
+
+def ill(platform: FakePlatform, **vitals: Any) -> None:
+    """The newest app says this of itself from now on."""
+    app = platform.app_runner.find(STREAM)[0]
+    platform.app_runner.apps[STREAM, app.epoch] = replace(app, vitals=Vitals(**vitals))
+
+
+def test_a_driver_that_does_not_answer_is_ended_told_once_and_followed_by_the_next_epoch(
+    platform: FakePlatform,
+) -> None:
+    started(platform)
+    ill(platform, step="batch 7: copy", silent=timedelta(minutes=3))
+    seen = look(platform, STREAM, now=platform.clock.now)
+    assert (seen.report.state, seen.due) == (StreamState.STUCK, True)
+    assert supervise(platform).state is StreamState.BACKING_OFF
+    assert living(platform) == []
+    [attempt] = platform.streams.attempts(STREAM)
+    assert (attempt.outcome, attempt.exit_code) == ("stuck", 137)
+    assert "batch 7: copy" in (attempt.detail or "")
+    assert supervise(platform, 10).epoch == 2
+    assert living(platform) == [2]
+    [alarm] = platform.alarms.list()
+    assert (alarm.kind, alarm.subject) == ("stream.stuck", STREAM)
+    assert "its driver does not answer; its last words: batch 7: copy" in alarm.detail
+    assert [entry["action"] for entry in platform.logged] == ["stream.submit", "stream.kill", "stream.submit"]
+    supervise(platform, 61)
+    assert platform.alarms.open_kinds == []
+
+
+def test_who_waits_for_a_lock_is_told_and_left_alone(platform: FakePlatform) -> None:
+    started(platform)
+    ill(platform, step="batch 7: merge", batch_for=timedelta(minutes=3), waits_for="a lock of pid 12")
+    for _ in range(3):
+        report = supervise(platform, 20)
+        assert (report.state, report.epoch) == (StreamState.STUCK, 1)
+        assert report.why == "batch 7: merge, waits for a lock of pid 12"
+    assert platform.alarms.open_kinds == ["stream.stuck"]
+    ill(platform, step="ready for the next batch")
+    assert supervise(platform, 20).state is StreamState.RUNNING
+    assert platform.alarms.open_kinds == []
+    assert living(platform) == [1]
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_what_could_not_be_started_again_is_not_ended(platform: FakePlatform, gone: bool) -> None:
+    """A deploy that spoils or drops the declaration takes no app down, also none that does not answer."""
+    started(platform)
+    ill(platform, silent=timedelta(minutes=3))
+    declaration = platform.root / "include" / "pipelines" / "shop.yaml"
+    declaration.unlink() if gone else declaration.write_text("pipeline: shop\nowner: [\n")
+    assert supervise(platform).state is StreamState.STUCK
+    assert living(platform) == [1]
+    assert "stream.stuck" in platform.alarms.open_kinds
+
+
+def test_the_bound_that_is_declared_is_what_a_start_is_given(platform: FakePlatform) -> None:
+    declaration = platform.root / "include" / "pipelines" / "shop.yaml"
+    declaration.write_text(declaration.read_text().replace("    trigger:", "    stuck_after: 7m\n    trigger:"))
+    started(platform)
+    [submission] = platform.app_runner.submissions
+    assert submission.stuck_after == timedelta(minutes=7)
 
 
 def test_who_finds_another_supervisor_at_it_does_nothing(platform: FakePlatform) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -85,7 +86,7 @@ class Refused(BatchRunner):
 def test_a_stop_ends_the_wait_and_leaves_the_batch_undone() -> None:
     waits: list[MillraceError | None] = []
     stream = SimpleNamespace(trigger=timedelta())
-    runner = Refused(SimpleNamespace(on_wait=waits.append, stream=stream), {})  # type: ignore[arg-type]
+    runner = Refused(SimpleNamespace(on_wait=waits.append, stream=stream, pulse=MagicMock()), {})  # type: ignore[arg-type]
     batch = threading.Thread(target=lambda: runner(None, 0), daemon=True)  # type: ignore[arg-type]
     batch.start()
     eventually(lambda: waits, within=Deadline.THREAD, what="the first wait")

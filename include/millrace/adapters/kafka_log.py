@@ -85,8 +85,16 @@ class KafkaLog:
             UnreachableError: a partition's leader did not answer in time.
         """
         starts = self._list_offsets(partitions, OffsetSpec.earliest())
-        ends = self._list_offsets(partitions, OffsetSpec.latest())
+        ends = self.ends(partitions)
         return {partition: LogBounds(starts[partition], ends[partition]) for partition in partitions}
+
+    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The read_committed end (last stable offset) of each partition, in one request a broker.
+
+        Raises:
+            UnreachableError: a partition's leader did not answer in time.
+        """
+        return dict(self._list_offsets(partitions, OffsetSpec.latest()))
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[tuple[str, int], Committed]:
         """A group's commits of these partitions, by topic and number; without those it has not committed.

@@ -33,7 +33,10 @@ from millrace.adapters.app_processes import (
     process,
     send,
 )
+from millrace.adapters.app_status import beat_of
 from millrace.adapters.process_guard import LAST_LINES, last_lines, write_json
+from millrace.domain.streams import Phase
+from millrace.domain.vitals import Vitals
 from millrace.errors import PartFailedError, RefusedError
 from millrace.ports import RunningApp, RunState, Submission
 from millrace.settings import Settings, read_environment_file, variable_name
@@ -79,7 +82,7 @@ class ProcessRunner:
         environment = self.environment_of(submission)
         name = AppName(submission.stream, submission.epoch, submission.instance)
         folder = self.folder(submission.stream, submission.epoch)
-        self._make_folder(folder, name)
+        self._make_folder(folder, name, submission.stuck_after)
         package = str(Path(millrace.__file__).resolve().parents[1])
         guard = [sys.executable, "-m", "millrace.adapters.process_guard", "--root", str(self._root), *name.arguments()]
         try:
@@ -226,7 +229,7 @@ class ProcessRunner:
                 "this one: `chown -R`",
             )
 
-    def _make_folder(self, folder: Path, name: AppName) -> None:
+    def _make_folder(self, folder: Path, name: AppName, stuck_after: timedelta) -> None:
         for parent in (self._root / ".millrace" / "streams", folder.parent):
             parent.mkdir(mode=0o700, exist_ok=True)
         try:
@@ -239,7 +242,12 @@ class ProcessRunner:
             ) from None
         write_json(
             folder / "submission.json",
-            {"schema": "millrace.submission/1", "name": str(name), "at": datetime.now(UTC).isoformat()},
+            {
+                "schema": "millrace.submission/1",
+                "name": str(name),
+                "at": datetime.now(UTC).isoformat(),
+                "stuck_after_seconds": stuck_after.total_seconds(),
+            },
         )
 
     def _not_started(self, name: AppName, why: str) -> PartFailedError:
@@ -263,16 +271,19 @@ class ProcessRunner:
     ) -> RunningApp:
         folder = self.folder(name.stream, name.epoch)
         asked = _read_json(folder / "stopping.json")
+        status = _read_json(folder / "status.json") or {}
+        began = started_at or _submitted_at(folder)
         return RunningApp(
             stream=name.stream,
             epoch=name.epoch,
             instance=name.instance,
             handle=str(name),
             state=state,
-            started_at=started_at or _submitted_at(folder),
+            started_at=began,
             stopping_since=datetime.fromisoformat(str(asked["since"])) if asked else None,
             detail=detail,
-            phase=str((_read_json(folder / "status.json") or {}).get("phase", "")),
+            phase=str(status.get("phase", "")),
+            vitals=_vitals(folder, status, began) if state is RunState.RUNNING else None,
         )
 
     def _recorded_process_lives(self, folder: Path, name: AppName) -> bool:
@@ -305,6 +316,17 @@ class ProcessRunner:
         for old in sorted(folders, key=lambda entry: int(entry.name))[:-KEPT_EPOCHS]:
             if int(old.name) not in alive:
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def _vitals(folder: Path, status: Mapping[str, object], began: datetime | None) -> Vitals | None:
+    """How a living app gets on; None for the app of another version of Millrace."""
+    if status:
+        beat = beat_of(status)
+        return beat.vitals(starting=status.get("phase") == Phase.STARTING, now=time.monotonic()) if beat else None
+    bound = (_read_json(folder / "submission.json") or {}).get("stuck_after_seconds")
+    if began is None or not isinstance(bound, int | float):
+        return None
+    return Vitals(starting_for=datetime.now(UTC) - began, step_since=began, bound=timedelta(seconds=bound))
 
 
 def _same(name: AppName, app: RunningApp) -> bool:

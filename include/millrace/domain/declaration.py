@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from millrace.domain.vitals import STUCK_AFTER
+
 
 class Manage(StrEnum):
     """Whether Millrace may change a topic (`full`) or only reads and measures it (`none`)."""
@@ -177,6 +179,7 @@ class Stream:
     sink: PostgresSink
     group: str
     trigger: timedelta = timedelta(seconds=2)
+    stuck_after: timedelta = STUCK_AFTER
     start: Start = Start.EARLIEST
     on_rewind: OnRewind = OnRewind.REPROCESS
     on_bad_record: OnBadRecord = OnBadRecord.QUARANTINE

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
 
+from millrace.domain.vitals import Vitals, trouble
+
 GRACE = timedelta(seconds=60)
 FIRST_BACKOFF = timedelta(seconds=5)
 LONGEST_BACKOFF = timedelta(minutes=5)
@@ -71,11 +73,15 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LivingApp:
-    """An app of the stream that is alive now. `stopping_since` is when it was first asked to stop."""
+    """An app of the stream that is alive now. `stopping_since` is when it was first asked to stop.
+
+    `vitals` None: it says nothing of itself that this version understands, and is taken to get on.
+    """
 
     epoch: int
     stopping_since: datetime | None = None
     phase: str = ""
+    vitals: Vitals | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +146,26 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End the app of this epoch now: its grace is over."""
+    """End the app of this epoch now: its grace is over, or it would not hear of a stop."""
 
     epoch: int
+    why: str = "its grace was over"
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """End the app of this epoch now, for it does not answer; the next look starts the next epoch."""
+
+    epoch: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """The app of this epoch lives and gets nowhere, for a reason that a new start would not mend: tell people."""
+
+    epoch: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +183,7 @@ class Nothing:
     why: str
 
 
-Action = Adopt | Start | Wait | Drain | Kill | GiveUp | Nothing
+Action = Adopt | Start | Wait | Drain | Kill | Restart | Stuck | GiveUp | Nothing
 
 
 def decide(desired: Desired | None, observed: Observed, now: datetime, *, grace: timedelta = GRACE) -> Action:
@@ -174,8 +197,8 @@ def decide(desired: Desired | None, observed: Observed, now: datetime, *, grace:
 
     Guarantees:
         Never `Start` while an app is alive, or before the backoff of the last failures is over. A stop is asked
-        for at once and enforced after `grace`. An undeclared stream is stopped by an operator's wish only and
-        never started.
+        for at once and enforced after `grace`, or as soon as the app does not answer. An undeclared stream is
+        stopped by an operator's wish only and never started.
 
     Does not guarantee:
         That only one app runs: the claim and the fences of the sinks do. Deciding twice only wastes a start.
@@ -189,7 +212,7 @@ def decide(desired: Desired | None, observed: Observed, now: datetime, *, grace:
     if desired.state is DesiredState.STOPPED:
         return _end(newest, now, grace) if newest else Nothing("stopped as wanted")
     if newest:
-        return _end(newest, now, grace) if newest.stopping_since else Adopt(newest.epoch)
+        return _end(newest, now, grace) if newest.stopping_since else _watch(newest, observed.declared)
     if not observed.declared:
         return Nothing("no declaration names this stream, so it is not started")
     return _start_or_wait(desired, observed, now)
@@ -198,8 +221,19 @@ def decide(desired: Desired | None, observed: Observed, now: datetime, *, grace:
 def _end(app: LivingApp, now: datetime, grace: timedelta) -> Action:
     if app.stopping_since is None:
         return Drain(app.epoch)
+    found = trouble(app.vitals) if app.vitals else None
+    if found and found.restart:
+        return Kill(app.epoch, found.why)
     deadline = app.stopping_since + grace
-    return Kill(app.epoch) if now >= deadline else Wait(deadline, f"epoch {app.epoch} finishes its batch")
+    doing = f": {app.vitals.doing}" if app.vitals else ""
+    return Kill(app.epoch) if now >= deadline else Wait(deadline, f"epoch {app.epoch} finishes its batch{doing}")
+
+
+def _watch(app: LivingApp, declared: bool) -> Action:
+    found = trouble(app.vitals) if app.vitals else None
+    if found is None:
+        return Adopt(app.epoch)
+    return Restart(app.epoch, found.why) if found.restart and declared else Stuck(app.epoch, found.why)
 
 
 def _start_or_wait(desired: Desired, observed: Observed, now: datetime) -> Action:
@@ -260,6 +294,7 @@ class StreamState(StrEnum):
     STOPPED = "stopped"
     STARTING = "starting"
     RUNNING = "running"
+    STUCK = "stuck"  # its app lives and gets nowhere
     DRAINING = "draining"
     BACKING_OFF = "backing off"
     FAILED = "failed"  # given up until an operator starts it
@@ -268,12 +303,17 @@ class StreamState(StrEnum):
     UNKNOWN = "unknown"  # the control database does not answer, so nobody knows what is wanted
 
 
+_AT_ITS_END = frozenset({Phase.DRAINING.value, Phase.ENDED.value})
+
+
 def state_of(observed: Observed, action: Action) -> StreamState:
     """How a stream is, given what is there and what `decide` says of it."""
     newest = observed.newest
     if newest:
-        if newest.stopping_since or newest.phase == Phase.DRAINING or action == Drain(newest.epoch):
+        if newest.stopping_since or newest.phase in _AT_ITS_END or action == Drain(newest.epoch):
             return StreamState.DRAINING
+        if isinstance(action, Restart | Stuck):
+            return StreamState.STUCK
         if not observed.declared:
             return StreamState.UNDECLARED
         return StreamState.RUNNING if newest.phase == Phase.RUNNING else StreamState.STARTING

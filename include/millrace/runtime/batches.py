@@ -30,6 +30,7 @@ from millrace.errors import DataLossError, MillraceError, RecreatedTopicError, U
 from millrace.runtime.app import Transform
 from millrace.runtime.inputs import Read, copy_counted
 from millrace.runtime.plain_read import read_in_parts, spark_cannot_read
+from millrace.runtime.pulse import Pulse
 from millrace.runtime.sinks.postgres import Copied, Destination, copy_bad_records, copying
 from millrace.runtime.source import RAW_TYPE, decoded
 from millrace.runtime.tries import Tries
@@ -37,6 +38,7 @@ from millrace.runtime.tries import Tries
 log = structlog.get_logger()
 
 STEPS = ("plan", "copy", "check", "merge", "group")
+_IN_SINK = frozenset({"plan", "copy", "merge"})
 _REFUSED_ROUNDS = 5
 
 
@@ -76,6 +78,7 @@ class Batches:
     offset_log: Path
     on_report: Callable[[BatchReport], None]
     on_wait: Callable[[MillraceError | None], None]  # before each wait for the sink; None once it is over
+    pulse: Pulse
 
 
 class _StoppedError(Exception):
@@ -101,6 +104,7 @@ class BatchRunner:
         self._in_flight = threading.Lock()
         self._draining = threading.Event()
         self._behind = False
+        self._batch_id = -1
         self.failure: Exception | None = None
 
     def __call__(self, raw: DataFrame, batch_id: int) -> None:
@@ -110,12 +114,19 @@ class BatchRunner:
             if self._draining.is_set() or self.failure is not None:
                 return  # what is not on record was not done: the next start reads it
             try:
-                self._until_done(raw, batch_id)
+                with self._fixed.pulse.batch(batch_id):
+                    self._until_done(raw, batch_id)
             except Exception as error:
                 self.failure = error
                 raise
         if not self._behind:
             self._draining.wait(max(0.0, self._fixed.stream.trigger.total_seconds() - (time.monotonic() - began)))
+        self._fixed.pulse.ready()
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The next offset of each partition, as the last batch left them."""
+        return dict(self._positions)
 
     def drain(self) -> None:
         """Wait for the batch in flight, and let no other begin."""
@@ -136,6 +147,8 @@ class BatchRunner:
                 if pause is None:
                     raise
                 log.warning("sink_waited_for", batch=batch_id, error=str(error))
+                self._fixed.pulse.at(f"batch {batch_id}: pause before it is tried again")
+                self._fixed.pulse.waits_for(f"the sink: {error.what}")
                 self._fixed.on_wait(error)
                 if self._draining.wait(pause):
                     return
@@ -145,7 +158,9 @@ class BatchRunner:
 
     def _run(self, raw: DataFrame, batch_id: int) -> None:
         fixed = self._fixed
+        self._batch_id = batch_id
         times = [time.monotonic()]
+        self._at("plan")
         ranges = self._ranges(batch_id)
         self._behind = is_full(ranges, fixed.stream.resources.max_records_per_batch)
         self._new_partitions(ranges)
@@ -163,6 +178,7 @@ class BatchRunner:
             times.append(time.monotonic())
             read, counts = self._by_plain_client(raw, ids, ranges, times)
         positions = {entry.partition: entry.next for entry in ranges}
+        self._at("group")
         self._check_topics(ids)
         fixed.member.commit(positions, fixed.timeline)
         times.append(time.monotonic())
@@ -172,6 +188,9 @@ class BatchRunner:
         fixed.on_report(
             BatchReport(batch_id, read.records, read.truncated, counts, seconds, steps, dict(self._positions))
         )
+
+    def _at(self, step: str) -> None:
+        self._fixed.pulse.at(f"batch {self._batch_id}: {step}", in_sink=step in _IN_SINK)
 
     def _by_topic(self, raw: DataFrame, ranges: Sequence[OffsetRange]) -> dict[str, DataFrame]:
         """The batch's records of each topic, none of which costs a look at another topic's."""
@@ -190,10 +209,13 @@ class BatchRunner:
         times: list[float],
     ) -> tuple[Read, BatchCounts]:
         """Stage and merge these ranges; the end of each step is added to `times`."""
+        self._at("copy")
         read, rows = self._copy(by_topic, ids)
         times.append(time.monotonic())
+        self._at("check")
         self._check_topics(ids)
         times.append(time.monotonic())
+        self._at("merge")
         counts = self._merge(raw, ids, ranges, rows, read.bad)
         times.append(time.monotonic())
         return read, counts

@@ -24,7 +24,7 @@ from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import Basis, OpenTimeline, Refusal, Refuse, Resume, Wishes, open_at
-from millrace.domain.streams import SINK_EXHAUSTED
+from millrace.domain.streams import SINK_EXHAUSTED, Phase
 from millrace.errors import (
     DataLossError,
     FencedError,
@@ -35,7 +35,9 @@ from millrace.errors import (
 )
 from millrace.runtime.app import load_transform, output_type, target_columns
 from millrace.runtime.batches import Batches, BatchReport, BatchRunner
-from millrace.runtime.reporter import Phase, Reporter
+from millrace.runtime.lookout import Lookout
+from millrace.runtime.pulse import Pulse
+from millrace.runtime.reporter import Reporter
 from millrace.runtime.session import open_session
 from millrace.runtime.sinks.postgres import Destination
 from millrace.runtime.source import read_ranges, read_stream
@@ -87,8 +89,9 @@ class Driver:
         self._identity = Identity(launch.stream, launch.epoch, launch.instance)
         self._sink = PostgresSink(settings.postgres(stream.sink.connection), self._identity, stream.sink.table)
         self._member = GroupMember(kafka, stream=launch.stream, group=stream.group, epoch=launch.epoch)
-        self._phase = Phase.RUNNING  # what the end of a batch says, until the drain
-        self._reporter = Reporter(folder / "status.json", control.streams.save_progress, self._set_alarm)
+        self._reporter = Reporter(control.streams.save_progress, self._set_alarm)
+        self._pulse = Pulse(folder / "status.json", stream.stuck_after)
+        self._lookout = Lookout(self._pulse)
 
     def _set_alarm(self, detail: str | None) -> None:
         alarms = self._control.alarms
@@ -100,7 +103,11 @@ class Driver:
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set (then drain), or raise what ended the stream."""
         self._claim()  # the loser writes nothing: the epoch's folder is the winner's
-        self._reporter.phase(Phase.STARTING)
+        self._pulse.phase(Phase.STARTING)
+        application = self._identity.application_name
+        self._lookout.watch_sink(
+            self._settings.postgres(self._stream.sink.connection), application, self._launch.stream
+        )
         error: str | None = None
         try:
             with ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-start") as pool:
@@ -110,14 +117,17 @@ class Driver:
             error = str(failure)
             raise
         finally:
-            self._reporter.phase(Phase.ENDED, error=error)
+            self._pulse.phase(Phase.ENDED, error=error)
             self._reporter.close()
+            self._pulse.close()
 
     def _run_with(self, starting: Future[SparkSession], stop: threading.Event) -> None:
         try:
             partitions = self._take_over()
             opening = self._begin(partitions)
+            self._pulse.at("start Spark")
             session = starting.result()
+            self._lookout.watch_jvm(session)
             batches = self._prepare(session, opening)
             if not stop.is_set():
                 self._stream_until(stop, session, batches, _offsets(opening))
@@ -140,6 +150,7 @@ class Driver:
 
     def _take_over(self) -> list[TopicPartition]:
         """Fence older writers in the sink, then in the group; only then may the record of work be read."""
+        self._pulse.at("look at the topics")
         partitions = self._log.partitions(self._stream.reads)
         if missing := set(self._stream.reads) - {partition.topic for partition in partitions}:
             raise UnreachableError(
@@ -148,14 +159,17 @@ class Driver:
                 next_step=f"`topics plan {self._pipeline.name}` shows what is missing, the DAG "
                 f"{self._pipeline.name}.topics makes it",
             )
+        self._pulse.at("take over the sink", in_sink=True)
         self._sink.take_over()
         log.info("fence_raised", epoch=self._launch.epoch)
+        self._pulse.at(f"join the group {self._stream.group}")
         self._member.join(partitions)
         log.info("group_joined", group=self._stream.group, partitions=len(partitions))
         return partitions
 
     def _begin(self, partitions: list[TopicPartition]) -> Resume | OpenTimeline:
         """Decide where to begin, put that on record, and commit it to the group before anything is read."""
+        self._pulse.at("decide where to begin", in_sink=True)
         opening = open_at(
             self._launch.stream,
             self._launch.epoch,
@@ -190,8 +204,10 @@ class Driver:
             self._sink.open_positions(opening.timeline, positions)
 
     def _prepare(self, session: SparkSession, opening: Resume | OpenTimeline) -> Batches:
+        self._pulse.at(f"load the app {self._stream.app}")
         transform = load_transform(self._settings.root, self._stream.app)
         output = output_type(session, self._pipeline, self._stream, transform)
+        self._pulse.at("prepare the table", in_sink=True)
         self._sink.prepare(target_columns(output, self._stream.app))
         return Batches(
             stream=self._stream,
@@ -207,11 +223,13 @@ class Driver:
             offset_log=self._folder / "scratch" / "checkpoint" / "offsets",
             on_report=lambda report: self._report(opening.timeline, report),
             on_wait=self._tell_of_wait,
+            pulse=self._pulse,
         )
 
     def _stream_until(
         self, stop: threading.Event, session: SparkSession, batches: Batches, positions: dict[TopicPartition, int]
     ) -> None:
+        self._pulse.at("start the query")
         runner = BatchRunner(batches, positions)
         source = read_stream(session, self._kafka, self._stream, positions)
         query: StreamingQuery = (
@@ -222,11 +240,12 @@ class Driver:
             .start()
         )
         log.info("running", stream=self._launch.stream, timeline=batches.timeline)
-        self._reporter.phase(self._phase)
+        self._pulse.phase(Phase.RUNNING)
+        self._pulse.ready()
+        self._lookout.watch_log(self._log, lambda: runner.positions)
         while not stop.wait(_LOOK_SECONDS) and query.isActive and self._member.lost is None:
             pass
-        self._phase = Phase.DRAINING
-        self._reporter.phase(self._phase)
+        self._pulse.phase(Phase.DRAINING)
         log.info("draining", asked=stop.is_set())
         runner.drain()
         if runner.failure is not None:
@@ -265,7 +284,7 @@ class Driver:
             seconds=round(report.seconds, 3),
             **{f"{step}_seconds": round(seconds, 3) for step, seconds in report.steps.items()},
         )
-        self._reporter.phase(self._phase, batch_id=report.batch_id)
+        self._pulse.done(report.batch_id)
         self._reporter.progress(
             StreamProgress(
                 stream=self._launch.stream,

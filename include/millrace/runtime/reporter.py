@@ -1,17 +1,12 @@
-"""What a running stream tells people about itself: a status file, and in the control database its progress and alarm.
+"""What a running stream tells people in the control database: its progress and its alarm.
 
 Neither counts for correctness: a stream runs on without the control database, and says so once.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
-from enum import StrEnum
-from pathlib import Path
 
 import structlog
 
@@ -20,33 +15,17 @@ from millrace.errors import MillraceError
 
 log = structlog.get_logger()
 
-STATUS_SCHEMA = "millrace.stream-status/1"
-
-
-class Phase(StrEnum):
-    """What a driver is doing."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    DRAINING = "draining"
-    ENDED = "ended"
-
 
 class Reporter:
-    """Writes the status file at once; saves progress and alarm from a thread of its own, latest wins.
+    """Saves progress and alarm from a thread of its own, latest wins.
 
     Args:
-        status_file: where the status goes, replaced as a whole.
         save: saves progress; may fail, then the next one is tried.
         set_alarm: opens the stream's alarm with this text, or closes it; where it fails it is tried again with the
             next progress.
     """
 
-    def __init__(
-        self, status_file: Path, save: Callable[[StreamProgress], object], set_alarm: Callable[[str | None], object]
-    ) -> None:
-        self._status_file = status_file
-        self._writing = threading.Lock()  # a batch ends in another thread than the one that drains
+    def __init__(self, save: Callable[[StreamProgress], object], set_alarm: Callable[[str | None], object]) -> None:
         self._save = save
         self._set_alarm = set_alarm
         self._alarm: tuple[str | None] | None = None
@@ -58,20 +37,6 @@ class Reporter:
         self._failing: set[str] = set()  # what was said not to be saved, so that it is said once
         self._thread = threading.Thread(target=self._save_latest, name="reporter", daemon=True)
         self._thread.start()
-
-    def phase(self, phase: Phase, *, batch_id: int | None = None, error: str | None = None) -> None:
-        """Write the status file."""
-        document = {
-            "schema": STATUS_SCHEMA,
-            "phase": phase.value,
-            "batch_id": batch_id,
-            "at": datetime.now(UTC).isoformat(),
-            "error": error,
-        }
-        temporary = self._status_file.with_suffix(".new")
-        with self._writing:
-            temporary.write_text(json.dumps(document), encoding="utf-8")
-            os.replace(temporary, self._status_file)
 
     def progress(self, progress: StreamProgress) -> None:
         """Save this progress soon, unless a later one comes first."""

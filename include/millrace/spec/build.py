@@ -78,6 +78,7 @@ def build_stream(pipeline: str, name: str, document: StreamDocument) -> Stream:
         sink=PostgresSink(sink.connection, sink.table, sink.mode),
         group=document.group or f"millrace.{pipeline}.{name}",
         trigger=document.trigger,
+        stuck_after=document.stuck_after,
         start=document.start,
         on_rewind=document.on_rewind,
         on_bad_record=document.on_bad_record,

@@ -22,6 +22,7 @@ from millrace.domain.declaration import (
     Start,
     ValueFormat,
 )
+from millrace.domain.vitals import STUCK_AFTER
 from millrace.spec.ddl import parse_schema
 from millrace.spec.fields import (
     RESERVED_PIPELINES,
@@ -81,6 +82,7 @@ Trigger = Annotated[
         {"realtime": not_yet("the trigger `realtime`")},
     ),
 ]
+Patience = Annotated[timedelta, bounded_duration(timedelta(seconds=2), timedelta(days=1), "2s to 1d", {})]
 Memory = Annotated[int, bounded_size(512 * 1024**2, 1024**4, "512MiB to 1TiB")]
 Partitions = Annotated[int, whole_number(1, 10_000)]
 Replication = Annotated[int, whole_number(1, 32_767)]
@@ -155,6 +157,7 @@ class StreamDocument(Document):
     reads: list[TopicName]
     writes: WritesDocument
     trigger: Trigger = timedelta(seconds=2)
+    stuck_after: Patience = STUCK_AFTER
     start: Annotated[Start, choice(Start)] = Start.EARLIEST
     on_rewind: Rewind = OnRewind.REPROCESS
     on_bad_record: Annotated[OnBadRecord, choice(OnBadRecord)] = OnBadRecord.QUARANTINE

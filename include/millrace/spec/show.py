@@ -119,6 +119,7 @@ def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:
     yield ("writes", "postgres", "table"), stream.sink.table
     yield ("writes", "postgres", "mode"), stream.sink.mode.value
     yield ("trigger",), spell_duration(stream.trigger)
+    yield ("stuck_after",), spell_duration(stream.stuck_after)
     yield ("start",), stream.start.value
     yield ("on_rewind",), stream.on_rewind.value
     yield ("on_bad_record",), stream.on_bad_record.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain import streams as domain
@@ -15,10 +15,13 @@ from millrace.domain.streams import (
     Kill,
     LivingApp,
     Observed,
+    Restart,
     Start,
     StreamState,
+    Stuck,
     Wait,
 )
+from millrace.domain.vitals import STUCK_AFTER
 from millrace.errors import MillraceError
 from millrace.ports import RunningApp, RunState
 from millrace.spec import load_pipeline
@@ -69,11 +72,13 @@ class Seen:
     observed: Observed
     action: Action
     at: datetime
+    stuck_after: timedelta = STUCK_AFTER
 
     @property
     def due(self) -> bool:
         """Whether there is something to do or to write down."""
-        return bool(self.ended) or isinstance(self.action, Start | Drain | Kill) or self._unanswered is not None
+        acts = isinstance(self.action, Start | Drain | Kill | Restart)
+        return acts or bool(self.ended) or self._unanswered is not None
 
     @property
     def _unanswered(self) -> RunningApp | None:
@@ -109,17 +114,30 @@ def look(platform: Platform, stream: str, *, now: datetime | None = None) -> See
     apps = platform.runner().find(stream)
     ended = [found for attempt in attempts if (found := _ended(platform, attempt, apps, at))]
     observed = Observed(
-        apps=[LivingApp(app.epoch, app.stopping_since, app.phase) for app in apps],
+        apps=[LivingApp(app.epoch, app.stopping_since, app.phase, app.vitals) for app in apps],
         attempts=[_attempt(attempt, ended) for attempt in attempts],
     )
     action = domain.decide(_desired(desired), observed, at)
-    connections: tuple[str, ...] = ()
-    problem: MillraceError | None = None
-    if isinstance(action, Start):  # only a start needs the declaration
-        connections, problem, declared = _declaration(platform, stream)
-        observed = replace(observed, declared=declared)
+    declaration = _Declaration()
+    if isinstance(action, Start | Restart):  # only a start needs the declaration
+        declaration = _declaration(platform, stream)
+        observed = replace(observed, declared=declaration.declared)
         action = domain.decide(_desired(desired), observed, at)
-    return Seen(stream, desired, apps, attempts, ended, connections, problem, observed, action, at)
+    if isinstance(action, Restart) and declaration.problem:  # it would be ended and not started again
+        action = Stuck(action.epoch, action.why)
+    return Seen(
+        stream,
+        desired,
+        apps,
+        attempts,
+        ended,
+        declaration.connections,
+        declaration.problem,
+        observed,
+        action,
+        at,
+        declaration.stuck_after,
+    )
 
 
 def _desired(row: DesiredStream | None) -> Desired | None:
@@ -156,17 +174,26 @@ def _ended(platform: Platform, attempt: Attempt, apps: Sequence[RunningApp], now
     return Ended(attempt.epoch, None, now, "never started", "the runner knows nothing of it")
 
 
-def _declaration(platform: Platform, stream: str) -> tuple[tuple[str, ...], MillraceError | None, bool]:
-    """The connections a stream's app may see, what is wrong with its declaration, and whether there is one."""
+@dataclass(frozen=True, slots=True)
+class _Declaration:
+    """What a start takes from a stream's declaration: the connections its app may see, and how long it may take."""
+
+    connections: tuple[str, ...] = ()
+    stuck_after: timedelta = STUCK_AFTER
+    problem: MillraceError | None = None
+    declared: bool = True
+
+
+def _declaration(platform: Platform, stream: str) -> _Declaration:
     pipeline_name, _, name = stream.partition(".")
     root = platform.settings.root
     if not (root / "include" / "pipelines" / f"{pipeline_name}.yaml").exists():
-        return (), None, False
+        return _Declaration(declared=False)
     try:
         pipeline = load_pipeline(root, pipeline_name)
         declared = pipeline.stream(name)
     except KeyError:
-        return (), None, False
+        return _Declaration(declared=False)
     except MillraceError as error:
-        return (), error, True
-    return tuple(dict.fromkeys((pipeline.kafka, declared.sink.connection, CONTROL))), None, True
+        return _Declaration(problem=error)
+    return _Declaration(tuple(dict.fromkeys((pipeline.kafka, declared.sink.connection, CONTROL))), declared.stuck_after)

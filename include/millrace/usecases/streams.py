@@ -11,7 +11,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.streams import SINK_EXHAUSTED, Adopt, DesiredState, Drain, ExitReason, GiveUp, Kill, Phase, Start
+from millrace.domain.streams import (
+    SINK_EXHAUSTED,
+    Adopt,
+    DesiredState,
+    Drain,
+    ExitReason,
+    GiveUp,
+    Kill,
+    Phase,
+    Restart,
+    Start,
+    Stuck,
+)
 from millrace.errors import MillraceError, PartFailedError, RefusedError, UnreachableError, UsageError
 from millrace.ports import RunningApp, Submission
 from millrace.spec import load_pipeline
@@ -21,7 +33,7 @@ from millrace.usecases.stream_look import Seen, Supervised, look
 if TYPE_CHECKING:
     from millrace.wiring import Platform
 
-DIED, GAVE_UP, RECREATED = "stream.died", "stream.gave_up", "stream.recreated"
+DIED, GAVE_UP, RECREATED, STUCK = "stream.died", "stream.gave_up", "stream.recreated", "stream.stuck"
 WELL_AFTER = timedelta(seconds=60)
 BUSY_TRIES = 20
 BUSY_SECONDS = 0.25
@@ -52,8 +64,8 @@ def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | No
             report = seen.report
             return Supervised(stream, report.state, report.epoch, report.since, report.why, report.until, busy=True)
         _record(platform, seen)
+        _alarms(platform, seen)  # first: an app that cannot be ended is told as well
         acted = _act(platform, seen, actor)
-        _alarms(platform, seen)
         return look(platform, stream, now=now).report if acted else seen.report
 
 
@@ -92,16 +104,26 @@ def _act(platform: Platform, seen: Seen, actor: str) -> bool:
                 if app.epoch == epoch:
                     runner.stop(app)
             return True
-        case Kill(epoch=epoch):
-            for app in seen.apps:
-                if app.epoch == epoch:
-                    runner.kill(app)
-            platform.control().log.append(
-                actor=actor, action="stream.kill", subject=seen.stream, reason="its grace was over", after=_epoch(epoch)
-            )
+        case Kill(epoch=epoch, why=why):
+            _kill(platform, seen, epoch, actor, why)
+            return True
+        case Restart(epoch=epoch, why=why):
+            _kill(platform, seen, epoch, actor, why)
+            platform.control().streams.record_ended(
+                seen.stream, epoch, outcome="stuck", exit_code=ExitReason.KILLED, detail=why
+            )  # at once: an end that is found later is told as a death of its own
             return True
         case _:
             return False
+
+
+def _kill(platform: Platform, seen: Seen, epoch: int, actor: str, why: str) -> None:
+    for app in seen.apps:
+        if app.epoch == epoch:
+            platform.runner().kill(app)
+    platform.control().log.append(
+        actor=actor, action="stream.kill", subject=seen.stream, reason=why, after=_epoch(epoch)
+    )
 
 
 def _epoch(epoch: int) -> dict[str, str]:
@@ -116,7 +138,9 @@ def _start(platform: Platform, seen: Seen, actor: str) -> bool:
     if epoch is None:
         return False
     arguments = ("--accept-recreated",) if seen.desired.accept_recreated else ()
-    submission = Submission(seen.stream, epoch, uuid.uuid4().hex, arguments, seen.connections)
+    submission = Submission(
+        seen.stream, epoch, uuid.uuid4().hex, arguments, seen.connections, stuck_after=seen.stuck_after
+    )
     record_attempt(platform, submission)
     reason = f"wanted running since {seen.desired.changed_at:%Y-%m-%d %H:%M:%S} by {seen.desired.changed_by}"
     known = _newest_on_record(seen)
@@ -176,7 +200,7 @@ def record_answer(platform: Platform, app: RunningApp) -> None:
 
 
 def _alarms(platform: Platform, seen: Seen) -> None:
-    """Open an alarm for a dead or doomed stream; close it once the stream has run well, or is stopped as wanted.
+    """Open an alarm for a dead, doomed or stuck stream; close it once it has run well, or is stopped as wanted.
 
     An app whose end is given up at once is one breach and one alarm, which says both.
     """
@@ -193,10 +217,13 @@ def _alarms(platform: Platform, seen: Seen) -> None:
         return
     for text in ends:
         alarms.open(DIED, seen.stream, text)
+    if isinstance(seen.action, Restart | Stuck):
+        alarms.open(STUCK, seen.stream, f"epoch {seen.action.epoch} is stuck: {seen.action.why}")
+        return
     if seen.problem:
         alarms.open(GAVE_UP, seen.stream, f"its declaration is wrong: {seen.problem.what}")
     elif _is_well(seen):
-        for kind in (DIED, GAVE_UP, RECREATED):
+        for kind in (DIED, GAVE_UP, RECREATED, STUCK):
             alarms.close(kind, seen.stream)
         if not seen.apps:  # stopped as wanted: nobody waits for the sink any more
             alarms.close(SINK_EXHAUSTED, seen.stream)
