@@ -64,6 +64,7 @@ streams:
     reads: [{topic}]
     writes: {{postgres: {{connection: millrace_sink, table: {name}.rows, mode: append}}}}
     trigger: 250ms
+    stuck_after: {stuck_after}
     start: earliest
     on_rewind: {on_rewind}
     on_bad_record: quarantine
@@ -107,6 +108,7 @@ class StreamProject:
     batch: int = 1500
     on_rewind: str = "reprocess"
     mutants: tuple[str, ...] = ()
+    stuck_after: str = "2m"
 
     @property
     def stream(self) -> str:
@@ -145,7 +147,12 @@ class StreamProject:
         for key, value in changes.items():
             setattr(self, key, value)
         text = DECLARATION.format(
-            name=self.name, topic=self.topic, partitions=self.partitions, batch=self.batch, on_rewind=self.on_rewind
+            name=self.name,
+            topic=self.topic,
+            partitions=self.partitions,
+            batch=self.batch,
+            on_rewind=self.on_rewind,
+            stuck_after=self.stuck_after,
         )
         (self.root / "include" / "pipelines" / f"{self.name}.yaml").write_text(text)
 
