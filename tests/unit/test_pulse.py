@@ -11,7 +11,7 @@ import pytest
 
 from millrace.adapters.app_status import beat_of
 from millrace.domain.streams import Phase
-from millrace.domain.vitals import Vitals
+from millrace.domain.vitals import Vitals, trouble
 from millrace.runtime.pulse import Pulse
 from support.waiting import Deadline, eventually
 
@@ -68,7 +68,23 @@ def test_silence_is_counted_from_the_last_beat(driver: Driver) -> None:
     driver.pulse.phase(Phase.RUNNING)
     beat = beat_of(json.loads(driver.file.read_text()))
     assert beat is not None
-    assert beat.vitals(starting=False, now=driver.clock.seconds + 77).silent == timedelta(seconds=77)
+    later = beat.vitals(starting=False, now=driver.clock.seconds + 77)
+    assert later.silent == timedelta(seconds=77)
+
+
+def test_of_a_driver_that_was_stopped_nothing_else_is_said_than_that_it_is_silent(driver: Driver) -> None:
+    """Neither its JVM nor its batch is to blame for what it did not see."""
+    driver.pulse.phase(Phase.RUNNING)
+    driver.pulse.jvm_answered()
+    with driver.pulse.batch(1):
+        driver.later(20)
+        driver.vitals()
+        beat = beat_of(json.loads(driver.file.read_text()))
+    assert beat is not None
+    found = trouble(beat.vitals(starting=False, now=driver.clock.seconds + BOUND.total_seconds() + 1))
+    assert found is not None
+    assert "its driver does not answer" in found.why
+    assert beat.vitals(starting=False, now=driver.clock.seconds + 200).jvm_silent == timedelta(seconds=20)
 
 
 def test_it_beats_by_itself_once_it_has_a_phase(tmp_path: Path) -> None:

@@ -49,16 +49,19 @@ class Beat:
     waits_for: str = ""
 
     def vitals(self, *, starting: bool, now: float) -> Vitals:
-        """What it means at a later moment of the same clock."""
+        """What it means at a later moment of the same clock.
+
+        All but the silence is as it was at the last beat: a driver that was stopped has not asked its JVM since.
+        """
 
         def since(at: float | None) -> timedelta | None:
-            return None if at is None else timedelta(seconds=max(0.0, now - at))
+            return None if at is None else timedelta(seconds=max(0.0, self.at - at))
 
         return Vitals(
             starting_for=since(self.phase_at) if starting else None,
             step=self.step,
             step_since=datetime.fromisoformat(self.step_since),
-            silent=since(self.at) or timedelta(),
+            silent=timedelta(seconds=max(0.0, now - self.at)),
             jvm_silent=since(self.jvm_at) or timedelta(),
             batch_for=since(self.batch_at),
             longest_batch=timedelta(seconds=self.longest_batch_seconds),

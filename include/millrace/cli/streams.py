@@ -28,6 +28,7 @@ app = typer.Typer(help="List, show, start and stop streams.", no_args_is_help=Tr
 
 START_WITHIN = timedelta(minutes=3)
 STOP_WITHIN = timedelta(minutes=2)
+SLOW_AFTER = timedelta(seconds=10)
 GROUP_FREE_WITHIN = timedelta(seconds=20)
 DOOMED = frozenset({StreamState.FAILED, StreamState.RECREATED, StreamState.BACKING_OFF, StreamState.UNDECLARED})
 LOG_LINES = 200
@@ -35,6 +36,9 @@ LOG_LINES = 200
 Name = Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="The stream's full name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Reason = Annotated[str, typer.Option(help="Why, for the action log.", show_default=False)]
+Hard = Annotated[
+    bool, typer.Option("--now", help="End its processes at once: loses no row, the next start reads the batch again.")
+]
 Waiting = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is so.")]
 
 
@@ -87,12 +91,12 @@ def start(stream: Name, reason: Reason = "", wait: Waiting = True, as_json: Json
 
 
 @app.command()
-def stop(stream: Name, reason: Reason = "", wait: Waiting = True, as_json: Json = False) -> None:
+def stop(stream: Name, reason: Reason = "", wait: Waiting = True, now: Hard = False, as_json: Json = False) -> None:
     """Want a stream stopped; wait until its process is gone and its consumer group is free."""
     platform = open_platform(open_settings())
-    report = streams.stop(platform, stream, actor(), reason or "asked for at the command line")
+    report = streams.stop(platform, stream, actor(), reason or "asked for at the command line", hard=now)
     if wait:
-        report = _until(platform, report, lambda now: now.state is StreamState.STOPPED)
+        report = _until(platform, report, lambda now: now.state is StreamState.STOPPED, slow=_slow_stop)
     if wait and report.state is not StreamState.STOPPED:
         raise _not_so(report, "has not stopped")
     free = _wait_for_free_group(platform, stream) if wait else None
@@ -107,16 +111,31 @@ def accept(stream: Name, reason: Reason = "", as_json: Json = False) -> None:
     _answer("accept", report, as_json=as_json)
 
 
-def _until(platform: Platform, first: Supervised, done: Callable[[Supervised], bool]) -> Supervised:
-    """Supervise until it is so, saying on standard error what changes."""
+def _until(
+    platform: Platform,
+    first: Supervised,
+    done: Callable[[Supervised], bool],
+    *,
+    slow: Callable[[Supervised], str] | None = None,
+) -> Supervised:
+    """Supervise until it is so, saying on standard error what changes; once it has lasted, also what `slow` says."""
     console = Console(stderr=True)
     said: list[str] = []
+    slow_at = time.monotonic() + SLOW_AFTER.total_seconds()
+
+    def say(text: str) -> None:
+        said.append(text)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def tell(report: Supervised) -> None:
+        nonlocal slow
         text = f"{report.stream}: {report.state.value}" + (f" ({report.why})" if report.why else "")
         if said[-1:] != [text]:
+            say(text)
+        if slow is not None and not done(report) and time.monotonic() >= slow_at:
+            say(slow(report))
             said.append(text)
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+            slow = None
 
     if done(first) and not first.busy:
         return first
@@ -128,6 +147,16 @@ def _until(platform: Platform, first: Supervised, done: Callable[[Supervised], b
         tell=tell,
         pause=lambda: time.sleep(0.5),
         within=max(START_WITHIN, STOP_WITHIN),
+    )
+
+
+def _slow_stop(report: Supervised) -> str:
+    """What to say of a stop that has not come about yet: what it waits for, what will happen, how to force it."""
+    ended = f"; it is ended at {report.until:%H:%M:%S} UTC" if report.until else ""
+    waited = f"{report.stream}: not stopped after {SLOW_AFTER.total_seconds():.0f} s"
+    return (
+        f"{waited}: {report.why or report.state.value}{ended}. "
+        f"To end it now, which loses no row: millrace streams stop {report.stream} --now --reason ..."
     )
 
 

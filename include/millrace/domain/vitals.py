@@ -11,13 +11,13 @@ LONGEST_BATCHES = 5
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """What a driver last said of itself; durations are up to now, by a clock that no machine's date changes.
+    """What a driver last said of itself; durations are up to then, by a clock that no machine's date changes.
 
     Attributes:
         starting_for: how long it has been on its way to its first batch; None where that is behind it.
         step: what it is at, in words; empty where it has said nothing yet.
         step_since: since when, for people.
-        silent: how long it has not been heard of, as its heartbeat is apart from its batches.
+        silent: how long ago that was; its heartbeat is apart from its batches.
         jvm_silent: how long Spark's JVM has not answered it.
         batch_for: how long the batch in flight has lasted; None where there is none.
         longest_batch: the longest of the last hour.

@@ -80,6 +80,10 @@ class Seen:
         acts = isinstance(self.action, Start | Drain | Kill | Restart)
         return acts or bool(self.ended) or self._unanswered is not None
 
+    def of(self, epoch: int) -> list[RunningApp]:
+        """The living apps of an epoch: one, or those of a claim that was lost and has not ended yet."""
+        return [app for app in self.apps if app.epoch == epoch]
+
     @property
     def _unanswered(self) -> RunningApp | None:
         """A living app whose answer to the submit was lost."""

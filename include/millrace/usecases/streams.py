@@ -95,20 +95,20 @@ def _record(platform: Platform, seen: Seen) -> None:
 
 def _act(platform: Platform, seen: Seen, actor: str) -> bool:
     """Do what was decided; whether that changed anything."""
-    runner = platform.runner()
     match seen.action:
         case Start():
             return seen.problem is None and _start(platform, seen, actor)
         case Drain(epoch=epoch):
-            for app in seen.apps:
-                if app.epoch == epoch:
-                    runner.stop(app)
+            for app in seen.of(epoch):
+                platform.runner().stop(app)
             return True
         case Kill(epoch=epoch, why=why):
-            _kill(platform, seen, epoch, actor, why)
+            for app in seen.of(epoch):
+                _kill(platform, app, actor, why)
             return True
         case Restart(epoch=epoch, why=why):
-            _kill(platform, seen, epoch, actor, why)
+            for app in seen.of(epoch):
+                _kill(platform, app, actor, why)
             platform.control().streams.record_ended(
                 seen.stream, epoch, outcome="stuck", exit_code=ExitReason.KILLED, detail=why
             )  # at once: an end that is found later is told as a death of its own
@@ -117,12 +117,10 @@ def _act(platform: Platform, seen: Seen, actor: str) -> bool:
             return False
 
 
-def _kill(platform: Platform, seen: Seen, epoch: int, actor: str, why: str) -> None:
-    for app in seen.apps:
-        if app.epoch == epoch:
-            platform.runner().kill(app)
+def _kill(platform: Platform, app: RunningApp, actor: str, why: str) -> None:
+    platform.runner().kill(app)
     platform.control().log.append(
-        actor=actor, action="stream.kill", subject=seen.stream, reason=why, after=_epoch(epoch)
+        actor=actor, action="stream.kill", subject=app.stream, reason=why, after=_epoch(app.epoch)
     )
 
 
@@ -250,8 +248,16 @@ def start(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
     return _supervise_at_once(platform, stream, actor)
 
 
-def stop(platform: Platform, stream: str, actor: str, reason: str) -> Supervised:
+def stop(platform: Platform, stream: str, actor: str, reason: str, *, hard: bool = False) -> Supervised:
     """Want a stream stopped, also one that no declaration names any more, and supervise it at once.
+
+    Args:
+        platform: the adapters.
+        stream: PIPELINE.STREAM.
+        actor: who wants it, for the action log.
+        reason: why, for the action log.
+        hard: end its processes now instead of asking them; what the batch in flight had not put on record is read
+            again by the next start.
 
     Raises:
         UsageError: nobody ever heard of this stream.
@@ -260,6 +266,9 @@ def stop(platform: Platform, stream: str, actor: str, reason: str) -> Supervised
     if control.streams.desired(stream) is None and not platform.runner().find(stream):
         _must_be_declared(platform, stream)
     control.streams.set_desired(stream, actor=actor, reason=reason, state=DesiredState.STOPPED)
+    if hard:
+        for app in platform.runner().find(stream):
+            _kill(platform, app, actor, reason)
     return _supervise_at_once(platform, stream, actor)
 
 
