@@ -17,10 +17,14 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
+from millrace.adapters.app_status import beat_of
 from millrace.adapters.postgres_connection import SinkStatementError
 from millrace.domain.streams import SINK_EXHAUSTED
+from millrace.domain.vitals import Trouble, trouble
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError, RecreatedTopicError, UnreachableError
+from millrace.runtime import driver
+from millrace.runtime.lookout import Lookout
 from support import stack as runs
 from support.control_databases import Databases
 from support.crashed_streams import BATCH, CrashedStream, CrashedStreams
@@ -251,6 +255,47 @@ def test_a_sink_without_room_is_waited_for_with_an_alarm(streams: CrashedStreams
     in_time(thread.join, within=Deadline.STREAM, what="the end of the stream")
     assert ended == [None]
     assert open_alarms() == []
+    assert stream.out_of_balance() + stream.incomplete() == []
+
+
+class OfTheSink(Lookout):
+    """Looks at the sink alone: there is no Spark, and a life counts the calls of its Kafka."""
+
+    def watch_jvm(self, session: Any) -> None:
+        pass
+
+    def watch_log(self, kafka: Any, positions: Any) -> None:
+        pass
+
+
+def test_who_holds_the_lock_that_a_batch_waits_for_is_named_and_the_batch_goes_on(
+    streams: CrashedStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = streams.new()
+    monkeypatch.setattr(driver, "Lookout", OfTheSink)
+    report = psycopg.connect(**streams.project.sink.keywords(), application_name="a report")
+    pid, user = report.info.backend_pid, report.info.user
+    life = DisturbedLife("sink.commit_batch", lambda: report.execute(f"LOCK TABLE {stream.name}.rows IN SHARE MODE"))
+    ended: list[MillraceError | None] = []
+    thread = threading.Thread(target=lambda: ended.append(stream.live(life)), daemon=True)
+
+    def told() -> Trouble | None:
+        for status in (streams.project.root / "lives" / stream.stream).glob("*/status.json"):
+            beat = beat_of(json.loads(status.read_text()))
+            found = trouble(beat.vitals(starting=False, now=beat.at)) if beat else None
+            return found if found and "waits for" in found.why else None
+        return None
+
+    thread.start()
+    try:
+        found = eventually(told, within=Deadline.STREAM, what="who is in the way")
+    finally:
+        report.close()
+    assert not found.restart
+    assert found.why.startswith("batch 0: merge since ")
+    assert f"waits for a lock of pid {pid} (user {user}, a report, idle in" in found.why
+    in_time(thread.join, within=Deadline.STREAM, what="the end of the stream")
+    assert ended == [None]
     assert stream.out_of_balance() + stream.incomplete() == []
 
 

@@ -154,6 +154,7 @@ class CrashedStream(StreamProject):
             group=self.group,
             sink=replace(declared.sink, table=f"{self.name}.rows"),
             trigger=timedelta(milliseconds=1),
+            stuck_after=timedelta(seconds=2),
         )
         return replace(self.of.pipeline, name=self.name, streams=(stream,))
 
