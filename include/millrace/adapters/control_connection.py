@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
+from millrace.adapters.postgres_connection import address
+from millrace.adapters.postgres_locks import bounds
 from millrace.errors import UnreachableError
 from millrace.settings import PostgresSettings
 
 CONNECT_TIMEOUT_SECONDS = 5
 
 
-def open_engine(settings: PostgresSettings) -> sa.Engine:
+_BOUNDS = bounds(timedelta(seconds=5), timedelta(seconds=15))
+
+
+def open_engine(settings: PostgresSettings, *, application_name: str = "millrace control") -> sa.Engine:
     """An engine that connects lazily; a connection that died in the pool is replaced before use.
 
     Guarantees: a server that cannot be connected to is given up after five seconds, one that vanished in
-    the middle of a statement after 20.
+    the middle of a statement after 20; a statement after 15, and one that waits for a lock after five.
     """
     url = sa.URL.create(
         "postgresql+psycopg",
@@ -30,19 +36,17 @@ def open_engine(settings: PostgresSettings) -> sa.Engine:
     )
     arguments = {
         "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-        "application_name": "millrace control",
+        "application_name": application_name,
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 2,
         "tcp_user_timeout": 20_000,
         "prepare_threshold": None,  # prepared statements do not survive a pooler between us and the server
     }
-    return sa.create_engine(url, pool_size=2, max_overflow=4, pool_pre_ping=True, connect_args=arguments)
-
-
-def address(settings: PostgresSettings) -> str:
-    """`host:port/database`: where an error happened, without user or password."""
-    return f"{settings.host}:{settings.port}/{settings.database}"
+    engine = sa.create_engine(url, pool_size=2, max_overflow=4, pool_pre_ping=True, connect_args=arguments)
+    # In each transaction: what is set when a connection is made does not survive a pooler either.
+    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(_BOUNDS))
+    return engine
 
 
 @contextmanager

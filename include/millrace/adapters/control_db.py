@@ -9,10 +9,11 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from millrace.adapters.control_alarms import AlarmTable
-from millrace.adapters.control_connection import address, open_engine, translated
+from millrace.adapters.control_connection import open_engine, translated
 from millrace.adapters.control_log import ActionLog
 from millrace.adapters.control_plans import PlanTable
 from millrace.adapters.control_streams import StreamTables
+from millrace.adapters.postgres_connection import address
 from millrace.settings import PostgresSettings
 
 

@@ -10,14 +10,17 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from millrace.adapters.control_connection import address, open_engine, translated
+from millrace.adapters.control_connection import open_engine, translated
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
+from millrace.adapters.postgres_connection import address, connect
+from millrace.adapters.postgres_locks import BOUNDS, Blocker, blockers_of, in_turns
 from millrace.domain.control import AppendOnly, MigrationReport
 from millrace.errors import RefusedError
 from millrace.settings import PostgresSettings
 
 _LOCK = sa.text("select pg_advisory_xact_lock(hashtextextended('millrace.control.upgrade', 0))")
 _APPEND_ONLY = "action_log"
+_APPLICATION = "millrace control upgrade"
 
 
 def upgrade(owner: PostgresSettings, role: str) -> MigrationReport:
@@ -27,33 +30,50 @@ def upgrade(owner: PostgresSettings, role: str) -> MigrationReport:
         owner: the database, as the role that owns the tables.
         role: the role Millrace works as; the owner itself where there is no other.
 
-    Guarantees: idempotent; of two at once the second waits, then finds nothing to do; a failure leaves no trace.
+    Guarantees: idempotent; of two at once the second waits, then finds nothing to do; a failure leaves no trace. Who
+    reads the tables meanwhile waits for a second at most: the migration steps back and tries again.
 
     Raises:
         RefusedError: the database is newer than this code, or `role` does not exist.
+        LockedError: somebody held one of its tables for too long; it says who.
         UnreachableError: the database does not answer.
     """
-    engine = open_engine(owner)
+    engine = open_engine(owner, application_name=_APPLICATION)
     try:
-        with translated(owner), engine.begin() as connection:
-            connection.execute(_LOCK)
-            config = Config()
-            config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-            config.attributes["connection"] = connection
-            scripts = ScriptDirectory.from_config(config)
-            before, after = _version(connection), str(scripts.get_current_head())
-            known = [script.revision for script in scripts.walk_revisions()][::-1]
-            if before is not None and before not in known:
-                raise RefusedError(
-                    f"the control database is at version {before}, newer than this Millrace, which knows up to {after}",
-                    where=address(owner),
-                    next_step="update Millrace on this machine; a database is never taken back to an older version",
-                )
-            command.upgrade(config, "head")
-            _grant(connection, owner, role)
-            applied = known[known.index(before) + 1 :] if before else known
+        return in_turns(
+            lambda: _upgrade(engine, owner, role),
+            lambda: _blockers(owner),
+            doing="upgrade the control database",
+            where=address(owner),
+        )
     finally:
         engine.dispose()
+
+
+def _blockers(owner: PostgresSettings) -> tuple[Blocker, ...]:
+    with connect(owner, "millrace watch control") as connection:
+        return blockers_of(connection, _APPLICATION)
+
+
+def _upgrade(engine: sa.Engine, owner: PostgresSettings, role: str) -> MigrationReport:
+    with translated(owner), engine.begin() as connection:
+        connection.exec_driver_sql(BOUNDS)
+        connection.execute(_LOCK)
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+        config.attributes["connection"] = connection
+        scripts = ScriptDirectory.from_config(config)
+        before, after = _version(connection), str(scripts.get_current_head())
+        known = [script.revision for script in scripts.walk_revisions()][::-1]
+        if before is not None and before not in known:
+            raise RefusedError(
+                f"the control database is at version {before}, newer than this Millrace, which knows up to {after}",
+                where=address(owner),
+                next_step="update Millrace on this machine; a database is never taken back to an older version",
+            )
+        command.upgrade(config, "head")
+        _grant(connection, owner, role)
+        applied = known[known.index(before) + 1 :] if before else known
     append_only = AppendOnly.TRIGGER if role == owner.user else AppendOnly.PERMISSION
     return MigrationReport(address(owner), before, after, tuple(applied), append_only)
 

@@ -24,7 +24,7 @@ _OPTIONS = (
 )
 # Until a server is given up that acknowledges nothing of what is sent; the kernel's own default is 15 minutes. Linux
 # counts one that is there and takes nothing too, so it must be longer than a disk or a checkpoint stalls.
-_UNACKNOWLEDGED = timedelta(minutes=2)
+UNACKNOWLEDGED = timedelta(minutes=2)
 # 25006: a server that was demoted, or is not promoted yet, goes on answering reads. 25P03 and 25P04: it ended the
 # connection because a transaction idled or took too long.
 _GONE_TOO = frozenset({"25006", "25P03", "25P04"})
@@ -107,8 +107,7 @@ class SinkFailure:
         told = [error.diag.message_primary, error.diag.message_detail]
         message = "; ".join(text for text in told if text) or str(error).strip()
         code = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
-        where = f"{settings.host}:{settings.port}/{settings.database}"
-        return cls(fault_of(error).value, doing, message + code, where)
+        return cls(fault_of(error).value, doing, message + code, address(settings))
 
     @classmethod
     def at_connect(cls, settings: PostgresSettings, error: psycopg.Error) -> SinkFailure:
@@ -155,10 +154,15 @@ def connect(
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
-            tcp_user_timeout=_UNACKNOWLEDGED // timedelta(milliseconds=1),
+            tcp_user_timeout=UNACKNOWLEDGED // timedelta(milliseconds=1),
         )
     except psycopg.OperationalError as error:
         raise SinkFailure.at_connect(settings, error).error() from error
+
+
+def address(settings: PostgresSettings) -> str:
+    """`host:port/database`: where an error happened, without user or password."""
+    return f"{settings.host}:{settings.port}/{settings.database}"
 
 
 def holds_unicode(connection: psycopg.Connection[Any]) -> bool:

@@ -7,7 +7,7 @@ SQLSTATE, and with the name of the statement.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,9 +21,11 @@ from millrace.adapters.postgres_connection import (
     SinkFailure,
     SinkStatementError,
     SinkUnreachableError,
+    address,
     connect,
     fault_of,
 )
+from millrace.adapters.postgres_locks import BOUNDS, Answer, Blocker, blockers_of, in_turns, is_locked
 from millrace.adapters.postgres_tables import Cursor, ensure_schema
 from millrace.errors import FencedError, MillraceError, UnreachableError
 from millrace.settings import PostgresSettings
@@ -75,8 +77,7 @@ class FencedConnection:
             FencedError: a newer epoch holds the fence.
             UnreachableError: the server does not answer, or the fence could not be raised in time.
         """
-        with self._transaction("make Millrace's own tables") as cursor:
-            ensure_schema(cursor)
+        self._bounded("make Millrace's own tables", ensure_schema)
         deadline = time.monotonic() + _TAKE_OVER_WITHIN.total_seconds()
         while not self._try_raise_fence():
             if time.monotonic() > deadline:
@@ -93,8 +94,7 @@ class FencedConnection:
             FencedError: a newer epoch has taken over.
             UnreachableError: the server does not answer.
         """
-        with self._transaction("look at the fence") as cursor:
-            self._hold_fence(cursor)
+        self._bounded("look at the fence", self._hold_fence)
 
     def close(self) -> None:
         """Close the connection."""
@@ -125,7 +125,7 @@ class FencedConnection:
                     (self.identity.stream, self.identity.epoch),
                 )
             with self._transaction("raise the fence") as cursor:
-                cursor.execute("SET LOCAL lock_timeout = '1s'")
+                cursor.execute(BOUNDS)
                 cursor.execute(
                     "INSERT INTO millrace.fence AS held (stream, epoch, instance) VALUES (%s, %s, %s) "
                     "ON CONFLICT (stream) DO UPDATE SET epoch = excluded.epoch, instance = excluded.instance, "
@@ -137,7 +137,7 @@ class FencedConnection:
                     raise self._fenced("a newer instance holds the fence")
             return True
         except SinkStatementError as error:
-            if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+            if is_locked(error):
                 return False
             raise
 
@@ -155,6 +155,26 @@ class FencedConnection:
             where=f"stream {self.identity.stream}, epoch {self.identity.epoch}",
             next_step=f"`streams show {self.identity.stream}` shows the instance that runs",
         )
+
+    def _bounded(self, doing: str, act: Callable[[Cursor], Answer]) -> Answer:
+        """One transaction that is no batch's: it keeps nobody waiting for long, and says who keeps it waiting.
+
+        Raises:
+            LockedError: a lock was not had in time.
+            FencedError, SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: as
+                `_transaction`; also a statement that took too long.
+        """
+
+        def attempt() -> Answer:
+            with self._transaction(doing) as cursor:
+                cursor.execute(BOUNDS)
+                return act(cursor)
+
+        return in_turns(attempt, self._blockers, doing=doing, where=address(self.settings))
+
+    def _blockers(self) -> Sequence[Blocker]:
+        with connect(self.settings, f"millrace watch {self.identity.stream}") as connection:
+            return blockers_of(connection, self.identity.application_name)
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[Cursor]:

@@ -1,14 +1,49 @@
-"""Who holds the locks that a program waits for, in words for whoever can make them let go."""
+"""Locks that others hold: who they are, and how to wait for one without standing in the way of everybody else.
+
+A statement that waits for an exclusive lock makes all that come after it wait too, readers as well. So outside a
+batch's own transaction nobody waits for long at a time: step back, let the queue through, try again.
+"""
 
 from __future__ import annotations
 
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, TypeVar
 
 import psycopg
+import structlog
 
+from millrace.errors import MillraceError, UnreachableError
+
+log = structlog.get_logger()
+
+Answer = TypeVar("Answer")
+
+LOCK_TIMEOUT = timedelta(seconds=1)
+LOCKS_WITHIN = timedelta(seconds=45)
+STATEMENT_TIMEOUT = timedelta(seconds=30)
+
+
+def bounds(lock_timeout: timedelta, statement_timeout: timedelta) -> str:
+    """A statement after which those that follow in its transaction are bounded."""
+    lock, whole = (bound // timedelta(milliseconds=1) for bound in (lock_timeout, statement_timeout))
+    return f"SELECT set_config('lock_timeout', '{lock}', true), set_config('statement_timeout', '{whole}', true)"
+
+
+BOUNDS = bounds(LOCK_TIMEOUT, STATEMENT_TIMEOUT)
+"""How a transaction begins that is no batch's."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 _MOST = 5
+
+
+class LockedError(UnreachableError):
+    """Somebody holds a lock for longer than it is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +94,81 @@ def blockers_of(connection: psycopg.Connection[Any], application_name: str) -> t
         {"name": application_name, "most": _MOST},
     ).fetchall()
     return tuple(Blocker(*row) for row in found)
+
+
+def in_turns(
+    attempt: Callable[[], Answer],
+    blockers: Callable[[], Sequence[Blocker]],
+    *,
+    doing: str,
+    where: str,
+    within: timedelta = LOCKS_WITHIN,
+) -> Answer:
+    """Try what needs a lock, again and again, with growing pauses in which whoever queues behind gets through.
+
+    Args:
+        attempt: one transaction with `BOUNDS`, which fails where a lock is not had in time.
+        blockers: who is in the way; asked from another thread while a later attempt waits.
+        doing: the statement's name, for people.
+        where: the database.
+        within: how long to go on.
+
+    Raises:
+        LockedError: the lock was not had in time; it says who is in the way.
+    """
+    deadline = time.monotonic() + within.total_seconds()
+    pause, known = _FIRST_PAUSE, ()  # type: tuple[float, Sequence[Blocker]]
+    while True:
+        with _Asking(blockers) as asking:
+            try:
+                return attempt()
+            except MillraceError as error:
+                if not is_locked(error):
+                    raise
+                last = error
+        known = asking.found or known
+        who = "; ".join(map(str, known)) or "somebody who let go before it could be told who"
+        if time.monotonic() + pause > deadline:
+            waited = f"{within.total_seconds():.0f} s"
+            raise LockedError(
+                f"the statement `{doing}` did not get its lock within {waited}; in the way: {who}",
+                where=where,
+                next_step="wait for them or end them: pg_terminate_backend(pid); it is tried again",
+            ) from last
+        log.warning("lock_waited_for", doing=doing, held_by=who)
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def is_locked(error: MillraceError) -> bool:
+    """Whether an error comes from a lock that was not had in time; SQLAlchemy wraps what the driver raised."""
+    cause = error.__cause__
+    return isinstance(getattr(cause, "orig", cause), psycopg.errors.LockNotAvailable)
+
+
+class _Asking:
+    """Asks who is in the way, in the midst of an attempt that lasts; what fails about it is left out."""
+
+    def __init__(self, blockers: Callable[[], Sequence[Blocker]]) -> None:
+        self._blockers = blockers
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._ask, name="blockers", daemon=True)
+        self.found: Sequence[Blocker] = ()
+
+    def __enter__(self) -> _Asking:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(timeout=STATEMENT_TIMEOUT.total_seconds())
+
+    def _ask(self) -> None:
+        if self._over.wait(LOCK_TIMEOUT.total_seconds() / 2):
+            return
+        try:
+            self.found = self._blockers()
+        except (MillraceError, psycopg.Error) as error:
+            log.warning("blockers_not_seen", error=str(error))

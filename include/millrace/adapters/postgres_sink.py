@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import psycopg
+import structlog
+from psycopg import sql
 
 from millrace.adapters.postgres_connection import Fault, SinkStatementError, fault_of
 from millrace.adapters.postgres_fence import COMMIT, FencedConnection, Identity
+from millrace.adapters.postgres_locks import BOUNDS, is_locked
 from millrace.adapters.postgres_merge import Merge, Source
 from millrace.adapters.postgres_tables import Cursor, Staging, TargetColumn, TargetTable
 from millrace.domain.offsets import Meeting, OffsetRange, TopicPartition, classify
 from millrace.domain.position import WorkRecord
 from millrace.errors import DeclarationError, MillraceError
 from millrace.settings import PostgresSettings
+
+log = structlog.get_logger()
 
 _SHARD = 0  # an unsharded sink is one shard
 _INSERT_ROWS = "insert the rows"
@@ -83,14 +89,7 @@ class PostgresSink(FencedConnection):
 
     def read_record(self) -> WorkRecord:
         """The record of work on the newest timeline."""
-        with self._transaction("read the record of work") as cursor:
-            cursor.execute(
-                "SELECT timeline, topic, topic_id, partition, next_offset, first_offset FROM millrace.progress "
-                "WHERE stream = %(stream)s AND shard = %(shard)s "
-                "AND timeline = (SELECT max(timeline) FROM millrace.progress WHERE stream = %(stream)s)",
-                {"stream": self.identity.stream, "shard": _SHARD},
-            )
-            rows = cursor.fetchall()
+        rows = self._bounded("read the record of work", self._read_record)
         timeline = rows[0][0] if rows else 0
         partitions = [TopicPartition(*row[1:4]) for row in rows]
         return WorkRecord(
@@ -98,6 +97,15 @@ class PostgresSink(FencedConnection):
             {partition: row[4] for partition, row in zip(partitions, rows, strict=True)},
             {partition: row[5] for partition, row in zip(partitions, rows, strict=True)},
         )
+
+    def _read_record(self, cursor: Cursor) -> list[tuple[Any, ...]]:
+        cursor.execute(
+            "SELECT timeline, topic, topic_id, partition, next_offset, first_offset FROM millrace.progress "
+            "WHERE stream = %(stream)s AND shard = %(shard)s "
+            "AND timeline = (SELECT max(timeline) FROM millrace.progress WHERE stream = %(stream)s)",
+            {"stream": self.identity.stream, "shard": _SHARD},
+        )
+        return cursor.fetchall()
 
     def open_positions(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
         """Write where each of these partitions begins on a timeline, under the fence.
@@ -109,7 +117,8 @@ class PostgresSink(FencedConnection):
             SinkStatementError: one of them is on record already, and begins or ends elsewhere.
         """
         stream, epoch = self.identity.stream, self.identity.epoch
-        with self._transaction("open positions") as cursor:
+
+        def write(cursor: Cursor) -> None:
             self._hold_fence(cursor)
             cursor.executemany(
                 "INSERT INTO millrace.progress AS held "
@@ -129,6 +138,8 @@ class PostgresSink(FencedConnection):
                     next_step="the next start reads the record of work again",
                 )
 
+        self._bounded("open positions", write)
+
     def prepare(self, columns: Sequence[TargetColumn]) -> None:
         """Make the target table or add its missing columns, and make this epoch's staging tables afresh.
 
@@ -137,25 +148,57 @@ class PostgresSink(FencedConnection):
             FencedError: a newer epoch has taken over.
         """
         self._statements = Merge(self.target, self.staging, tuple(columns))
-        with self._transaction("prepare the table and its staging") as cursor:
+
+        def make(cursor: Cursor) -> str:
             self._hold_fence(cursor)
-            self._key = self.target.ensure(cursor, columns)
-            Staging.drop_of_stream(cursor, self.identity.stream)
+            key = self.target.ensure(cursor, columns)
+            self.staging.drop(cursor)
             self.staging.create(cursor, columns)
+            return key
+
+        self._key = self._bounded("prepare the table and its staging", make)
+        others = self._bounded(
+            "look for staging of other epochs", lambda cursor: self.staging.left_by_others(cursor, self.identity.stream)
+        )
+        self._drop_free(others)
 
     def discard_staging(self) -> None:
-        """Drop this epoch's staging tables."""
-        with self._transaction("drop the staging tables") as cursor:
-            self.staging.drop(cursor)
+        """Drop this epoch's staging tables; what somebody reads, a backup say, is left to the next epoch."""
+        self._drop_free([self.staging.rows, self.staging.bad_records])
+
+    def _drop_free(self, tables: Sequence[sql.Identifier]) -> None:
+        """Drop staging tables, each by itself, that nobody holds: who merges knows its own epoch's alone."""
+        for table in tables:
+            try:
+                with self._transaction("drop a staging table") as cursor:
+                    cursor.execute(BOUNDS)
+                    cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(table))
+                    cursor.execute(sql.SQL("DROP TABLE {}").format(table))
+            except SinkStatementError as error:
+                if isinstance(error.__cause__, psycopg.errors.UndefinedTable):
+                    continue
+                if not is_locked(error):
+                    raise
+                log.warning(
+                    "staging_left", table=table.as_string(), why="somebody holds it; the next start looks again"
+                )
 
     def empty_staging(self) -> None:
         """Remove what the former batch, or a failed try of this one, left in the staging tables.
 
-        To be called while no task of this instance copies: one that does, of a try that was given up, is ended.
+        To be called while no task of this instance copies: one that does, of a try that was given up, is ended. Where
+        somebody reads the tables, a backup say, their rows are deleted instead: nobody has to wait for anybody.
         """
-        with self._transaction("empty the staging tables") as cursor:
-            self.end_left_behind(cursor)
-            self.staging.truncate(cursor)
+        try:
+            with self._transaction("empty the staging tables") as cursor:
+                self.end_left_behind(cursor)
+                cursor.execute(BOUNDS)
+                self.staging.truncate(cursor)
+        except SinkStatementError as error:
+            if not is_locked(error):
+                raise
+            with self._transaction("delete what is in the staging tables") as cursor:
+                self.staging.delete(cursor)
 
     def commit_batch(self, timeline: int, ranges: Sequence[OffsetRange], staged: Staged) -> BatchCounts:
         """Merge one staged batch: rows, quarantine and record of work, in one transaction.

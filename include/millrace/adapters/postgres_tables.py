@@ -99,7 +99,6 @@ def ensure_schema(cursor: Cursor) -> None:
             next_step="run the Millrace that made them, or a newer one",
         )
     if found < SCHEMA_VERSION:
-        cursor.execute("SET LOCAL lock_timeout = '5s'")  # behind a long reader every other stream would queue with us
         cursor.execute(_OWN_TABLES)
         cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
 
@@ -343,16 +342,20 @@ class Staging:
         """Empty both tables."""
         cursor.execute(sql.SQL("TRUNCATE {}, {}").format(self.rows, self.bad_records))
 
+    def delete(self, cursor: Cursor) -> None:
+        """Remove the rows of both tables; slower, but it waits for no reader."""
+        for table in (self.rows, self.bad_records):
+            cursor.execute(sql.SQL("DELETE FROM {}").format(table))
+
     def drop(self, cursor: Cursor) -> None:
         """Drop both tables."""
         cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(self.rows, self.bad_records))
 
-    @staticmethod
-    def drop_of_stream(cursor: Cursor, stream: str) -> None:
-        """Drop what any epoch of a stream left behind."""
+    def left_by_others(self, cursor: Cursor, stream: str) -> list[sql.Identifier]:
+        """The staging tables that other epochs of a stream left behind."""
         cursor.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = %s AND split_part(tablename, '#', 1) = %s",
-            (STAGING_SCHEMA, stream),
+            "SELECT tablename FROM pg_tables WHERE schemaname = %s AND split_part(tablename, '#', 1) = %s "
+            "AND rtrim(tablename, '!') <> %s ORDER BY 1",
+            (STAGING_SCHEMA, stream, self.application_name),
         )
-        for (name,) in cursor.fetchall():
-            cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(STAGING_SCHEMA, str(name))))
+        return [sql.Identifier(STAGING_SCHEMA, str(name)) for (name,) in cursor.fetchall()]

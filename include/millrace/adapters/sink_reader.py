@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from millrace.adapters.postgres_connection import UNACKNOWLEDGED
 from millrace.domain.books import SourceAt, StoredRow
 from millrace.errors import DeclarationError, UnreachableError
 from millrace.settings import PostgresSettings
@@ -110,7 +112,12 @@ class SinkReader:
                 password=self._settings.password,
                 application_name="millrace sink reader",
                 connect_timeout=10,
-                options="-c timezone=UTC -c default_transaction_read_only=on",
+                options="-c timezone=UTC -c default_transaction_read_only=on "
+                "-c lock_timeout=10s -c statement_timeout=60s",  # a fetch is a statement
+                keepalives_idle=10,
+                keepalives_interval=5,
+                keepalives_count=3,
+                tcp_user_timeout=UNACKNOWLEDGED // timedelta(milliseconds=1),
             ) as connection:
                 yield connection
         except psycopg.OperationalError as error:
