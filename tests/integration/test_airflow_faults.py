@@ -304,5 +304,5 @@ def test_a_driver_that_cannot_be_helped_is_given_up_at_once_and_told(broken: Air
     assert broken.epochs() == [1]
     assert states in (["running", "failed"], ["running"]), states
     row = row_of(broken)
-    assert (row["state"], row["wanted"]) == ("failed", "running")
+    assert (row["state"], row["wanted"]) == ("given up", "running")
     assert "lost `_source`" in row["last_error"]

@@ -155,7 +155,7 @@ def test_what_is_no_rewind_and_what_is_not_allowed(stream: Drill) -> None:
     reset(project, "--to-earliest")
     stream.start()
     assert ended(stream, 3) == ExitReason.REFUSED
-    stream.eventually(lambda: _state(stream) is StreamState.FAILED, what="the stream to be given up")
+    stream.eventually(lambda: _state(stream) is StreamState.GIVEN_UP, what="the stream to be given up")
     assert timelines(stream) == done
 
     project.declare(on_rewind="reprocess")

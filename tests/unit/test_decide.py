@@ -159,7 +159,7 @@ def test_an_unanswered_submit_is_settled_before_the_next() -> None:
         (RUNNING, Observed(declared=False), StreamState.UNDECLARED),
         (RUNNING, after(ended(3, 1, ago=1)), StreamState.BACKING_OFF),
         (RUNNING, after(ended(3, 13, ago=1)), StreamState.RECREATED),
-        (RUNNING, after(ended(3, 16, ago=1)), StreamState.FAILED),
+        (RUNNING, after(ended(3, 16, ago=1)), StreamState.GIVEN_UP),
         (RUNNING, after(Attempt(3, NOW)), StreamState.STARTING),
     ],
 )

@@ -240,7 +240,7 @@ def test_the_last_end_is_named_while_the_stream_backs_off_and_while_the_next_app
 def test_an_app_given_up_at_once_is_one_alarm_that_says_how_it_ended(platform: FakePlatform) -> None:
     started(platform)
     platform.app_runner.end(STREAM, 1, 16, "app shop_purchases lost `_source`")
-    assert supervise(platform, 1).state is StreamState.FAILED
+    assert supervise(platform, 1).state is StreamState.GIVEN_UP
     supervise(platform, 600)
     assert platform.alarms.open_kinds == ["stream.gave_up"]
     assert "epoch 1 ended: declaration (16). app shop_purchases lost `_source`; " in platform.alarms.rows[0].detail
@@ -291,7 +291,7 @@ def test_an_app_without_a_declaration_goes_on_and_is_not_started_again(platform:
 def test_a_broken_declaration_starts_nothing_and_is_named(platform: FakePlatform) -> None:
     (platform.root / "include" / "pipelines" / "shop.yaml").write_text("pipeline: shop\nstreams: 3\n")
     report = started(platform)
-    assert report.state is StreamState.FAILED
+    assert report.state is StreamState.GIVEN_UP
     assert report.why
     assert platform.alarms.open_kinds == ["stream.gave_up"]
     assert not platform.app_runner.submissions

@@ -297,8 +297,9 @@ class StreamState(StrEnum):
     STUCK = "stuck"  # its app lives and gets nowhere
     DRAINING = "draining"
     BACKING_OFF = "backing off"
-    FAILED = "failed"  # given up until an operator starts it
-    RECREATED = "recreated"  # given up until an operator accepts the new topic
+    STUCK = "stuck"  # its app lives and does not move
+    GIVEN_UP = "given up"  # until an operator starts it
+    RECREATED = "recreated"  # given up too, until an operator accepts the new topic
     UNDECLARED = "undeclared"  # no declaration names it
     UNKNOWN = "unknown"  # the control database does not answer, so nobody knows what is wanted
 
@@ -323,7 +324,7 @@ def state_of(observed: Observed, action: Action) -> StreamState:
         case GiveUp(reason=ExitReason.RECREATED):
             return StreamState.RECREATED
         case GiveUp():
-            return StreamState.FAILED
+            return StreamState.GIVEN_UP
         case Wait(backoff=True):
             return StreamState.BACKING_OFF
         case Wait() | Start():

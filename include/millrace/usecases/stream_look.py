@@ -97,7 +97,7 @@ class Seen:
         state = domain.state_of(self.observed, self.action)
         why = getattr(self.action, "why", "")
         if self.problem and not newest:
-            state, why = StreamState.FAILED, self.problem.what
+            state, why = StreamState.GIVEN_UP, self.problem.what
         last = self.attempts[0] if self.attempts else None
         since = newest.started_at if newest else (last.ended_at if last else None)
         epoch = newest.epoch if newest else (last.epoch if last else None)
