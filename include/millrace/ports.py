@@ -81,6 +81,10 @@ class StreamRunner(Protocol):
         """The app of this epoch, living or ended; None where it was never submitted here."""
         ...
 
+    def last_lines(self, stream: str, epoch: int, count: int) -> Sequence[str]:
+        """What the driver of this epoch said last, at most so many lines; none where it left no log."""
+        ...
+
     def stop(self, app: RunningApp) -> None:
         """Ask the app to finish its batch, commit and exit 0. Returns at once."""
         ...

@@ -7,6 +7,7 @@ import os
 import runpy
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def graph(dags: dict[str, Any]) -> dict[str, Any]:
     return {
         name: {
             "description": dag.description,
-            "schedule": dag.timetable.__class__.__name__,
+            "schedule": dag.schedule,
             "run types": sorted(kind.value for kind in dag.allowed_run_types or ()),
             "tags": sorted(dag.tags),
             "params": {key: dag.params.get_param(key).schema for key in dag.params},
@@ -91,6 +92,7 @@ def graph(dags: dict[str, Any]) -> dict[str, Any]:
                 task.task_id: {
                     "type": type(task).__name__,
                     "before": sorted(task.downstream_task_ids),
+                    "goes when": task.trigger_rule.value,
                     "inlets": [asset.uri for asset in task.inlets],
                     "outlets": [asset.uri for asset in task.outlets],
                 }
@@ -132,8 +134,29 @@ def test_a_stream_takes_no_slot_and_is_never_run_by_hand() -> None:
     assert [kind.value for kind in dag.allowed_run_types] == ["scheduled"]
     for task in dag.tasks:
         assert task.start_from_trigger is True
-        assert task.start_trigger_args.trigger_kwargs == {"stream": "shop.purchases"}
+        assert task.start_trigger_args.trigger_kwargs["stream"] == "shop.purchases"
         assert task.retries == 0
+
+
+def test_the_tasks_of_a_stream_have_the_words_of_its_states() -> None:
+    from millrace.domain.watch import WAITING, WatchTask
+
+    dag = dags_of("shop.py")["shop.stream.purchases"]
+    assert {task.task_id for task in dag.tasks} == {task.value for task in WatchTask}
+    assert dag.get_task("running").upstream_task_ids == {task.value for task in WAITING}
+    assert dag.get_task("stuck").upstream_task_ids == {"running"}
+    assert all(f"`{task.value}`" in dag.doc_md for task in WatchTask)
+
+
+def test_a_daily_dag_has_a_minute_of_its_pipelines_own() -> None:
+    from millrace.airflow.factory import daily
+
+    times = {name: daily(name) for name in (f"pipeline_{number}" for number in range(500))}
+    assert max(Counter(times.values()).values()) < 10
+    minutes, hours = (Counter(time.split()[place] for time in times.values()) for place in (0, 1))
+    assert set(minutes) == {str(minute) for minute in range(60)}
+    assert set(hours) == {str(hour) for hour in range(24)}
+    assert dags_of("shop.py")["shop.topics"].schedule == daily("shop") == "25 23 * * *"
 
 
 def test_every_trigger_is_importable_and_serialises_names_only() -> None:

@@ -112,7 +112,7 @@ def delete_run(pipeline: AirflowPipeline, run: str) -> None:
 
 FAULTS: dict[str, Callable[[AirflowPipeline, str], None]] = {
     "clear running": lambda pipeline, run: clear(pipeline, run, "running"),
-    "clear wait and running": lambda pipeline, run: clear(pipeline, run, "wait"),
+    "clear stopped and running": lambda pipeline, run: clear(pipeline, run, "stopped"),
     "fail running": lambda pipeline, run: mark(pipeline, run, "running", "failed"),
     "mark running success": lambda pipeline, run: mark(pipeline, run, "running", "success"),
     "fail the run": lambda pipeline, run: mark_run(pipeline, run, "failed"),
@@ -248,6 +248,7 @@ def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(pipeline: A
     assert sorted(state for each, state in after.items() if each not in before) == ["running"]
     log = pipeline.admin.log(pipeline.dag, run, "running")
     assert f"epoch {driver.epoch} died" in log
+    assert "Its driver said last:" in log
 
 
 def row_of(pipeline: AirflowPipeline) -> dict[str, Any]:
@@ -306,3 +307,11 @@ def test_a_driver_that_cannot_be_helped_is_given_up_at_once_and_told(broken: Air
     row = row_of(broken)
     assert (row["state"], row["wanted"]) == ("given up", "running")
     assert "lost `_source`" in row["last_error"]
+    (newest, *_) = broken.admin.runs(broken.dag)
+    tasks = {
+        task: broken.admin.task(broken.dag, newest["dag_run_id"], task)["state"]
+        for task in ("stopped", "backing_off", "given_up", "running", "stuck")
+    }
+    waits = {"stopped": "skipped", "backing_off": "skipped", "given_up": "deferred", "running": None, "stuck": None}
+    assert tasks == waits
+    assert "lost `_source`" in broken.admin.log(broken.dag, newest["dag_run_id"], "given_up")

@@ -121,6 +121,10 @@ class FakeStreams:
         )
         return True
 
+    def reckon(self, attempt: Attempt, *, ended_at: datetime) -> None:
+        """Have an attempt ended at another time, as if more of it had passed since."""
+        self._attempts[attempt.stream, attempt.epoch] = replace(attempt, ended_at=ended_at)
+
     def attempts(self, stream: str, *, last: int = 20) -> tuple[Attempt, ...]:
         self._ask()
         own = [attempt for (name, _), attempt in self._attempts.items() if name == stream]
@@ -181,6 +185,7 @@ class FakeRunner:
     lose_answer: bool = False
     refuse: bool = False
     phase: str = "running"
+    said: dict[tuple[str, int], list[str]] = field(default_factory=dict)
 
     def submit(self, submission: Submission) -> RunningApp:
         self.submissions.append(submission)
@@ -212,6 +217,9 @@ class FakeRunner:
 
     def status(self, stream: str, epoch: int) -> RunningApp | None:
         return self.apps.get((stream, epoch))
+
+    def last_lines(self, stream: str, epoch: int, count: int) -> Sequence[str]:
+        return self.said.get((stream, epoch), [])[-count:]
 
     def stop(self, app: RunningApp) -> None:
         self.apps[app.stream, app.epoch] = replace(app, stopping_since=app.stopping_since or self.clock.now)

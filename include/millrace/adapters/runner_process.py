@@ -135,6 +135,10 @@ class ProcessRunner:
             return _ended_app(ended, folder)
         return self._app(name, RunState.LOST, detail="its processes are gone and left no exit code")
 
+    def last_lines(self, stream: str, epoch: int, count: int) -> Sequence[str]:
+        """What the driver of this epoch said last, at most so many lines; none where it left no log."""
+        return last_lines(self.folder(stream, epoch) / "driver.log", count)
+
     def stop(self, app: RunningApp) -> None:
         """Ask the driver to finish its batch, commit and exit 0. Returns at once."""
         folder = self.folder(app.stream, app.epoch)

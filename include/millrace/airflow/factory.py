@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, Param, TriggerRule
 
 from millrace.airflow import names
-from millrace.airflow.assets import stream_asset, table_asset, topic_asset
-from millrace.airflow.operators import LoadSource, OperateStream, ProvisionTopics, WaitForApp, WatchApp
+from millrace.airflow.assets import topic_asset
+from millrace.airflow.operators import (
+    LoadSource,
+    OperateStream,
+    ProvisionTopics,
+    WatchRunning,
+    WatchStuck,
+    WatchWaiting,
+)
 from millrace.airflow.settings import airflow_root
 from millrace.domain.declaration import Manage, Pipeline, SourceProgram, Stream, Topic
+from millrace.domain.watch import WAITING, WatchTask
 from millrace.spec import load_pipeline
 
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 ACTIONS = ("start", "stop", "accept-recreated")
 SHORTEST_REASON = 5
+MINUTES_OF_A_DAY = 24 * 60
+WAITING_DOCS = {
+    WatchTask.STOPPED: "Stopped as wanted. Skipped where it is not.",
+    WatchTask.BACKING_OFF: "It ended by itself and is started again; the log says when, and why it ended.",
+    WatchTask.GIVEN_UP: "It is not started again until an operator does; the log says why.",
+}
 RETRIED: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
 """For tasks that a worker runs: one that hung or was killed is no breach. What is wrong fails at once all the same."""
 
@@ -55,13 +70,19 @@ def common(owner: str, tags: list[str], **more: Any) -> dict[str, Any]:
     }
 
 
+def daily(name: str) -> str:
+    """A daily schedule at a minute of this name's own, so that not all pipelines start at midnight at once."""
+    minute = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % MINUTES_OF_A_DAY
+    return f"{minute % 60} {minute // 60} * * *"
+
+
 def _topics_dag(pipeline: Pipeline) -> DAG:
     managed = [topic for topic in pipeline.topics if topic.manage is Manage.FULL]
     dag = DAG(
         dag_id=names.topics(pipeline),
         description=f"Keep the topics of {pipeline.name} as declared.",
         doc_md=_topics_doc(pipeline),
-        schedule="@daily",
+        schedule=daily(pipeline.name),
         **common(pipeline.owner, [pipeline.name, "topics"]),
     )
     ProvisionTopics(
@@ -122,21 +143,26 @@ def _stream_dag(pipeline: Pipeline, stream: Stream) -> DAG:
         allowed_run_types=["scheduled"],
         **common(pipeline.owner, [pipeline.name, "stream"]),
     )
-    wait = WaitForApp(
-        task_id="wait",
-        stream=stream.qualified_name,
-        doc_md="Stopped, backing off or given up: its log says which, and until when. Ends when an app lives.",
-        dag=dag,
-    )
-    running = WatchApp(
-        task_id="running",
-        stream=stream.qualified_name,
+    name = stream.qualified_name
+    waiting = [
+        WatchWaiting(task_id=task.value, waiting=task.value, stream=name, doc_md=WAITING_DOCS[task], dag=dag)
+        for task in WAITING
+    ]
+    running = WatchRunning(
+        task_id=WatchTask.RUNNING.value,
+        stream=name,
+        trigger_rule=TriggerRule.NONE_FAILED,  # of the three before it at least two are skipped
         inlets=[topic_asset(pipeline.kafka, topic) for topic in stream.reads],
-        outlets=[stream_asset(stream), table_asset(stream.sink)],
-        doc_md="An app runs. Success: it stopped as asked. Failed: it died; the log names why.",
+        doc_md="Its app lives. Success: it stopped as asked, or is stuck. Failed: it died; the log says why.",
         dag=dag,
     )
-    wait >> running
+    stuck = WatchStuck(
+        task_id=WatchTask.STUCK.value,
+        stream=name,
+        doc_md="Its app lives and does not move; the log says what it waits for. Success: it moves again.",
+        dag=dag,
+    )
+    waiting >> running >> stuck
     return dag
 
 
@@ -144,7 +170,13 @@ def _stream_doc(stream: Stream) -> str:
     reads = ", ".join(f"`{topic}`" for topic in stream.reads)
     return (
         f"A run is one watch of one start of **{stream.qualified_name}**, which reads {reads} and writes table "
-        f"`{stream.sink.table}`. In `wait` the stream is stopped or backing off, in `running` its app is alive.\n\n"
+        f"`{stream.sink.table}`. The task that is deferred says how the stream is; its log says why.\n\n"
+        "| task | the stream |\n|---|---|\n"
+        "| `stopped` | is stopped as wanted |\n"
+        "| `backing_off` | ended by itself and is started again when its time has come |\n"
+        "| `given_up` | is not started again until an operator starts it, or accepts a recreated topic |\n"
+        "| `running` | has a living app; failed: the app died |\n"
+        "| `stuck` | has a living app that does not move |\n\n"
         "Clearing, failing, marking or deleting anything here, or pausing this DAG, neither stops nor doubles the "
         f"app. To start or stop it use the form of DAG `{stream.pipeline}.operate`, or "
         f"`millrace streams start|stop {stream.qualified_name} --reason ...`."

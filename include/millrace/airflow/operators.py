@@ -28,44 +28,57 @@ class _FromTrigger(BaseOperator):
     def never_resumed(self, context: Context, event: object = None) -> None:
         """What a trigger's event would resume; ours end their task themselves."""
 
+    def execute(self, context: Context) -> None:
+        """Park; only where a worker runs the task after all (`dags test`)."""
+        from airflow.sdk.module_loading import import_string
+
+        arguments = self.start_trigger_args
+        trigger = import_string(arguments.trigger_cls)(**arguments.trigger_kwargs)
+        self.defer(trigger=trigger, method_name=NEVER_RESUMED)
+
     def _start_by(self, trigger: str, **names: str) -> None:
         self.start_trigger_args = StartTriggerArgs(
             trigger_cls=f"millrace.airflow.triggers.{trigger}", trigger_kwargs=names, next_method=NEVER_RESUMED
         )
 
 
-class WaitForApp(_FromTrigger):
-    """Waits, starting it when it is due, until the stream's app lives; its epoch is the XCom `epoch`."""
+class WatchWaiting(_FromTrigger):
+    """Holds as long as the stream is stopped, backing off or given up, and starts what is due; else is skipped.
+
+    Args:
+        stream: PIPELINE.STREAM.
+        waiting: which of the three, a `domain.watch.WatchTask`.
+    """
 
     ui_color = "#f2e8cf"
 
-    def __init__(self, *, stream: str, **arguments: Any) -> None:
+    def __init__(self, *, stream: str, waiting: str, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.stream = stream
-        self._start_by("AppStarted", stream=stream)
-
-    def execute(self, context: Context) -> None:
-        """Park; only where a worker runs the task after all (`dags test`)."""
-        from millrace.airflow.triggers import AppStarted
-
-        self.defer(trigger=AppStarted(self.stream), method_name=NEVER_RESUMED)
+        self.waiting = waiting
+        self._start_by("StreamWaits", stream=stream, waiting=waiting)
 
 
-class WatchApp(_FromTrigger):
-    """Watches the app of one epoch: succeeds when it stopped as asked, fails when it died."""
+class WatchRunning(_FromTrigger):
+    """Watches the stream's app: succeeds when it stopped as asked or is stuck, fails when it died."""
 
     ui_color = "#a7c957"
 
     def __init__(self, *, stream: str, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.stream = stream
-        self._start_by("AppEnded", stream=stream)
+        self._start_by("StreamRuns", stream=stream)
 
-    def execute(self, context: Context) -> None:
-        """Park; only where a worker runs the task after all (`dags test`)."""
-        from millrace.airflow.triggers import AppEnded
 
-        self.defer(trigger=AppEnded(self.stream), method_name=NEVER_RESUMED)
+class WatchStuck(_FromTrigger):
+    """Holds as long as the stream is stuck: succeeds when it moves again, fails when it died; else is skipped."""
+
+    ui_color = "#bc4749"
+
+    def __init__(self, *, stream: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.stream = stream
+        self._start_by("StreamStuck", stream=stream)
 
 
 class WaitForAlarm(_FromTrigger):
@@ -76,12 +89,6 @@ class WaitForAlarm(_FromTrigger):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._start_by("UntoldAlarm")
-
-    def execute(self, context: Context) -> None:
-        """Park; only where a worker runs the task after all (`dags test`)."""
-        from millrace.airflow.triggers import UntoldAlarm
-
-        self.defer(trigger=UntoldAlarm(), method_name=NEVER_RESUMED)
 
 
 class TellAlarms(BaseOperator):

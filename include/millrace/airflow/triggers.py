@@ -7,18 +7,34 @@ None of them has an `on_kill`: clearing, failing or marking a task never touches
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from airflow.sdk.execution_time.xcom import XCom
-from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSuccessEvent, TriggerEvent
+from airflow.triggers.base import (
+    BaseTaskEndEvent,
+    BaseTrigger,
+    TaskFailedEvent,
+    TaskSkippedEvent,
+    TaskSuccessEvent,
+    TriggerEvent,
+)
 
+from millrace.airflow.last_words import last_words
 from millrace.airflow.settings import airflow_platform, forget_platform
-from millrace.domain.streams import DesiredState, ExitReason, StreamState, exit_text
+from millrace.domain.streams import DesiredState, StreamState, exit_text
+from millrace.domain.watch import (
+    TaskEnd,
+    WatchTask,
+    end_before_app,
+    end_of_app,
+    end_of_running,
+    end_of_stuck,
+    end_of_waiting,
+    task_of,
+)
 from millrace.errors import MillraceError, UnreachableError
 from millrace.ports import RunningApp, RunState
 from millrace.usecases.alarms import untold
@@ -26,21 +42,23 @@ from millrace.usecases.stream_look import Seen, Supervised, look
 from millrace.usecases.streams import supervise
 
 Answer = TypeVar("Answer")
-ALIVE = frozenset({StreamState.STARTING, StreamState.RUNNING, StreamState.DRAINING, StreamState.UNDECLARED})
+EVENTS: dict[TaskEnd, type[BaseTaskEndEvent]] = {
+    TaskEnd.SUCCESS: TaskSuccessEvent,
+    TaskEnd.FAILED: TaskFailedEvent,
+    TaskEnd.SKIPPED: TaskSkippedEvent,
+}
 SHORTEST_WATCH_SECONDS = 5.0
 WATCH_SECONDS = 2.0
 LOOK_SECONDS = 15.0
 IDLE_SECONDS = 5.0
 SUPERVISE_ANYWAY_SECONDS = 60.0
 AFTER_ERROR_SECONDS = 10.0
-XCOM_SECONDS = 15.0
-KILLED_BY = frozenset({137, 143, None})
 _SUPERVISORS = threading.BoundedSemaphore(2)
 """Supervising holds one of the control database's few pooled connections while it asks for a second."""
 
 
 class _StreamTrigger(BaseTrigger):
-    """What both triggers of a stream share: its name, and calls that block kept off the event loop."""
+    """What the triggers of a stream share: its name, and calls that block kept off the event loop."""
 
     def __init__(self, stream: str) -> None:
         super().__init__()
@@ -78,104 +96,178 @@ class _StreamTrigger(BaseTrigger):
         with _SUPERVISORS:
             return supervise(airflow_platform(), self.stream, self._actor)
 
+    async def _last_words(self, epoch: int) -> str:
+        """The end of an epoch's driver log, for people."""
+        text = await self._call(lambda: last_words(airflow_platform(), self.stream, epoch))
+        return text or f"What its driver said last: `millrace streams logs {self.stream} --epoch {epoch}`"
 
-class AppStarted(_StreamTrigger):
-    """Succeeds when the stream has a living app, which it starts when it is wanted and due."""
+
+class StreamWaits(_StreamTrigger):
+    """Holds a task as long as the stream stands in it: stopped, backing off or given up.
+
+    Succeeds when the stream stands elsewhere; is skipped where it did so from the beginning. While it holds the
+    task it supervises, so that what is due is started.
+
+    Args:
+        stream: PIPELINE.STREAM.
+        waiting: the task, one of `domain.watch.WAITING`.
+    """
+
+    def __init__(self, stream: str, waiting: str) -> None:
+        super().__init__(stream)
+        self.waiting = WatchTask(waiting)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Where the trigger is and the stream's name."""
-        return "millrace.airflow.triggers.AppStarted", {"stream": self.stream}
+        """Where the trigger is, the stream's name and the task's."""
+        return "millrace.airflow.triggers.StreamWaits", {"stream": self.stream, "waiting": self.waiting.value}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until an app lives; then end the task with the app's epoch as XCom `epoch`."""
+        """Look until the stream stands elsewhere."""
+        applied = False
         supervised_at = -SUPERVISE_ANYWAY_SECONDS
         while True:
             seen = await self._call(self._look)
             if seen is None:
                 continue
             report = seen.report
-            if seen.due or time.monotonic() - supervised_at >= SUPERVISE_ANYWAY_SECONDS:
+            if applied and (seen.due or time.monotonic() - supervised_at >= SUPERVISE_ANYWAY_SECONDS):
                 supervised_at = time.monotonic()
                 report = await self._call(self._supervise) or report
             self._tell(_described(report))
-            if report.epoch is not None and report.state in ALIVE and await self._lives(report.epoch):
-                yield TaskSuccessEvent(xcoms={"epoch": report.epoch})
+            stands_in = task_of(report.state, lives=bool(seen.apps))
+            if end := end_of_waiting(self.waiting, stands_in, applied=applied):
+                yield EVENTS[end]()
                 return
+            if not applied and stands_in is self.waiting:
+                applied = True
+                await self._tell_why(report)
+                continue
             await asyncio.sleep(pause_seconds(report, datetime.now(UTC)))
 
-    async def _lives(self, epoch: int) -> bool:
-        app = await self._call(lambda: airflow_platform().runner().status(self.stream, epoch))
-        return app is not None and app.state is RunState.RUNNING
+    async def _tell_why(self, report: Supervised) -> None:
+        if self.waiting is not WatchTask.STOPPED and report.epoch is not None:
+            self.log.info("%s", await self._last_words(report.epoch))
 
 
-class AppEnded(_StreamTrigger):
-    """Succeeds when the app of one epoch stopped as asked, fails when it died.
+class _AppTrigger(_StreamTrigger):
+    """What the triggers of a living app share: watching one epoch until it ends, or until a look says so."""
 
-    The epoch is the XCom that the task before it left; where there is none, the newest app's.
-    """
+    @property
+    def _run_began(self) -> datetime:
+        """When this run of the DAG began; an app that ended before that ended in another run."""
+        context = getattr(self.task_instance, "get_template_context", None)
+        began = context()["dag_run"].start_date if context else None
+        return began or datetime.now(UTC)
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Where the trigger is and the stream's name."""
-        return "millrace.airflow.triggers.AppEnded", {"stream": self.stream}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Watch the app until it is gone, supervising now and then."""
-        began = time.monotonic()
-        epoch = await self._watched_epoch()
-        self._tell(f"watching epoch {epoch} of {self.stream}")
-        app = await self._watch(epoch)
-        await asyncio.sleep(max(0.0, SHORTEST_WATCH_SECONDS - (time.monotonic() - began)))
-        seen = await self._call(self._look)
-        await self._call(self._supervise)
-        if self._ended_well(app, seen):
-            self.log.info("epoch %s ended: %s", epoch, exit_text(app.exit_code if app else None))
-            yield TaskSuccessEvent()
-        else:
-            log = airflow_platform().settings.state_folder / "streams" / self.stream / str(epoch) / "driver.log"
-            detail = app.detail if app else ""
-            code = exit_text(app.exit_code if app else None)
-            self.log.error("epoch %s died: %s. %s\nThe whole log is %s", epoch, code, detail, log)
-            yield TaskFailedEvent()
-
-    async def _watched_epoch(self) -> int:
-        """The epoch that `wait` found.
-
-        Not a template: Airflow 3.3 renders a trigger's fields in its event loop, where `xcom_pull` never returns
-        (the triggerer does not know the request GetXComSequenceSlice).
-        """
-        with contextlib.suppress(Exception):  # a watch of the newest app is better than none
-            found = await asyncio.wait_for(asyncio.to_thread(self._epoch_of_wait), XCOM_SECONDS)
-            if isinstance(found, int):
-                return found
-        while True:
-            seen = await self._call(self._look)
-            if seen is not None:
-                return seen.report.epoch or 0
-
-    def _epoch_of_wait(self) -> object:
-        instance = self.task_instance
-        return XCom.get_one(key="epoch", dag_id=instance.dag_id, task_id="wait", run_id=instance.run_id)
-
-    async def _watch(self, epoch: int) -> RunningApp | None:
-        looked_at = time.monotonic()
+    async def _until(self, epoch: int, over: Callable[[Supervised], TaskEnd | None]) -> TaskEnd:
+        looked_at = -LOOK_SECONDS
         while True:
             answer = await self._call(lambda: (airflow_platform().runner().status(self.stream, epoch),))
             if answer is not None and (answer[0] is None or answer[0].state is not RunState.RUNNING):
-                return answer[0]
+                return await self._app_ended(epoch, answer[0])
             if time.monotonic() - looked_at >= LOOK_SECONDS:
                 looked_at = time.monotonic()
                 report = await self._call(self._supervise)
                 if report:
                     self._tell(_described(report))
+                if report and report.epoch == epoch and (end := over(report)):
+                    return end
             await asyncio.sleep(WATCH_SECONDS)
 
-    @staticmethod
-    def _ended_well(app: RunningApp | None, seen: Seen | None) -> bool:
+    async def _app_ended(self, epoch: int, app: RunningApp | None) -> TaskEnd:
+        """Have the end written down, and say how it was and why."""
+        seen = await self._call(self._look)
+        await self._call(self._supervise)
         code = app.exit_code if app else None
-        if code == ExitReason.STOPPED:
-            return True
-        stop_wanted = seen is not None and seen.desired is not None and seen.desired.state is DesiredState.STOPPED
-        return stop_wanted and code in KILLED_BY
+        wanted = seen.desired if seen else None
+        end = end_of_app(code, stop_wanted=wanted is not None and wanted.state is DesiredState.STOPPED)
+        if end is TaskEnd.SUCCESS:
+            self.log.info("epoch %s ended: %s", epoch, exit_text(code))
+        else:
+            self.log.error("epoch %s died: %s. %s", epoch, exit_text(code), await self._last_words(epoch))
+        return end
+
+
+class StreamRuns(_AppTrigger):
+    """Watches the stream's app, which it starts where a start is due.
+
+    Succeeds when the app stopped as asked or is stuck, fails when it died; is skipped where no app lives and the
+    stream waits again.
+    """
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Where the trigger is and the stream's name."""
+        return "millrace.airflow.triggers.StreamRuns", {"stream": self.stream}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Find the app and watch it, supervising now and then; never end at once, for the next run begins at once."""
+        began = time.monotonic()
+        found = await self._find_app()
+        end = found if isinstance(found, TaskEnd) else await self._watch(found)
+        await asyncio.sleep(max(0.0, SHORTEST_WATCH_SECONDS - (time.monotonic() - began)))
+        yield EVENTS[end]()
+
+    async def _find_app(self) -> int | TaskEnd:
+        """The epoch to watch: that of the newest living app, or of the one that ended in this run already."""
+        while True:
+            seen = await self._call(self._look)
+            if seen is None:
+                continue
+            epoch = seen.apps[0].epoch if seen.apps else ended_since(seen, self._run_began)
+            if epoch is not None:
+                return epoch
+            report = seen.report
+            self._tell(_described(report))
+            if end := end_before_app(task_of(report.state, lives=False)):
+                return end
+            if seen.due:
+                await self._call(self._supervise)
+            await asyncio.sleep(WATCH_SECONDS if seen.due else pause_seconds(report, datetime.now(UTC)))
+
+    async def _watch(self, epoch: int) -> TaskEnd:
+        self._tell(f"watching epoch {epoch} of {self.stream}")
+        stuck: list[str] = []
+
+        def over(report: Supervised) -> TaskEnd | None:
+            end = end_of_running(task_of(report.state, lives=True))
+            if end:
+                stuck.append(report.why)
+            return end
+
+        end = await self._until(epoch, over)
+        for why in stuck:
+            self.log.warning("epoch %s is stuck: %s. %s", epoch, why, await self._last_words(epoch))
+        return end
+
+
+class StreamStuck(_AppTrigger):
+    """Holds its task as long as the stream is stuck.
+
+    Succeeds when the app moves again or stopped as asked, fails when it died; is skipped where it is not stuck.
+    """
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Where the trigger is and the stream's name."""
+        return "millrace.airflow.triggers.StreamStuck", {"stream": self.stream}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look, and where it is stuck watch the app until it moves or is gone."""
+        seen = await self._call(self._look)
+        while seen is None:
+            seen = await self._call(self._look)
+        report = seen.report
+        self._tell(_described(report))
+        ended = None if seen.apps else ended_since(seen, self._run_began)
+        if seen.apps and report.state is StreamState.STUCK:
+            yield EVENTS[await self._until(seen.apps[0].epoch, lambda now: end_of_stuck(now.state))]()
+        elif ended is not None and not await self._ended_well(ended):
+            yield TaskFailedEvent()  # after `running` had ended, or that would have failed
+        else:
+            yield TaskSkippedEvent()
+
+    async def _ended_well(self, epoch: int) -> bool:
+        app = await self._call(lambda: airflow_platform().runner().status(self.stream, epoch))
+        return await self._app_ended(epoch, app) is TaskEnd.SUCCESS
 
 
 class UntoldAlarm(BaseTrigger):
@@ -210,6 +302,13 @@ def pause_seconds(report: Supervised, now: datetime) -> float:
     if report.until is None:
         return IDLE_SECONDS
     return min(max((report.until - now) / timedelta(seconds=1), 1.0), IDLE_SECONDS)
+
+
+def ended_since(seen: Seen, moment: datetime) -> int | None:
+    """The stream's newest start, if it has ended and that not before this moment."""
+    newest = max(seen.observed.attempts, key=lambda attempt: attempt.epoch, default=None)
+    ended_at = newest.ended_at if newest else None
+    return newest.epoch if newest and ended_at and ended_at >= moment else None
 
 
 def _described(report: Supervised) -> str:

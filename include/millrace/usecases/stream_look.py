@@ -22,7 +22,7 @@ from millrace.domain.streams import (
     Wait,
 )
 from millrace.domain.vitals import STUCK_AFTER
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, UsageError
 from millrace.ports import RunningApp, RunState
 from millrace.spec import load_pipeline
 
@@ -176,6 +176,23 @@ def _ended(platform: Platform, attempt: Attempt, apps: Sequence[RunningApp], now
     if app:
         return Ended(attempt.epoch, None, now, "lost", app.detail, lost=app)
     return Ended(attempt.epoch, None, now, "never started", "the runner knows nothing of it")
+
+
+def connections_of(platform: Platform, stream: str) -> tuple[str, ...]:
+    """The names of the connections a stream's app may see.
+
+    Raises:
+        InvalidDeclarationError: its declaration is wrong.
+        UsageError: no declaration names it.
+    """
+    found = _declaration(platform, stream)
+    if found.problem:
+        raise found.problem
+    if not found.declared:
+        raise UsageError(
+            f"no declaration names {stream}", next_step="declare it again, or look into the folder of its logs"
+        )
+    return found.connections
 
 
 @dataclass(frozen=True, slots=True)
