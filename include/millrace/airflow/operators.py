@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
+
+from millrace.airflow.assets import topic_asset
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -156,6 +158,15 @@ def _failing_at_once() -> Iterator[None]:
         raise AirflowFailException(str(error)) from error
 
 
+def _announce_only(task: BaseOperator, connection: str, topics: Iterable[str]) -> None:
+    """Have a task that succeeds announce no other topics: Airflow takes every outlet of it for written.
+
+    The task that runs is a copy; the DAG keeps its outlets, and so does the asset graph.
+    """
+    written = {topic_asset(connection, topic).uri for topic in topics}
+    task.outlets = [asset for asset in task.outlets if asset.uri in written]
+
+
 class SuperviseStreams(BaseOperator):
     """Supervises every stream that anybody ever wanted anything of. Reads a declaration only to start a stream."""
 
@@ -215,7 +226,10 @@ class OperateStream(BaseOperator):
 
 
 class ProvisionTopics(BaseOperator):
-    """Makes the pipeline's topics as declared where that is safe, and fails on what is not."""
+    """Makes the pipeline's topics as declared where that is safe, and fails on what is not.
+
+    A run that succeeded announces the topics that it made or changed, and no other.
+    """
 
     ui_color = "#f4a259"
 
@@ -226,6 +240,7 @@ class ProvisionTopics(BaseOperator):
     def execute(self, context: Context) -> None:
         """Plan, run what is safe, fail loudly on the rest."""
         from millrace.airflow.settings import airflow_platform
+        from millrace.domain.plan import Outcome
         from millrace.spec import load_pipeline
         from millrace.usecases.topics import provision
 
@@ -237,10 +252,15 @@ class ProvisionTopics(BaseOperator):
         with _failing_at_once():
             report = provision(platform, pipeline, actor, reason)
         self.log.info("%s", report)
+        changed = [result.subject for result in report.results if result.outcome is Outcome.DONE]
+        _announce_only(self, pipeline.kafka, changed)
 
 
 class LoadSource(BaseOperator):
-    """Runs a source program: writes what its topic does not hold yet."""
+    """Runs a source program: writes what its topic does not hold yet, and announces the topic if that was anything.
+
+    Does not guarantee that a try which was killed after its last write is announced by the try after it.
+    """
 
     ui_color = "#8cb369"
 
@@ -260,3 +280,4 @@ class LoadSource(BaseOperator):
         with _failing_at_once():
             report = load_source(settings, pipeline, self.source, lambda progress: self.log.info("%s", progress))
         self.log.info("%s", report)
+        _announce_only(self, pipeline.kafka, [report.topic] if report.produced else [])
