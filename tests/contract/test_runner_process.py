@@ -103,6 +103,18 @@ def test_the_environment_holds_the_allowed_variables_and_no_secret_more(
         assert "secret" not in Path(f"/proc/{one.pid}/cmdline").read_text()
 
 
+def test_what_a_driver_said_last_is_told_in_whole_lines_also_when_it_has_ended(root: Path) -> None:
+    runner = runner_of(root)
+    assert runner.last_lines("shop.purchases", 1, 20) == []
+    started(root)
+    assert runner.last_lines("shop.purchases", 1, 20)[-2:] == ["behaviour wait", "ready"]
+    runner.stop_all(timedelta(seconds=Deadline.PROCESS.seconds))
+    assert runner.last_lines("shop.purchases", 1, 1) == ["stopping as asked"]
+    with (app_folder(root, "shop.purchases", 1) / "driver.log").open("a") as log:
+        log.write(f"a {'very ' * 20_000}long line\nthe end\n")
+    assert runner.last_lines("shop.purchases", 1, 20) == ["the end"]
+
+
 def test_an_undefined_connection_is_named_and_leaves_no_folder(root: Path) -> None:
     asked = Submission("shop.purchases", 1, "abc1", connections=("millrace_control",))
     with pytest.raises(UnreachableError, match="millrace_control"):

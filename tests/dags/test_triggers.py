@@ -214,7 +214,8 @@ def test_running_never_ends_at_once(platform: WatchedPlatform, state: str, monke
 
     async def waited(seconds: float) -> None:
         waits.append(seconds)
-        platform.app_runner.apps and platform.app_runner.end(STREAM, 1, 1)
+        if platform.app_runner.apps:
+            platform.app_runner.end(STREAM, 1, 1)
 
     monkeypatch.setattr(triggers.asyncio, "sleep", waited)
     asyncio.run(event_at_once(began(triggers.StreamRuns(STREAM), platform)))

@@ -30,6 +30,7 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 NATURAL_END_SECONDS = 5.0
 LOG_LIMIT_BYTES = 64 * 1024**2
 LAST_LINES = 20
+TAIL_BYTES = 64 * 1024
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
@@ -176,13 +177,18 @@ def _write_exit(options: argparse.Namespace, *, status: int, leftovers: int) -> 
 
 
 def last_lines(log: Path, count: int) -> list[str]:
-    """The last lines of a log, read from its end; none where there is no log."""
+    """The last lines of a log, whole ones of its last 64 KiB; none where there is no log.
+
+    A line cut in two might hold half a secret, which nobody who masks secrets would know.
+    """
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 64 * 1024))
-            return file.read().decode("utf-8", "replace").splitlines()[-count:]
+            beginning = max(0, log.stat().st_size - TAIL_BYTES)
+            file.seek(beginning)
+            lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
+    return lines[1 if beginning else 0 :][-count:]
 
 
 def write_json(path: Path, document: Mapping[str, object]) -> None:
