@@ -101,6 +101,8 @@ def _topics_doc(pipeline: Pipeline) -> str:
     return (
         f"Looks daily at the topics of **{pipeline.name}** and makes them as declared, where that loses nothing. "
         "What it may not do by itself makes this run fail and is named in its log.\n\n"
+        "**A topic that is not there is made when you press Trigger**, never by a scheduled run, which names it in its "
+        "log as a warning.\n\n"
         f"| topic | managed | partitions |\n|---|---|---|\n{rows}\n\n"
         f"By hand: `millrace topics plan {pipeline.name}`, then `millrace plans run ID`."
     )

@@ -228,6 +228,7 @@ class OperateStream(BaseOperator):
 class ProvisionTopics(BaseOperator):
     """Makes the pipeline's topics as declared where that is safe, and fails on what is not.
 
+    Only a run that somebody triggered creates topics; a scheduled one names in its log those that wait for that.
     A run that succeeded announces the topics that it made or changed, and no other.
     """
 
@@ -248,10 +249,16 @@ class ProvisionTopics(BaseOperator):
         pipeline = load_pipeline(platform.settings.root, self.pipeline)
         user = getattr(context["dag_run"], "triggering_user_name", None)
         actor = f"airflow:{user}" if user else f"dag:{context['dag'].dag_id}"
-        reason = "asked for in Airflow" if user else "the daily look at topics"
+        asked = context["dag_run"].run_type != "scheduled"
+        reason = "asked for in Airflow" if asked else "the daily look at topics"
         with _failing_at_once():
-            report = provision(platform, pipeline, actor, reason)
-        self.log.info("%s", report)
+            report = provision(platform, pipeline, actor, reason, asked=asked)
+        for result in report.results:
+            self.log.info("%s: %s, %s", result.subject, result.action, result.outcome.value)
+        if report.unasked:
+            self.log.warning("%s", report.unasked)
+        elif not report.results:
+            self.log.info("every topic of %s is as declared", pipeline.name)
         changed = [result.subject for result in report.results if result.outcome is Outcome.DONE]
         _announce_only(self, pipeline.kafka, changed)
 

@@ -122,8 +122,8 @@ def _print_new(console: Console, files: list[str], name: str) -> None:
         console.print(Text(f"wrote {path}"), soft_wrap=True)
     console.print(
         Text(
-            f"next: edit them, `./millrace spec check`; once the topic is there (`./millrace topics plan {name}`) "
-            f"load or produce records and `./millrace streams start {name}.events`"
+            f"next: edit them, `./millrace spec check`; make the topic (`./millrace topics plan {name}`, then "
+            f"`plans run ID`), load or produce records, `./millrace streams start {name}.events --reason ...`"
         ),
         soft_wrap=True,
     )

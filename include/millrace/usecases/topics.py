@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProvisionReport:
-    """What provisioning a pipeline came to. `waiting` is the stored plan of changes that a person has to run."""
+    """What provisioning a pipeline came to.
+
+    `waiting` is the stored plan of changes that a person has to run. `unmade` are declared topics that are not there
+    and that nobody has asked for yet.
+    """
 
     pipeline: str
     results: tuple[ChangeResult, ...]
     waiting: Plan | None
     refusals: tuple[Refusal, ...]
+    unmade: tuple[str, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -35,6 +40,17 @@ class ProvisionReport:
         waiting = () if self.waiting is None else self.waiting.changes
         unsafe = (f"{change.subject}: {change.action} waits for a person: {change.unsafe}" for change in waiting)
         return (*failed, *refused, *unsafe)
+
+    @property
+    def unasked(self) -> str:
+        """One sentence for the topics that wait to be asked for, and how to ask; empty where there is none."""
+        if not self.unmade:
+            return ""
+        return (
+            f"declared, not there, and not made by a scheduled run: {', '.join(self.unmade)}. To make "
+            f"{'it' if len(self.unmade) == 1 else 'them'}, trigger the DAG {self.pipeline}.topics, or run "
+            f"`millrace topics plan {self.pipeline}` and `millrace plans run ID`"
+        )
 
 
 def propose(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | None = None) -> Plan:
@@ -82,24 +98,36 @@ def make_plan(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime 
     return store(platform, propose(platform, pipeline, by=by, now=now))
 
 
-def provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str) -> ProvisionReport:
+def provision(
+    platform: Platform, pipeline: Pipeline, actor: str, reason: str, *, asked: bool = True
+) -> ProvisionReport:
     """Make the topics of a pipeline as declared, as far as a machine may.
 
     Runs what can lose nothing (new topics, longer retention, other settings). What only a person may decide
     (more partitions, shorter retention, another cleanup policy) is stored as a plan of its own.
+
+    Args:
+        platform: the cluster and the control database.
+        pipeline: whose topics they are.
+        actor: who does it, for the action log.
+        reason: why, for the action log.
+        asked: whether a person asked for it now. Otherwise no topic is created, neither a new one (its author may
+            still be writing the declaration, and partitions cannot be taken back) nor one that was deleted: the
+            report names them.
 
     Raises:
         IncompleteError: something is not as declared afterwards; every such thing is named.
         UnreachableError: the cluster or the control database does not answer.
     """
     try:
-        report = _provision(platform, pipeline, actor, reason)
+        report = _provision(platform, pipeline, actor, reason, asked=asked)
     except StalePlanError:  # somebody changed these topics between our look and our run: look again, once
-        report = _provision(platform, pipeline, actor, reason)
+        report = _provision(platform, pipeline, actor, reason, asked=asked)
     if report.problems:
         waiting = report.waiting
+        sentences = (*report.problems, report.unasked) if report.unasked else report.problems
         raise IncompleteError(
-            f"{len(report.problems)} of its topics' settings are not as declared: " + " | ".join(report.problems),
+            f"{len(report.problems)} of its topics' settings are not as declared: " + " | ".join(sentences),
             where=pipeline.name,
             next_step=f"look at plan {waiting.id} with `millrace plans show {waiting.id}`, then run it with "
             f"`millrace plans run {waiting.id}`"
@@ -109,17 +137,21 @@ def provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str) -
     return report
 
 
-def _provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str) -> ProvisionReport:
+def _provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str, *, asked: bool) -> ProvisionReport:
     from millrace.usecases import plans  # plans runs what this module makes
 
     plan = propose(platform, pipeline, by=actor)
+    unmade: tuple[str, ...] = ()
+    if not asked:
+        unmade = tuple(change.subject for change in plan.changes if change.action == topics.CREATE)
+        plan = replace(plan, changes=tuple(change for change in plan.changes if change.action != topics.CREATE))
     safe = replace(plan, changes=tuple(change for change in plan.changes if not change.unsafe), refusals=())
     unsafe = replace(plan, changes=tuple(change for change in plan.changes if change.unsafe))
     waiting = store(platform, unsafe) if unsafe.changes else None
     results: tuple[ChangeResult, ...] = ()
     if safe.changes:
         results = plans.run(platform, store(platform, safe).id, actor=actor, reason=reason).results
-    return ProvisionReport(pipeline.name, results, waiting, plan.refusals)
+    return ProvisionReport(pipeline.name, results, waiting, plan.refusals, unmade)
 
 
 def look(platform: Platform, plan: Plan) -> tuple[str, tuple[Standing, ...]]:
