@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import streams
 from millrace.domain.control import StreamProgress
+from millrace.domain.streams import DesiredState
 from support.fakes_streams import FakePlatform
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -51,16 +52,58 @@ def _shown(*arguments: str) -> str:
     return done.stdout
 
 
+def _lines() -> list[str]:
+    return [" ".join(line.split()) for line in _shown().splitlines()]
+
+
 @pytest.mark.usefixtures("platform")
 def test_people_see_each_count_of_the_last_batch_on_a_line() -> None:
-    lines = [" ".join(line.split()) for line in _shown().splitlines()]
-    first = lines.index("last batch 7 of epoch 2, timeline 1, at 2026-05-01 12:00:00 UTC, took 0.512 s")
-    assert lines[first + 1 : first + 6] == [
+    lines = _lines()
+    first = lines.index("last batch")
+    assert lines[first + 1 : first + 11] == [
+        "batch 7 of epoch 2, timeline 1",
+        "ended 2026-05-01 12:00:00 UTC",
+        "took 0.512 s",
         "rows in 12,345",
         "rows out 12,340",
         "quarantined 5",
         "truncated 1,017 with a timestamp finer than a microsecond",
-        "next offsets shop.purchases/0@12325, shop.purchases/1@20",
+        "",
+        "next offsets",
+        "shop.purchases/0 12,325",
+    ]
+
+
+def test_people_see_what_is_wanted_by_whom_and_how_it_is_with_times_in_utc(platform: FakePlatform) -> None:
+    known = platform.streams
+    known.set_desired(STREAM, actor="cli:ann", reason="new release", state=DesiredState.RUNNING)
+    known.record_submitted(STREAM, 1, runner="fake", handle="1")
+    known.record_ended(STREAM, 1, outcome="data loss (15)", exit_code=15, detail="offsets 5 to 7 are gone")
+    text, lines = _shown(), _lines()
+    assert lines[:5] == [
+        STREAM,
+        "wanted running",
+        "asked for by cli:ann since 2026-05-01 12:00:00 UTC",
+        "reason new release",
+        "is failed, epoch 1, since 2026-05-01 12:00:00 UTC",
+    ]
+    assert lines[5].startswith("why ")
+    assert lines[lines.index("consumer group") + 1 :][:2] == ["group millrace.shop.purchases", "lag 0 records"]
+    assert lines[lines.index("last error") + 1] == "epoch 1: data loss (15). offsets 5 to 7 are gone"
+    for dump in ("datetime", "Attempt(", "StreamProgress(", "+00:00", "None", "True"):
+        assert dump not in text
+
+
+def test_what_there_is_nothing_to_say_of_is_left_out(platform: FakePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform.streams, "progress", lambda stream: None)
+    assert [line for line in _lines() if line] == [
+        STREAM,
+        "wanted stopped",
+        "is stopped",
+        "why never started",
+        "consumer group",
+        "group millrace.shop.purchases",
+        "lag 0 records",
     ]
 
 
@@ -74,8 +117,3 @@ def test_programs_get_the_counts_by_their_names() -> None:
         "quarantined": 5,
         "truncated": 1_017,
     }
-
-
-def test_a_stream_that_never_ran_has_no_last_batch(platform: FakePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform.streams, "progress", lambda stream: None)
-    assert "last batch" not in _shown()

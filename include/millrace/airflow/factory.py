@@ -20,13 +20,13 @@ from millrace.airflow.operators import (
     WatchWaiting,
 )
 from millrace.airflow.settings import airflow_root
+from millrace.domain.control import SHORTEST_REASON
 from millrace.domain.declaration import Manage, Pipeline, SourceProgram, Stream, Topic
 from millrace.domain.watch import WAITING, WatchTask
 from millrace.spec import load_pipeline
 
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 ACTIONS = ("start", "stop", "accept-recreated")
-SHORTEST_REASON = 5
 MINUTES_OF_A_DAY = 24 * 60
 WAITING_DOCS = {
     WatchTask.STOPPED: "Stopped as wanted. Skipped where it is not.",

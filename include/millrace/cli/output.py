@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 
@@ -33,6 +33,16 @@ def emit(document: Mapping[str, object], *, as_json: bool, text: Callable[[Conso
         if not console.is_terminal:  # a file or a pipe has no width to keep to
             console.width = max(console.width, WIDTH_ELSEWHERE)
         text(console)
+
+
+def moment(at: datetime) -> str:
+    """A time for people, in UTC, to the second."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def error_document(error: MillraceError) -> dict[str, str]:
+    """An error as JSON."""
+    return {"what": error.what, "where": error.where, "next_step": error.next_step}
 
 
 def show_error(error: MillraceError) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, timedelta
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.cli.actor import actor
-from millrace.cli.output import emit
-from millrace.domain.control import StreamProgress
+from millrace.cli.output import emit, error_document
+from millrace.cli.reason import Reason
+from millrace.cli.stream_text import print_stream
 from millrace.domain.streams import StreamState
 from millrace.errors import MillraceError, PartFailedError, UsageError
 from millrace.settings import open_settings
@@ -35,7 +38,6 @@ LOG_LINES = 200
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="The stream's full name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Reason = Annotated[str, typer.Option(help="Why, for the action log.", show_default=False)]
 Hard = Annotated[
     bool, typer.Option("--now", help="End its processes at once: loses no row, the next start reads the batch again.")
 ]
@@ -43,15 +45,18 @@ Waiting = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it i
 
 
 @app.command("list")
-def list_command(as_json: Json = False) -> None:
+def list_command(
+    pipeline: Annotated[str | None, typer.Option(metavar="NAME", help="Only streams of this pipeline.")] = None,
+    as_json: Json = False,
+) -> None:
     """Every stream: what is wanted, how it is, how far it is."""
-    found = stream_list.list_streams(open_platform(open_settings()))
+    found = stream_list.list_streams(open_platform(open_settings()), pipeline=pipeline)
     document = {
         "schema": "millrace.streams.list/1",
         "streams": [_document(row) for row in found.streams],
         "problems": list(found.problems) + [str(finding) for finding in found.findings],
     }
-    emit(document, as_json=as_json, text=lambda console: _print_list(console, found))
+    emit(document, as_json=as_json, text=lambda console: _print_list(console, found, pipeline))
     if found.findings:
         raise typer.Exit(1)
 
@@ -61,7 +66,7 @@ def show(stream: Name, as_json: Json = False) -> None:
     """One stream with its last attempts and progress."""
     row = stream_list.show_stream(open_platform(open_settings()), stream)
     document = {"schema": "millrace.streams.show/1", **_document(row), "attempts": list(row.attempts)}
-    emit(document, as_json=as_json, text=lambda console: _print_one(console, row))
+    emit(document, as_json=as_json, text=lambda console: print_stream(console, row))
 
 
 @app.command()
@@ -79,36 +84,78 @@ def logs(
 
 
 @app.command()
-def start(stream: Name, reason: Reason = "", wait: Waiting = True, as_json: Json = False) -> None:
+def start(stream: Name, reason: Reason, wait: Waiting = True, as_json: Json = False) -> None:
     """Want a stream running, forget its past failures, and wait until it runs."""
-    platform = open_platform(open_settings())
-    report = streams.start(platform, stream, actor(), reason or "asked for at the command line")
-    if wait:
-        report = _until(platform, report, lambda now: now.state is StreamState.RUNNING or now.state in DOOMED)
-    _answer("start", report, as_json=as_json)
-    if wait and report.state is not StreamState.RUNNING:
-        raise _not_so(report, "is not running")
+    with _answering("start", stream, as_json=as_json) as answer:
+        platform = open_platform(open_settings())
+        answer.report = streams.start(platform, stream, actor(), reason)
+        if wait:
+            answer.report = _until(
+                platform, answer.report, lambda now: now.state is StreamState.RUNNING or now.state in DOOMED
+            )
+            if answer.report.state is not StreamState.RUNNING:
+                raise _not_so(answer.report, "is not running")
 
 
 @app.command()
-def stop(stream: Name, reason: Reason = "", wait: Waiting = True, now: Hard = False, as_json: Json = False) -> None:
+def stop(stream: Name, reason: Reason, wait: Waiting = True, now: Hard = False, as_json: Json = False) -> None:
     """Want a stream stopped; wait until its process is gone and its consumer group is free."""
-    platform = open_platform(open_settings())
-    report = streams.stop(platform, stream, actor(), reason or "asked for at the command line", hard=now)
-    if wait:
-        report = _until(platform, report, lambda now: now.state is StreamState.STOPPED, slow=_slow_stop)
-    if wait and report.state is not StreamState.STOPPED:
-        raise _not_so(report, "has not stopped")
-    free = _wait_for_free_group(platform, stream) if wait else None
-    _answer("stop", report, as_json=as_json, group_is_free=free)
+    with _answering("stop", stream, as_json=as_json) as answer:
+        answer.more["group_is_free"] = None
+        platform = open_platform(open_settings())
+        answer.report = streams.stop(platform, stream, actor(), reason, hard=now)
+        if wait:
+            answer.report = _until(platform, answer.report, lambda now: now.state is StreamState.STOPPED, slow=_slow_stop)
+            if answer.report.state is not StreamState.STOPPED:
+                raise _not_so(answer.report, "has not stopped")
+            answer.more["group_is_free"] = _wait_for_free_group(platform, stream)
 
 
 @app.command()
-def accept(stream: Name, reason: Reason = "", as_json: Json = False) -> None:
+def accept(stream: Name, reason: Reason, as_json: Json = False) -> None:
     """Let the next start take topics that were deleted and made again."""
-    platform = open_platform(open_settings())
-    report = streams.accept(platform, stream, actor(), reason or "asked for at the command line")
-    _answer("accept", report, as_json=as_json)
+    with _answering("accept", stream, as_json=as_json) as answer:
+        answer.report = streams.accept(open_platform(open_settings()), stream, actor(), reason)
+
+
+@dataclass
+class _Answer:
+    """What a command came to; no report where it failed before there was one."""
+
+    report: Supervised | None = None
+    more: dict[str, object] = field(default_factory=dict)
+
+
+@contextmanager
+def _answering(verb: str, stream: str, *, as_json: bool) -> Iterator[_Answer]:
+    """Print one answer when the command is over, however it ends: a program always gets its one document."""
+    answer = _Answer()
+    error: MillraceError | None = None
+    try:
+        yield answer
+    except MillraceError as raised:
+        error = raised
+    report = answer.report
+    document = {
+        "schema": f"millrace.streams.{verb}/1",
+        "stream": stream,
+        "state": report.state if report else None,
+        "epoch": report.epoch if report else None,
+        "why": report.why if report else "",
+        "until": report.until if report else None,
+        **answer.more,
+        "error": error_document(error) if error else None,
+    }
+    if report is not None or as_json:
+        emit(document, as_json=as_json, text=lambda console: console.print(Text(_in_short(report))))
+    if error is not None:
+        raise error
+
+
+def _in_short(report: Supervised | None) -> str:
+    if report is None:
+        return ""
+    return f"{report.stream} is {report.state.value}" + (f" (epoch {report.epoch})" if report.epoch else "")
 
 
 def _until(
@@ -134,7 +181,6 @@ def _until(
             say(text)
         if slow is not None and not done(report) and time.monotonic() >= slow_at:
             say(slow(report))
-            said.append(text)
             slow = None
 
     if done(first) and not first.busy:
@@ -194,20 +240,6 @@ def _not_so(report: Supervised, what: str) -> MillraceError:
     )
 
 
-def _answer(verb: str, report: Supervised, *, as_json: bool, **more: object) -> None:
-    document = {
-        "schema": f"millrace.streams.{verb}/1",
-        "stream": report.stream,
-        "state": report.state,
-        "epoch": report.epoch,
-        "why": report.why,
-        "until": report.until,
-        **more,
-    }
-    line = f"{report.stream} is {report.state.value}" + (f" (epoch {report.epoch})" if report.epoch else "")
-    emit(document, as_json=as_json, text=lambda console: console.print(Text(line)))
-
-
 def _document(row: StreamRow) -> dict[str, object]:
     return {
         "stream": row.stream,
@@ -228,7 +260,7 @@ def _document(row: StreamRow) -> dict[str, object]:
     }
 
 
-def _print_list(console: Console, found: StreamList) -> None:
+def _print_list(console: Console, found: StreamList, pipeline: str | None) -> None:
     if found.streams:
         table = Table()
         for heading in ("stream", "wanted", "is", "epoch", "since (UTC)", "lag", "rows in last batch", "last error"):
@@ -237,7 +269,7 @@ def _print_list(console: Console, found: StreamList) -> None:
             table.add_row(*(Text(cell) for cell in _cells(row)))
         console.print(table)
     else:
-        console.print(Text("no stream is declared"))
+        console.print(Text(f"{pipeline} has no stream" if pipeline else "no stream is declared"))
     for problem in (*found.problems, *found.findings):
         console.print(Text(str(problem)), soft_wrap=True)
 
@@ -255,36 +287,6 @@ def _cells(row: StreamRow) -> tuple[str, ...]:
         f"{row.progress.rows_in:,}" if row.progress else "",
         row.last_error,
     )
-
-
-def _print_one(console: Console, row: StreamRow) -> None:
-    facts = Table.grid(padding=(0, 2))
-    for name, value in _document(row).items():
-        if isinstance(value, StreamProgress):
-            for count, text in _last_batch(value):
-                facts.add_row(Text(count), Text(text))
-        elif value not in (None, "", ()):
-            facts.add_row(Text(name), Text(str(value)))
-    console.print(facts)
-    table = Table(title="last attempts")
-    for heading in ("epoch", "submitted (UTC)", "ended (UTC)", "outcome", "detail"):
-        table.add_column(heading, overflow="fold")
-    for attempt in row.attempts:
-        ended = f"{attempt.ended_at:%Y-%m-%d %H:%M:%S}" if attempt.ended_at else ""
-        cells = (str(attempt.epoch), f"{attempt.submitted_at:%Y-%m-%d %H:%M:%S}", ended)
-        table.add_row(*(Text(cell) for cell in (*cells, attempt.outcome or "", attempt.detail or "")))
-    console.print(table)
-
-
-def _last_batch(progress: StreamProgress) -> Iterator[tuple[str, str]]:
-    at = f"{progress.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    run = f"{progress.batch_id} of epoch {progress.epoch}, timeline {progress.timeline}"
-    yield "last batch", f"{run}, at {at}, took {progress.batch_seconds:.3f} s"
-    yield "rows in", f"{progress.rows_in:,}"
-    yield "rows out", f"{progress.rows_out:,}"
-    yield "quarantined", f"{progress.quarantined:,}"
-    yield "truncated", f"{progress.truncated:,} with a timestamp finer than a microsecond"
-    yield "next offsets", ", ".join(f"{partition}@{offset}" for partition, offset in sorted(progress.positions.items()))
 
 
 def _log_file(folder: Path, stream: str, epoch: int | None) -> Path:

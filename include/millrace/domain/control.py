@@ -9,6 +9,9 @@ from enum import StrEnum
 
 from millrace.domain.streams import DesiredState
 
+SHORTEST_REASON = 5
+"""Characters of a reason in the action log, wherever a person is asked for one."""
+
 
 @dataclass(frozen=True, slots=True)
 class DesiredStream:

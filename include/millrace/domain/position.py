@@ -126,7 +126,7 @@ def open_at(
             Refusal.RECREATED,
             f"{', '.join(sorted(recreated))}: the topic was deleted and created again; the work on record was done "
             "from the former one",
-            f"look at the new topic; `streams accept {stream}` reads it from its beginning",
+            f"look at the new topic; `streams accept {stream} --reason ...` reads it from its beginning",
         )
     positions: dict[TopicPartition, Position] = {}
     for partition, bounds in sorted(log.items()):

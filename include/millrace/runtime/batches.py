@@ -290,7 +290,7 @@ class BatchRunner:
             raise RecreatedTopicError(
                 f"{', '.join(changed)} was deleted and created again while the stream read it",
                 where=f"stream {stream}",
-                next_step=f"look at the new topic; `streams accept {stream}` reads it from its beginning",
+                next_step=f"look at the new topic; `streams accept {stream} --reason ...` reads it from its beginning",
             )
         if missing := sorted(ids.keys() - now.keys()):
             raise UnreachableError(

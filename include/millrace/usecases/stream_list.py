@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.streams import ExitReason, StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
-from millrace.spec import Finding, load
+from millrace.spec import Finding, Project, load
+from millrace.spec.project import file_of
 from millrace.usecases.stream_look import Supervised, look
 
 if TYPE_CHECKING:
@@ -46,22 +47,39 @@ class StreamList:
     findings: Sequence[Finding] = ()
 
 
-def list_streams(platform: Platform, *, with_lag: bool = True) -> StreamList:
-    """Every stream that is declared, was ever wanted, or lives.
+def list_streams(platform: Platform, *, pipeline: str | None = None, with_lag: bool = True) -> StreamList:
+    """Every stream that is declared, was ever wanted, or lives; with `pipeline` only those of that one.
 
     Raises:
+        UsageError: there is no such pipeline, and no stream of that name is known either.
         UnreachableError: the control database does not answer.
     """
     project = load(platform.settings.root)
-    declared = {stream.qualified_name: (each, stream) for each in project.pipelines for stream in each.streams}
-    wanted = {desired.stream for desired in platform.control().streams.all_desired()}
-    names = sorted({*declared, *wanted, *platform.runner().find_all()})
+    everything = _known(platform, project)
+    names = sorted(name for name in everything if pipeline is None or name.partition(".")[0] == pipeline)
+    findings = project.findings
+    if pipeline is not None:
+        file = file_of(pipeline)
+        findings = tuple(finding for finding in findings if finding.file == file)
+        if not names and not (platform.settings.root / file).exists():
+            known = ", ".join(sorted({name.partition(".")[0] for name in everything})) or "none"
+            raise UsageError(f"there is no pipeline `{pipeline}`", next_step=f"pipelines with streams are: {known}")
+    declared = {name: both for name, both in _declared(project).items() if name in names}
     problems: list[str] = []
     lags = _lags(platform, declared, problems) if with_lag else {}
     sound = {pipeline.name for pipeline in project.pipelines}
     rows = [_row(platform, name, declared.get(name), lags) for name in names]
     rows = [_undeclared(row) if _is_undeclared(platform, row, sound) else row for row in rows]
-    return StreamList(rows, problems, project.findings)
+    return StreamList(rows, problems, findings)
+
+
+def _declared(project: Project) -> dict[str, tuple[Pipeline, Stream]]:
+    return {stream.qualified_name: (each, stream) for each in project.pipelines for stream in each.streams}
+
+
+def _known(platform: Platform, project: Project) -> set[str]:
+    wanted = {desired.stream for desired in platform.control().streams.all_desired()}
+    return {*_declared(project), *wanted, *platform.runner().find_all()}
 
 
 def show_stream(platform: Platform, name: str) -> StreamRow:
