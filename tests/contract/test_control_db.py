@@ -18,7 +18,7 @@ from millrace.adapters.control_connection import open_engine
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
-from millrace.domain.control import AppendOnly, StreamProgress
+from millrace.domain.control import AlarmStanding, AppendOnly, StreamProgress
 from millrace.domain.plan import Change, ChangeResult, Outcome, Plan, PlanKind, PlanStatus
 from millrace.domain.streams import DesiredState
 from millrace.errors import RefusedError, StalePlanError, UnreachableError, UsageError
@@ -314,6 +314,29 @@ def test_an_alarm_is_open_once_told_once_and_may_come_again(store: ControlStore,
     assert [store.alarms.close("dead_stream", stream) for _ in range(2)] == [True, False]
     assert store.alarms.open("dead_stream", stream, "again")
     assert len([a for a in store.alarms.list(only_open=False) if a.subject == stream]) == 2
+
+
+def test_an_acknowledged_alarm_stays_open_and_nobody_is_told_of_it(store: ControlStore, stream: str) -> None:
+    store.alarms.open("dead_stream", stream, "it died")
+    [alarm] = [a for a in store.alarms.list() if a.subject == stream]
+    taken, first = store.alarms.acknowledge(alarm.identity, actor="cli:ann", reason="looking at it")
+    assert (first, taken.acknowledged_by, taken.acknowledged_reason) == (True, "cli:ann", "looking at it")
+    assert taken.standing is AlarmStanding.ACKNOWLEDGED
+    assert stream not in {a.subject for a in store.alarms.list(only_open=False, only_untold=True)}
+    assert store.alarms.acknowledge(alarm.identity, actor="cli:bob", reason="me too") == (taken, False)
+    [entry] = store.log.list(subject=stream)
+    assert (entry.actor, entry.action, entry.reason) == ("cli:ann", "alarm.acknowledge", "looking at it")
+    assert entry.after == {"alarm": str(alarm.identity), "kind": "dead_stream"}
+    assert not store.alarms.open("dead_stream", stream, "it died again")
+    assert store.alarms.get(alarm.identity).standing is AlarmStanding.ACKNOWLEDGED
+    store.alarms.close("dead_stream", stream)
+    assert store.alarms.get(alarm.identity).standing is AlarmStanding.OVER
+
+
+def test_an_alarm_that_was_never_there_is_named(store: ControlStore) -> None:
+    for asked in (store.alarms.get, lambda number: store.alarms.acknowledge(number, actor="cli:ann", reason="why")):
+        with pytest.raises(UsageError, match="no alarm 987654321"):
+            asked(987654321)
 
 
 def test_one_of_many_openers_opens_an_alarm(store: ControlStore, stream: str) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from millrace.domain.control import Alarm, Attempt, DesiredStream, StreamProgress
 from millrace.domain.streams import DesiredState
-from millrace.errors import PartFailedError, UnreachableError
+from millrace.errors import PartFailedError, UnreachableError, UsageError
 from millrace.ports import RunningApp, RunState, Submission
 from millrace.settings import Settings
 
@@ -161,8 +161,24 @@ class FakeAlarms:
         return tuple(
             row
             for row in reversed(self.rows)
-            if (not only_open or row.closed_at is None) and (not only_untold or row.told_at is None)
+            if (not only_open or row.closed_at is None)
+            and (not only_untold or (row.told_at is None and row.acknowledged_at is None))
         )[:limit]
+
+    def get(self, identity: int) -> Alarm:
+        for row in self.rows:
+            if row.identity == identity:
+                return row
+        raise UsageError(f"there is no alarm {identity}")
+
+    def acknowledge(self, identity: int, *, actor: str, reason: str) -> tuple[Alarm, bool]:
+        known = self.get(identity)
+        if known.acknowledged_at is not None:
+            return known, False
+        now = self._clock.now
+        taken = replace(known, acknowledged_at=now, acknowledged_by=actor, acknowledged_reason=reason)
+        self.rows = [taken if row is known else row for row in self.rows]
+        return taken, True
 
     def mark_told(self, identity: int) -> bool:
         self.rows = [replace(row, told_at=self._clock.now) if row.identity == identity else row for row in self.rows]

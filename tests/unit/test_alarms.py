@@ -59,3 +59,11 @@ def test_an_alarm_that_closed_before_anybody_was_told_is_told_all_the_same(platf
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
     platform.alarms.close("stream.died", "shop.purchases")
     assert alarms.untold(platform, now=platform.clock.now)
+
+
+def test_nobody_is_told_of_an_alarm_that_somebody_has_taken_up(platform: FakePlatform) -> None:
+    platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
+    platform.clock.pass_seconds(121)
+    alarms.acknowledge(platform, 1, actor="cli:ann", reason="looking at it")
+    assert not alarms.untold(platform, older_than=timedelta(minutes=2), now=platform.clock.now)
+    assert [alarm.identity for alarm in alarms.list_alarms(platform)] == [1]

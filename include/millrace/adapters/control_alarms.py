@@ -5,9 +5,11 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from millrace.adapters import control_log
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.domain.control import Alarm
+from millrace.errors import UsageError
 from millrace.settings import PostgresSettings
 
 
@@ -48,12 +50,48 @@ class AlarmTable:
         if only_open:
             query = query.where(alarm.c.closed_at.is_(None))
         if only_untold:
-            query = query.where(alarm.c.told_at.is_(None))
+            query = query.where(alarm.c.told_at.is_(None), alarm.c.acknowledged_at.is_(None))
         with translated(self._settings), self._engine.begin() as connection:
-            return tuple(
-                Alarm(row.id, row.kind, row.subject, row.detail, row.opened_at, row.closed_at, row.told_at)
-                for row in connection.execute(query)
-            )
+            return tuple(_alarm(row) for row in connection.execute(query).all())
+
+    def get(self, identity: int) -> Alarm:
+        """The alarm of this number.
+
+        Raises:
+            UsageError: there is none.
+        """
+        with translated(self._settings), self._engine.begin() as connection:
+            return _get(connection, identity)
+
+    def acknowledge(self, identity: int, *, actor: str, reason: str) -> tuple[Alarm, bool]:
+        """Note who has taken an alarm up, here and in the action log; the alarm, and whether nobody had before.
+
+        Guarantees: the first acknowledgement stays; of two at once one is the first.
+
+        Raises:
+            UsageError: there is no alarm of this number.
+        """
+        alarm = tables.alarm
+        statement = (
+            alarm.update()
+            .where(alarm.c.id == identity, alarm.c.acknowledged_at.is_(None))
+            .values(acknowledged_at=sa.func.now(), acknowledged_by=actor, acknowledged_reason=reason)
+        )
+        with translated(self._settings), self._engine.begin() as connection:
+            first = connection.execute(statement).rowcount > 0
+            found = _get(connection, identity)
+            if first:
+                control_log.append(
+                    connection,
+                    actor=actor,
+                    action="alarm.acknowledge",
+                    subject=found.subject,
+                    reason=reason,
+                    before={},
+                    after={"alarm": str(identity), "kind": found.kind},
+                    outcome="done",
+                )
+            return found, first
 
     def mark_told(self, identity: int) -> bool:
         """Note that people were told of an alarm; whether it was untold until now."""
@@ -63,3 +101,28 @@ class AlarmTable:
         )
         with translated(self._settings), self._engine.begin() as connection:
             return connection.execute(statement).rowcount > 0
+
+
+def _get(connection: sa.Connection, identity: int) -> Alarm:
+    row = connection.execute(sa.select(tables.alarm).where(tables.alarm.c.id == identity)).one_or_none()
+    if row is None:
+        raise UsageError(
+            f"there is no alarm {identity}", next_step="see `millrace alarms list --all` for those there are"
+        )
+    return _alarm(row)
+
+
+def _alarm(row: sa.Row[tuple[object, ...]]) -> Alarm:
+    values = row._mapping
+    return Alarm(
+        identity=values["id"],
+        kind=values["kind"],
+        subject=values["subject"],
+        detail=values["detail"],
+        opened_at=values["opened_at"],
+        closed_at=values["closed_at"],
+        told_at=values["told_at"],
+        acknowledged_at=values["acknowledged_at"],
+        acknowledged_by=values["acknowledged_by"],
+        acknowledged_reason=values["acknowledged_reason"],
+    )

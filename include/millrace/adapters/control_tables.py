@@ -111,5 +111,8 @@ alarm = sa.Table(
     sa.Column("opened_at", TIMESTAMP, nullable=False, server_default=NOW),
     sa.Column("closed_at", TIMESTAMP),
     sa.Column("told_at", TIMESTAMP),
+    sa.Column("acknowledged_at", TIMESTAMP),
+    sa.Column("acknowledged_by", sa.Text),
+    sa.Column("acknowledged_reason", sa.Text),
     sa.Index("alarm_open_idx", "kind", "subject", unique=True, postgresql_where=sa.text("closed_at is null")),
 )

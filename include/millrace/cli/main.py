@@ -22,6 +22,7 @@ NOUNS = {
     "backfill": "Process closed windows again.",
     "replay": "Process one customer again.",
     "quality": "Check rules and reconcile the books.",
+    "alarms": "What went wrong: list, show, acknowledge.",
     "control": "The control database.",
     "log": "The action log: who did what, when, why.",
 }

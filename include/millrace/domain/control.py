@@ -94,9 +94,20 @@ class Action:
     outcome: str
 
 
+class AlarmStanding(StrEnum):
+    """How it stands with an alarm."""
+
+    OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"  # its cause is still there, and somebody has taken it up
+    OVER = "over"
+
+
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A breach. One is open per kind and subject at a time; `told_at` None means that nobody was told yet."""
+    """A breach. One is open per kind and subject at a time; `told_at` None means that nobody was told yet.
+
+    One that somebody acknowledged stays open until its cause is over, and nobody is told of it any more.
+    """
 
     identity: int
     kind: str
@@ -105,6 +116,16 @@ class Alarm:
     opened_at: datetime
     closed_at: datetime | None
     told_at: datetime | None
+    acknowledged_at: datetime | None = None
+    acknowledged_by: str | None = None
+    acknowledged_reason: str | None = None
+
+    @property
+    def standing(self) -> AlarmStanding:
+        """How it stands with it."""
+        if self.closed_at is not None:
+            return AlarmStanding.OVER
+        return AlarmStanding.OPEN if self.acknowledged_at is None else AlarmStanding.ACKNOWLEDGED
 
 
 class AppendOnly(StrEnum):

@@ -35,7 +35,7 @@ class Told:
 
 
 def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: datetime | None = None) -> Sequence[Alarm]:
-    """Open alarms nobody was told of, oldest first.
+    """Alarms that nobody was told of and nobody has acknowledged, oldest first.
 
     Raises:
         UnreachableError: the control database does not answer.
@@ -43,6 +43,38 @@ def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: date
     before = (now or datetime.now(UTC)) - older_than
     found = platform.control().alarms.list(only_open=False, only_untold=True)
     return [alarm for alarm in reversed(found) if alarm.opened_at <= before]
+
+
+def list_alarms(platform: Platform, *, also_over: bool = False, limit: int = 200) -> Sequence[Alarm]:
+    """The alarms whose cause is still there, acknowledged ones too, newest first; `also_over`: all there ever were.
+
+    Raises:
+        UnreachableError: the control database does not answer.
+    """
+    return platform.control().alarms.list(only_open=not also_over, limit=limit)
+
+
+def show(platform: Platform, identity: int) -> Alarm:
+    """One alarm.
+
+    Raises:
+        UsageError: there is none of this number.
+        UnreachableError: the control database does not answer.
+    """
+    return platform.control().alarms.get(identity)
+
+
+def acknowledge(platform: Platform, identity: int, *, actor: str, reason: str) -> tuple[Alarm, bool]:
+    """Say that somebody has taken an alarm up: it stays open, and nobody is told of it any more.
+
+    Returns:
+        The alarm, and whether this was the first acknowledgement. A later one changes nothing.
+
+    Raises:
+        UsageError: there is none of this number.
+        UnreachableError: the control database does not answer.
+    """
+    return platform.control().alarms.acknowledge(identity, actor=actor, reason=reason)
 
 
 def tell(platform: Platform, alarms: Sequence[Alarm], notifiers: Sequence[tuple[str, Tell]]) -> list[Told]:

@@ -1,0 +1,114 @@
+"""`millrace alarms`: what went wrong, and who has taken it up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from millrace.cli.actor import actor
+from millrace.cli.output import emit, moment
+from millrace.cli.reason import Reason
+from millrace.domain.control import Alarm
+from millrace.settings import open_settings
+from millrace.usecases import alarms
+from millrace.wiring import open_platform
+
+app = typer.Typer(help="What went wrong: list, show, acknowledge.", no_args_is_help=True)
+
+Identity = Annotated[int, typer.Argument(metavar="ID", help="The alarm's number.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@app.command("list")
+def list_command(
+    also_over: Annotated[bool, typer.Option("--all", help="Those that are over too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 200,
+    as_json: Json = False,
+) -> None:
+    """Alarms whose cause is still there, newest first."""
+    found = alarms.list_alarms(open_platform(open_settings()), also_over=also_over, limit=limit)
+    document = {"schema": "millrace.alarms.list/1", "alarms": [_document(alarm) for alarm in found]}
+    emit(document, as_json=as_json, text=lambda console: _print_list(console, found, also_over=also_over))
+
+
+@app.command()
+def show(identity: Identity, as_json: Json = False) -> None:
+    """One alarm, whole."""
+    alarm = alarms.show(open_platform(open_settings()), identity)
+    document = {"schema": "millrace.alarms.show/1", **_document(alarm)}
+    emit(document, as_json=as_json, text=lambda console: _print_one(console, alarm))
+
+
+@app.command()
+def acknowledge(identity: Identity, reason: Reason, as_json: Json = False) -> None:
+    """Say that you have taken an alarm up: it stays open until its cause is over, and nobody is told of it any more."""
+    alarm, first = alarms.acknowledge(open_platform(open_settings()), identity, actor=actor(), reason=reason)
+    document = {"schema": "millrace.alarms.acknowledge/1", **_document(alarm), "first": first}
+    emit(document, as_json=as_json, text=lambda console: console.print(Text(_acknowledged(alarm, first))))
+
+
+def _acknowledged(alarm: Alarm, first: bool) -> str:
+    if first:
+        return f"alarm {alarm.identity}, {alarm.kind} of {alarm.subject}: acknowledged"
+    when = f" on {moment(alarm.acknowledged_at)}" if alarm.acknowledged_at else ""
+    return (
+        f"alarm {alarm.identity} was acknowledged before{when} by {alarm.acknowledged_by}: {alarm.acknowledged_reason}"
+    )
+
+
+def _document(alarm: Alarm) -> dict[str, object]:
+    values = asdict(alarm)
+    return {"id": values.pop("identity"), "standing": alarm.standing, **values}
+
+
+def _print_list(console: Console, found: Sequence[Alarm], *, also_over: bool) -> None:
+    if not found:
+        console.print(Text("there was never an alarm" if also_over else "no alarm is open"))
+        return
+    table = Table()
+    for heading in ("id", "kind", "subject", "is", "opened (UTC)", "detail"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "id")
+    for alarm in found:
+        opened = moment(alarm.opened_at).removesuffix(" UTC")
+        cells = (
+            str(alarm.identity),
+            alarm.kind,
+            alarm.subject,
+            alarm.standing.value,
+            opened,
+            _first_line(alarm.detail),
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    console.print(table)
+
+
+def _first_line(detail: str) -> str:
+    return next(iter(detail.splitlines()), "")
+
+
+def _print_one(console: Console, alarm: Alarm) -> None:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    by = f" by {alarm.acknowledged_by}" if alarm.acknowledged_by else ""
+    facts = {
+        "alarm": f"{alarm.identity}, {alarm.standing.value}",
+        "kind": alarm.kind,
+        "subject": alarm.subject,
+        "detail": alarm.detail,
+        "opened": moment(alarm.opened_at),
+        "told": moment(alarm.told_at) if alarm.told_at else "",
+        "acknowledged": f"{moment(alarm.acknowledged_at)}{by}" if alarm.acknowledged_at else "",
+        "reason": alarm.acknowledged_reason or "",
+        "over": moment(alarm.closed_at) if alarm.closed_at else "",
+    }
+    for name, text in facts.items():
+        if text:
+            grid.add_row(Text(name), Text(text))
+    console.print(grid)
