@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 from importlib.util import find_spec
+from typing import Annotated
 
 import typer
 
+from millrace import __version__
 from millrace.errors import MillraceError
 
 NOUNS = {
@@ -39,12 +41,12 @@ def build(arguments: list[str]) -> typer.Typer:
 
     app = typer.Typer(
         name="millrace",
-        help="Batch and streaming pipelines: declared in YAML, operated by Airflow, run by Spark.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(_options)
     stack.register(app)
     asked = next((word for word in arguments if not word.startswith("-")), "")
     for noun, line in NOUNS.items():
@@ -53,6 +55,20 @@ def build(arguments: list[str]) -> typer.Typer:
         module = importlib.import_module(f"millrace.cli.{noun}").app if noun == asked else _stand_in()
         app.add_typer(module, name=noun, help=line)
     return app
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"millrace {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Say which.")
+    ] = False,
+) -> None:
+    """Batch and streaming pipelines: declared in YAML, operated by Airflow, run by Spark."""
 
 
 def main() -> None:
