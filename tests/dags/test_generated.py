@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import runpy
@@ -178,6 +179,24 @@ def test_the_form_asks_for_a_reason() -> None:
     assert params.get_param("action").schema["enum"] == ["start", "stop", "accept-recreated"]
 
 
+def test_the_form_presets_nothing() -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    params = dags_of("shop.py")["shop.operate"].params
+    whole = {"stream": "purchases", "action": "stop", "reason": "to have a look"}
+    for missing in whole:
+        with pytest.raises(ParamValidationError, match="No value passed"):
+            _filled(params, {name: value for name, value in whole.items() if name != missing})
+    assert _filled(params, whole) == whole
+
+
+def _filled(params: Any, conf: dict[str, str]) -> dict[str, str]:
+    """What a run's task would get from this form."""
+    filled = copy.deepcopy(params)
+    filled.update(conf)
+    return dict(filled.validate())
+
+
 LIKE_ANY_DAG_FILE = """
 import airflow.triggers.base
 from airflow.sdk import DAG, Asset
@@ -216,10 +235,10 @@ def test_the_platforms_dags_need_no_declaration(tmp_path: Path, monkeypatch: pyt
     assert set(dags_of("platform.py")) == {"millrace.supervise", "millrace.alarms"}
 
 
-def test_trimming_names_every_dag_but_the_alarms_whose_wait_is_long() -> None:
+def test_trimming_names_every_dag() -> None:
     from millrace.airflow import trim
 
-    arguments = trim.command(14, CHECKOUT)
+    [arguments] = trim.commands(14, {}, CHECKOUT)
     named = arguments[arguments.index("--dag-ids") + 1].split(",")
-    assert set(named) == {*dags_of("shop.py"), "millrace.supervise"}
+    assert set(named) == {*dags_of("shop.py"), *dags_of("platform.py")}
     assert arguments[:2] == ["db", "clean"]

@@ -142,11 +142,11 @@ def use_form(page: Page, action: str, reason: str, look: Look | None = None) -> 
     page.get_by_test_id("trigger-dag-button").click()
     dialog = page.get_by_role("dialog")
     trigger = dialog.get_by_role("button", name="Trigger", exact=True)
-    expect(trigger).to_be_disabled()  # no reason, no run
-    if action != "start":
-        dialog.get_by_role("combobox").nth(1).fill(action)
-        page.get_by_role("option", name=action, exact=True).click()
     dialog.locator("input[name=element_reason]").fill(reason)
+    for place, choice in enumerate(("purchases", action)):
+        expect(trigger).to_be_disabled()  # nothing is preset: no stream or no action, no run
+        dialog.get_by_role("combobox").nth(place).fill(choice)
+        page.get_by_role("option", name=choice, exact=True).click()
     if look:
         look(page, f"form-{action}")
     expect(trigger).to_be_enabled()

@@ -198,14 +198,12 @@ def _operate_dag(pipeline: Pipeline) -> DAG:
         allowed_run_types=["manual"],
         params={
             "stream": Param(
-                pipeline.streams[0].name,
                 type="string",
                 enum=[stream.name for stream in pipeline.streams],
                 title="Stream",
                 description="Which stream it is about.",
             ),
             "action": Param(
-                "start",
                 type="string",
                 enum=list(ACTIONS),
                 title="Action",
