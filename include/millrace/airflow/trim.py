@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,20 +11,36 @@ from millrace.settings import project_root
 from millrace.spec import load
 
 
-def command(days: int, root: Path | None = None, *, now: datetime | None = None) -> list[str]:
+def commands(
+    days: int, unfinished: Mapping[str, datetime], root: Path | None = None, *, now: datetime | None = None
+) -> list[list[str]]:
     """The arguments of the program `airflow` that delete old runs of Millrace's DAGs, without keeping a copy.
+
+    Airflow deletes runs, and by themselves their tasks, that began before a time, whatever their state. A run of the
+    alarms or of a stream is parked for as long as nothing happens, so of its DAG only what began before it goes.
 
     Args:
         days: how many days to keep, at least one.
+        unfinished: when the oldest run that is not over began, by DAG.
         root: the project whose DAGs they are. Pipelines with errors are left out.
         now: the present; default the clock.
+
+    Returns:
+        One list of arguments for each time to cut at: one, and another for each DAG that is parked for longer.
 
     Raises:
         InvalidDeclarationError: the environment file has errors.
     """
     before = (now or datetime.now(UTC)) - timedelta(days=max(days, 1))
     project = load(root or project_root())
-    dags = [names.SUPERVISE]  # not the alarms: a task parked for long is the usual state there, and must stay
+    dags = [names.SUPERVISE, names.ALARMS]
     dags += [name for pipeline in project.pipelines for name in names.of_pipeline(pipeline)]
+    cuts: dict[datetime, list[str]] = {}
+    for dag in dags:
+        cuts.setdefault(min(before, unfinished.get(dag, before)), []).append(dag)
+    return [_command(at, cuts[at]) for at in sorted(cuts)]
+
+
+def _command(before: datetime, dags: Sequence[str]) -> list[str]:
     arguments = ["db", "clean", "--clean-before-timestamp", before.isoformat(timespec="seconds")]
     return [*arguments, "--tables", "dag_run", "--dag-ids", ",".join(dags), "--skip-archive", "--yes"]

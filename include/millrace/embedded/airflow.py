@@ -20,7 +20,7 @@ from millrace.embedded.layout import write_private
 from millrace.embedded.part import NotReadyError, Site
 from millrace.embedded.processes import ROOT_VARIABLE, PartRecord
 from millrace.embedded.program import Program
-from millrace.errors import DeclarationError, PartFailedError
+from millrace.errors import DeclarationError, PartFailedError, UnreachableError
 
 COMPONENTS = {
     "scheduler": "airflow-scheduler",
@@ -185,10 +185,12 @@ class Airflow:
         today = datetime.now(UTC).date().isoformat()
         if mark.exists() and mark.read_text(encoding="utf-8") == today:
             return
+        failed: str | None = None
         try:
-            arguments = trim.command(KEEP_RUNS_DAYS, site.layout.root)
-            failed = self._run(site, "airflow-trim", arguments, "deleting old runs of the platform's DAGs", tell)
-        except DeclarationError as error:
+            for arguments in trim.commands(KEEP_RUNS_DAYS, _unfinished(site), site.layout.root):
+                doing = "deleting old runs of the platform's DAGs"
+                failed = self._run(site, "airflow-trim", arguments, doing, tell) or failed
+        except (DeclarationError, UnreachableError) as error:
             failed = str(error)
         if failed:
             tell(f"airflow: old runs were not deleted: {failed.splitlines()[-1]}")
@@ -219,6 +221,25 @@ class Airflow:
             "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
             or f"exit {process.returncode}"
         )
+
+
+def _unfinished(site: Site) -> dict[str, datetime]:
+    """When the oldest run that is not over began, by DAG.
+
+    Raises:
+        UnreachableError: Airflow's database does not answer.
+    """
+    import psycopg
+
+    query = "SELECT dag_id, min(start_date) FROM dag_run WHERE state IN ('queued', 'running') GROUP BY dag_id"
+    port, password = site.ports["postgres"], site.credentials.database_passwords["airflow"]
+    try:
+        with psycopg.connect(
+            host="127.0.0.1", port=port, dbname="airflow", user="airflow", password=password, connect_timeout=10
+        ) as connection:
+            return {dag: began for dag, began in connection.execute(query).fetchall() if began is not None}
+    except psycopg.Error as error:
+        raise UnreachableError(f"its database does not say which runs are not over: {error}") from error
 
 
 def _started_at(site: Site, program: str) -> datetime | None:
