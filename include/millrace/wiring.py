@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from millrace.adapters.control_db import ControlStore
     from millrace.adapters.kafka_groups import KafkaGroups
     from millrace.adapters.postgres_fence import FenceReader
+    from millrace.adapters.sink_reader import SinkReader
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import Pipeline
     from millrace.ports import StreamRunner, TopicAdmin
@@ -68,6 +69,12 @@ class Platform:
         from millrace.adapters.postgres_fence import FenceReader
 
         return FenceReader(self.settings.postgres(connection))
+
+    def sink(self, connection: str) -> SinkReader:
+        """What streams have written to the database that a `postgres` Connection leads to."""
+        from millrace.adapters.sink_reader import SinkReader
+
+        return SinkReader(self.settings.postgres(connection))
 
     def runner(self) -> StreamRunner:
         """Where stream apps run: `process` for a `millrace_spark` whose host is `local`.

@@ -19,7 +19,7 @@ NOUNS = {
     "groups": "Consumer groups: list, lag, activity.",
     "streams": "List, show, start and stop streams.",
     "sources": "Feed topics from declared source programs.",
-    "quarantine": "Bad records: list, show, redrive.",
+    "quarantine": "Bad records: list, show.",
     "backup": "The archive: audit, coverage, read, restore.",
     "backfill": "Process closed windows again.",
     "replay": "Process one customer again.",

@@ -33,7 +33,15 @@ START_WITHIN = timedelta(minutes=3)
 STOP_WITHIN = timedelta(minutes=2)
 SLOW_AFTER = timedelta(seconds=10)
 GROUP_FREE_WITHIN = timedelta(seconds=20)
-DOOMED = frozenset({StreamState.GIVEN_UP, StreamState.RECREATED, StreamState.BACKING_OFF, StreamState.UNDECLARED})
+DOOMED = frozenset(
+    {
+        StreamState.GIVEN_UP,
+        StreamState.RECREATED,
+        StreamState.BACKING_OFF,
+        StreamState.UNDECLARED,
+        StreamState.STUCK,
+    }
+)
 LOG_LINES = 200
 
 Name = Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="The stream's full name.")]

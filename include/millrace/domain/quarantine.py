@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+
+from millrace.domain.books import SourceAt
 
 
 class Rule(StrEnum):
@@ -21,3 +25,60 @@ class Rule(StrEnum):
     OUT_OF_RANGE = "out_of_range"  # a number or a date that its declared type cannot hold exactly
     NUL_CHARACTER = "nul_character"  # valid JSON, but no PostgreSQL text can hold it
     SINK_REFUSED = "sink_refused"  # the row is well-formed and the sink's own constraints refuse it
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCount:
+    """How many records of one topic a stream has in quarantine under one rule, with the first and the last of them."""
+
+    stream: str
+    topic: str
+    rule: str
+    records: int
+    first: SourceAt
+    first_at: datetime
+    last: SourceAt
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """The beginning of a record's key, value or header, and how many bytes the whole has."""
+
+    data: bytes
+    size_bytes: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left out."""
+        return len(self.data) == self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header of a record; a value may be absent."""
+
+    name: str
+    value: Excerpt | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedRecord:
+    """One record in quarantine, whole but for the end of a long key or value; None: the record has none.
+
+    `timestamp_ms` stands where `timestamp` cannot hold the record's.
+    """
+
+    stream: str
+    source: SourceAt
+    topic_id: str
+    rule: str
+    error: str
+    key: Excerpt | None
+    value: Excerpt | None
+    headers: tuple[Header, ...]
+    timestamp: datetime | None
+    timestamp_ms: int | None
+    quarantined_at: datetime
+    epoch: int
+    timeline: int
