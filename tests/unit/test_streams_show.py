@@ -85,7 +85,7 @@ def test_people_see_what_is_wanted_by_whom_and_how_it_is_with_times_in_utc(platf
         "wanted running",
         "asked for by cli:ann since 2026-05-01 12:00:00 UTC",
         "reason new release",
-        "is failed, epoch 1, since 2026-05-01 12:00:00 UTC",
+        "is given up, epoch 1, since 2026-05-01 12:00:00 UTC",
     ]
     assert lines[5].startswith("why ")
     assert lines[lines.index("consumer group") + 1 :][:2] == ["group millrace.shop.purchases", "lag 0 records"]

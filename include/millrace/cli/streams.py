@@ -113,7 +113,9 @@ def stop(stream: Name, reason: Reason, wait: Waiting = True, now: Hard = False, 
         platform = open_platform(open_settings())
         answer.report = streams.stop(platform, stream, actor(), reason, hard=now)
         if wait:
-            answer.report = _until(platform, answer.report, lambda now: now.state is StreamState.STOPPED, slow=_slow_stop)
+            answer.report = _until(
+                platform, answer.report, lambda now: now.state is StreamState.STOPPED, slow=_slow_stop
+            )
             if answer.report.state is not StreamState.STOPPED:
                 raise _not_so(answer.report, "has not stopped")
             answer.more["group_is_free"] = _wait_for_free_group(platform, stream)

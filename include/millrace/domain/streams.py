@@ -297,7 +297,6 @@ class StreamState(StrEnum):
     STUCK = "stuck"  # its app lives and gets nowhere
     DRAINING = "draining"
     BACKING_OFF = "backing off"
-    STUCK = "stuck"  # its app lives and does not move
     GIVEN_UP = "given up"  # until an operator starts it
     RECREATED = "recreated"  # given up too, until an operator accepts the new topic
     UNDECLARED = "undeclared"  # no declaration names it
