@@ -46,7 +46,7 @@ def test_provisioning_announces_what_it_changed(
     from millrace.usecases import topics
 
     results = (ChangeResult("create", "shop.purchases", outcome),) if outcome else ()
-    monkeypatch.setattr(topics, "provision", lambda *arguments: ProvisionReport("shop", results, None, ()))
+    monkeypatch.setattr(topics, "provision", lambda *arguments, asked: ProvisionReport("shop", results, None, ()))
     assert announced("shop.topics", "provision") == told
 
 

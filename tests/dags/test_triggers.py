@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from millrace.domain.vitals import Vitals
 from millrace.settings import Settings
 from support.fakes_streams import Clock, FakePlatform
 from support.waiting import Deadline, eventually
@@ -253,69 +254,70 @@ def test_running_watches_on_while_the_control_database_is_silent(platform: Watch
     assert event.payload == "failed"
 
 
-@pytest.fixture
-def stuck(platform: WatchedPlatform, monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The epochs whose living app is stuck, as supervision finds them."""
-    from millrace.domain.streams import StreamState
-    from millrace.usecases import stream_look
-
-    found: set[int] = set()
-    as_it_is = stream_look.Seen.report.fget
-
-    def report(seen: Any) -> Any:
-        told = as_it_is(seen)
-        if not seen.apps or told.epoch not in found or told.state is StreamState.DRAINING:
-            return told
-        return replace(told, state=StreamState.STUCK, why="the merge waits for a lock of backend 77")
-
-    monkeypatch.setattr(stream_look.Seen, "report", property(report))
-    return found
+STUCK = Vitals(step="merging batch 7", batch_for=timedelta(hours=1), waits_for="a lock of backend 77")
 
 
+def get_stuck(platform: WatchedPlatform) -> None:
+    say_of_itself(platform, STUCK)
+
+
+def say_of_itself(platform: WatchedPlatform, vitals: Vitals) -> None:
+    apps = platform.app_runner.apps
+    apps[STREAM, 1] = replace(apps[STREAM, 1], vitals=vitals)
+
+
+@pytest.mark.parametrize("look_seconds", [0.02, 3600.0], ids=["at its next look", "as soon as it says so"])
 def test_running_leaves_a_stuck_app_to_stuck_and_says_why(
-    platform: WatchedPlatform, stuck: set[int], log: Callable[[], str]
+    platform: WatchedPlatform, log: Callable[[], str], look_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from millrace.airflow.triggers import StreamRuns
+    from millrace.airflow import triggers
 
+    monkeypatch.setattr(triggers, "LOOK_SECONDS", look_seconds)
     start(platform)
-    platform.app_runner.said[STREAM, 1] = ["merging batch 7"]
-    event = asyncio.run(first_event(platform, StreamRuns(STREAM), lambda: stuck.add(1)))
+    platform.app_runner.said[STREAM, 1] = ["the last line of its log"]
+    event = asyncio.run(first_event(platform, triggers.StreamRuns(STREAM), lambda: get_stuck(platform)))
     assert event.payload == "success"
     told = log()
-    assert "epoch 1 is stuck: the merge waits for a lock of backend 77" in told
-    assert "merging batch 7" in told
+    assert "epoch 1 is stuck: merging batch 7, waits for a lock of backend 77" in told
+    assert "the last line of its log" in told
 
 
-def _moves(platform: WatchedPlatform, stuck: set[int]) -> None:
-    stuck.clear()
+def _moves(platform: WatchedPlatform) -> None:
+    say_of_itself(platform, Vitals(step="reading batch 8"))
 
 
-def _dies(platform: WatchedPlatform, stuck: set[int]) -> None:
+def _dies(platform: WatchedPlatform) -> None:
     platform.app_runner.end(STREAM, 1, 137)
 
 
-def _is_stopped(platform: WatchedPlatform, stuck: set[int]) -> None:
+def _is_stopped(platform: WatchedPlatform) -> None:
     want(platform, "stopped")
     platform.app_runner.end(STREAM, 1, 137)
 
 
 @pytest.mark.parametrize(("change", "ends"), [(_moves, "success"), (_dies, "failed"), (_is_stopped, "success")])
+@pytest.mark.parametrize("look_seconds", [0.02, 3600.0], ids=["at its next look", "as soon as it says so"])
 def test_stuck_lasts_until_the_app_moves_or_ends(
-    platform: WatchedPlatform, stuck: set[int], change: Callable[..., None], ends: str
+    platform: WatchedPlatform,
+    change: Callable[..., None],
+    ends: str,
+    look_seconds: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from millrace.airflow.triggers import StreamStuck
+    from millrace.airflow import triggers
 
+    monkeypatch.setattr(triggers, "LOOK_SECONDS", look_seconds)
     start(platform)
-    stuck.add(1)
-    event = asyncio.run(first_event(platform, StreamStuck(STREAM), lambda: change(platform, stuck)))
+    get_stuck(platform)
+    event = asyncio.run(first_event(platform, triggers.StreamStuck(STREAM), lambda: change(platform)))
     assert event.payload == ends
 
 
-def test_stuck_outlasts_a_stop_that_is_only_asked_for(platform: WatchedPlatform, stuck: set[int]) -> None:
+def test_stuck_outlasts_a_stop_that_is_only_asked_for(platform: WatchedPlatform) -> None:
     from millrace.airflow.triggers import StreamStuck
 
     start(platform)
-    stuck.add(1)
+    get_stuck(platform)
 
     def stop_and_then_end() -> None:
         want(platform, "stopped")

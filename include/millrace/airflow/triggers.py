@@ -25,6 +25,7 @@ from airflow.triggers.base import (
 from millrace.airflow.last_words import last_words
 from millrace.airflow.settings import airflow_platform, forget_platform
 from millrace.domain.streams import DesiredState, StreamState, exit_text
+from millrace.domain.vitals import trouble
 from millrace.domain.watch import (
     TaskEnd,
     WatchTask,
@@ -161,12 +162,15 @@ class _AppTrigger(_StreamTrigger):
 
     async def _until(self, epoch: int, over: Callable[[Supervised], TaskEnd | None]) -> TaskEnd:
         looked_at = -LOOK_SECONDS
+        was_in_trouble = False
         while True:
             answer = await self._call(lambda: (airflow_platform().runner().status(self.stream, epoch),))
-            if answer is not None and (answer[0] is None or answer[0].state is not RunState.RUNNING):
-                return await self._app_ended(epoch, answer[0])
-            if time.monotonic() - looked_at >= LOOK_SECONDS:
-                looked_at = time.monotonic()
+            app = answer[0] if answer else None
+            if answer is not None and (app is None or app.state is not RunState.RUNNING):
+                return await self._app_ended(epoch, app)
+            in_trouble = bool(app and app.vitals and trouble(app.vitals))
+            if in_trouble != was_in_trouble or time.monotonic() - looked_at >= LOOK_SECONDS:
+                looked_at, was_in_trouble = time.monotonic(), in_trouble
                 report = await self._call(self._supervise)
                 if report:
                     self._tell(_described(report))
