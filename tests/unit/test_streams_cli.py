@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from millrace.cli import streams
+from millrace.domain.vitals import Vitals
 from millrace.errors import MillraceError, PartFailedError, UnreachableError, UsageError
 from support.fakes_streams import Clock, FakePlatform
 
@@ -134,6 +136,17 @@ def test_the_list_may_be_of_one_pipeline(platform: FakePlatform) -> None:
     assert [row["stream"] for row in only_document(of_shop)["streams"]] == [STREAM]
     assert only_document(of_broken)["streams"] == []
     assert [done.exit_code for done in (of_old, of_shop, of_broken)] == [0, 0, 1]
+
+
+def test_the_list_says_what_a_stuck_stream_waits_for(platform: FakePlatform) -> None:
+    assert call("start", STREAM, *WHY).exit_code == 0
+    apps = platform.app_runner.apps
+    ill = Vitals(step="merging batch 7", batch_for=timedelta(hours=1), waits_for="pid 77 (user report)")
+    apps[STREAM, 1] = replace(apps[STREAM, 1], vitals=ill)
+    [row] = only_document(call("list", "--json"))["streams"]
+    assert (row["state"], row["why"]) == ("stuck", "merging batch 7, waits for pid 77 (user report)")
+    shown = call("list").stdout
+    assert all(word in shown for word in ("stuck", "merging", "77", "report"))
 
 
 @pytest.mark.usefixtures("platform")

@@ -286,11 +286,13 @@ def _print_list(console: Console, found: StreamList, pipeline: str | None) -> No
 
 def _cells(row: StreamRow) -> tuple[str, ...]:
     report = row.report
-    until = f" until {report.until:%H:%M:%S}" if report.until and report.state is StreamState.BACKING_OFF else ""
+    more = f" until {report.until:%H:%M:%S}" if report.until and report.state is StreamState.BACKING_OFF else ""
+    if report.state is StreamState.STUCK:
+        more = f": {report.why}"
     return (
         row.stream,
         row.wanted,
-        f"{report.state.value}{until}",
+        f"{report.state.value}{more}",
         str(report.epoch or ""),
         f"{report.since:%Y-%m-%d %H:%M:%S}" if report.since else "",
         "" if row.lag is None else f"{row.lag:,}",
