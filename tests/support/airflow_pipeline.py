@@ -43,6 +43,7 @@ streams:
     reads: [{name}.numbers]
     writes: {{postgres: {{connection: millrace_sink, table: {name}.numbers, mode: append}}}}
     trigger: 500ms
+    stuck_after: {stuck_after}
     resources: {{cores: 1, memory: 512MiB}}
 """
 
@@ -75,6 +76,7 @@ class AirflowPipeline:
     admin: AirflowUser
     kind: str
     transform: str = TRANSFORM
+    stuck_after: str = "2m"
 
     def __post_init__(self) -> None:
         self.name = f"{self.kind}_{uuid.uuid4().hex[:6]}"
@@ -101,11 +103,16 @@ class AirflowPipeline:
     def deploy(self) -> None:
         """Write the pipeline's files, wait until Airflow has read them, and let it make the topic."""
         root = self.stack.root
-        put(root / "spark_apps" / f"{self.name}_numbers" / "transform.py", textwrap.dedent(self.transform))
-        put(root / "include" / "pipelines" / f"{self.name}.yaml", DECLARATION.format(name=self.name))
+        self.program(self.transform)
+        declaration = DECLARATION.format(name=self.name, stuck_after=self.stuck_after)
+        put(root / "include" / "pipelines" / f"{self.name}.yaml", declaration)
         put(root / "dags" / f"{self.name}.py", DAGS.format(name=self.name))
         self.admin.wait_for_dag(f"{self.name}.topics")
         assert self.admin.run(f"{self.name}.topics", {})["state"] == "success"
+
+    def program(self, transform: str) -> None:
+        """Write the program that the stream's next start loads."""
+        put(self.stack.root / "spark_apps" / f"{self.name}_numbers" / "transform.py", textwrap.dedent(transform))
 
     def withdraw(self) -> None:
         """Stop the stream and take the files away, so that other tests see their own pipelines only."""

@@ -1,0 +1,150 @@
+"""The five states of a stream, side by side in Airflow's grid, and why it is so in the log of the task.
+
+With MILLRACE_SCREENSHOTS naming a folder, the grid is kept there as a picture in each state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+
+from support.airflow_pipeline import AirflowPipeline
+from support.airflow_ui import AirflowUser
+from support.browser import Complaints, log_in, open_browser
+from support.stack import start
+from support.waiting import Deadline, eventually
+
+if TYPE_CHECKING:
+    from millrace.embedded.stack import Stack
+
+pytestmark = [pytest.mark.airflow, pytest.mark.full]
+
+TASKS = ("stopped", "backing_off", "given_up", "running", "stuck")
+CRASHING = """
+    import os
+
+    print("cannot reach the price list", flush=True)
+    os._exit(1)
+"""
+NO_PYTHON = "def transform(inputs, tables:\n"
+
+
+@pytest.fixture(scope="module")
+def stack(idle_stack: Stack) -> Stack:
+    return start(idle_stack, "kafka", "postgres", "airflow")
+
+
+@pytest.fixture
+def pipeline(stack: Stack) -> Iterator[AirflowPipeline]:
+    made = AirflowPipeline(stack, AirflowUser(stack), "states", stuck_after="45s")
+    made.deploy()
+    yield made
+    made.withdraw()
+
+
+@pytest.fixture
+def page(stack: Stack) -> Iterator[Page]:
+    with open_browser() as browser:
+        page = log_in(browser, AirflowUser(stack, "operator"), Complaints())
+        yield page
+        page.context.close()
+
+
+class Grid:
+    """The grid of the stream's DAG, looked at in each state."""
+
+    def __init__(self, page: Page, pipeline: AirflowPipeline) -> None:
+        self.page = page
+        self.pipeline = pipeline
+        self._taken = 0
+
+    def stands_in(self, task: str) -> str:
+        """Wait until the newest run waits in this task and in no other; the run's id."""
+        pipeline = self.pipeline
+
+        def parked() -> str | None:
+            runs = pipeline.admin.runs(pipeline.dag)
+            if not runs:
+                return None
+            run: str = runs[0]["dag_run_id"]
+            found = [name for name in TASKS if pipeline.admin.task(pipeline.dag, run, name)["state"] == "deferred"]
+            return run if found == [task] else None
+
+        run = eventually(parked, within=Deadline.AIRFLOW, what=f"the stream to stand in `{task}`")
+        self.look(task)
+        return str(run)
+
+    def look(self, name: str) -> None:
+        self.page.goto(f"/dags/{self.pipeline.dag}")
+        for task in TASKS:
+            expect(self.page.get_by_role("link", name=task, exact=True).first).to_be_visible()
+        self.page.wait_for_load_state("networkidle")
+        self._taken += 1
+        if folder := os.environ.get("MILLRACE_SCREENSHOTS"):
+            self.page.screenshot(path=Path(folder) / f"grid-{self._taken}-{name}.png")
+
+    def task_of(self, run: str, task: str, state: str) -> str:
+        """Wait until a task of a run is over in this state; its log."""
+        admin, dag = self.pipeline.admin, self.pipeline.dag
+        eventually(
+            lambda: admin.task(dag, run, task)["state"] == state, within=Deadline.AIRFLOW, what=f"{task} to be {state}"
+        )
+        return admin.log(dag, run, task)
+
+
+def test_the_grid_tells_the_five_states_of_a_stream_apart(page: Page, pipeline: AirflowPipeline, stack: Stack) -> None:
+    grid = Grid(page, pipeline)
+    grid.stands_in("stopped")
+
+    pipeline.operate("start")
+    pipeline.produce(range(10))
+    pipeline.wait_for_books()
+    watched = grid.stands_in("running")
+
+    with psycopg.connect(**stack.settings().postgres("millrace_sink").keywords()) as report:
+        report.execute(f"LOCK TABLE {pipeline.stream}")
+        pipeline.produce(range(10, 20))
+        assert grid.stands_in("stuck") == watched
+        told = grid.task_of(watched, "running", "success")
+        assert f"waits for a lock of pid {report.info.backend_pid} (user {report.info.user}" in told
+        epochs = pipeline.epochs()
+    pipeline.wait_for_books()
+    grid.task_of(watched, "stuck", "success")
+    again = grid.stands_in("running")
+    assert again != watched
+    assert pipeline.epochs() == epochs, "the next run watches the same app"
+
+    pipeline.program(CRASHING)
+    for process in pipeline.app_processes():
+        process.kill()
+    told = grid.task_of(again, "running", "failed")
+    assert "died" in told
+    for _ in range(3):  # the pauses grow until there is time for a look
+        waiting = grid.stands_in("backing_off")
+        grid.task_of(waiting, "backing_off", "success")
+    waiting = grid.stands_in("backing_off")
+    told = pipeline.admin.log(pipeline.dag, waiting, "backing_off")
+    assert "cannot reach the price list" in told
+
+    pipeline.program(NO_PYTHON)
+    waiting = grid.stands_in("given_up")
+    eventually(
+        lambda: "app wrong" in pipeline.admin.log(pipeline.dag, waiting, "given_up"),
+        within=Deadline.AIRFLOW,
+        what="the log of `given_up` to say why",
+    )
+
+    pipeline.program(pipeline.transform)
+    pipeline.operate("start")
+    pipeline.produce(range(20, 30))
+    pipeline.wait_for_books()
+    assert grid.stands_in("running") == waiting, "an operator's start ends `given_up` in the same run"
+    pipeline.operate("stop")
+    grid.task_of(waiting, "running", "success")
+    grid.stands_in("stopped")
