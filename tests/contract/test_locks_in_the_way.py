@@ -42,6 +42,12 @@ def report(others: ExitStack, database: PostgresSettings, statement: str) -> psy
     return connection
 
 
+def left(admin: psycopg.Connection[Any], name: str) -> list[str]:
+    """The staging tables of the stream."""
+    found = admin.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE %s ORDER BY 1", (f"{name}.s#%",))
+    return [row[0] for row in found.fetchall()]
+
+
 def test_readers_get_past_a_start_that_waits_to_alter_its_table(
     database: PostgresSettings, name: str, admin: psycopg.Connection[Any], others: ExitStack
 ) -> None:
@@ -103,16 +109,12 @@ def test_a_zombies_staging_is_dropped_when_it_is_free_and_holds_nobody_up(
     rows = first.sink.staging.rows.as_string(admin)
     zombie = report(others, database, f"LOCK TABLE {rows} IN ROW EXCLUSIVE MODE")
 
-    def left() -> list[str]:
-        found = admin.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE %s ORDER BY 1", (f"{name}.s#%",))
-        return [row[0] for row in found.fetchall()]
-
     in_time(lambda: second.sink.prepare(COLUMNS), within=Deadline.SERVER, what="the start beside a zombie")
-    assert left() == [f"{name}.s#1", f"{name}.s#2", f"{name}.s#2!"]
+    assert left(admin, name) == [f"{name}.s#1", f"{name}.s#2", f"{name}.s#2!"]
     second.sink.open_positions(1, {})
     zombie.rollback()
     Writer(database, name, 3).ready()
-    assert left() == [f"{name}.s#3", f"{name}.s#3!"]
+    assert left(admin, name) == [f"{name}.s#3", f"{name}.s#3!"]
 
 
 def test_a_backup_that_reads_all_tables_holds_no_batch_up(
@@ -123,11 +125,30 @@ def test_a_backup_that_reads_all_tables_holds_no_batch_up(
     writer.commit(0, 3)
     tables = ", ".join(one.as_string(admin) for one in (writer.sink.staging.rows, writer.sink.staging.bad_records))
     dump = report(others, database, f"LOCK TABLE {tables}, {name}.rows IN ACCESS SHARE MODE")
-    done = in_time(lambda: writer.commit(3, 5), within=Deadline.SERVER, what="a batch beside a backup")
-    assert done.rows_out == 2
+    for first in (3, 5):
+        done = in_time(
+            lambda at=first: writer.commit(at, at + 2), within=Deadline.SERVER, what="a batch beside a backup"
+        )  # type: ignore[misc]
+        assert done.rows_out == 2
+    assert left(admin, name) == [f"{name}.s#1", f"{name}.s#1!", f"{name}.s#1~1", f"{name}.s#1~1!"]
     in_time(writer.sink.discard_staging, within=Deadline.SERVER, what="the end of a stream beside a backup")
+    assert left(admin, name) == [f"{name}.s#1", f"{name}.s#1!"]
     dump.rollback()
-    assert admin.execute(f"SELECT _offset FROM {name}.rows ORDER BY 1").fetchall() == [(n,) for n in range(5)]
+    assert admin.execute(f"SELECT _offset FROM {name}.rows ORDER BY 1").fetchall() == [(n,) for n in range(7)]
+
+
+def test_the_tables_of_a_former_backup_are_dropped_when_the_next_one_begins(
+    database: PostgresSettings, name: str, admin: psycopg.Connection[Any], others: ExitStack
+) -> None:
+    writer = Writer(database, name, 1).ready()
+    for night in range(3):
+        writer.commit(2 * night, 2 * night + 1)
+        staging = writer.sink.staging.rows.as_string(admin)
+        dump = report(others, database, f"LOCK TABLE {staging} IN ACCESS SHARE MODE")
+        writer.commit(2 * night + 1, 2 * night + 2)
+        dump.rollback()
+    assert left(admin, name) == [f"{name}.s#1~2", f"{name}.s#1~2!", f"{name}.s#1~3", f"{name}.s#1~3!"]
+    assert admin.execute(f"SELECT _offset FROM {name}.rows ORDER BY 1").fetchall() == [(n,) for n in range(6)]
 
 
 def test_an_upgrade_of_the_control_database_says_who_is_in_its_way(

@@ -135,7 +135,7 @@ def test_the_grid_tells_the_five_states_of_a_stream_apart(page: Page, pipeline: 
     pipeline.program(NO_PYTHON)
     waiting = grid.stands_in("given_up")
     eventually(
-        lambda: "app wrong" in pipeline.admin.log(pipeline.dag, waiting, "given_up"),
+        lambda: "declaration or app is wrong" in pipeline.admin.log(pipeline.dag, waiting, "given_up"),
         within=Deadline.AIRFLOW,
         what="the log of `given_up` to say why",
     )

@@ -23,7 +23,7 @@ from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 
-from millrace.adapters.postgres_tables import SOURCE_COLUMNS, Staging
+from millrace.adapters.postgres_tables import SOURCE_COLUMNS
 from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import Topic
 from millrace.runtime import batches, driver
@@ -101,7 +101,8 @@ class RunnerWithoutSpark(batches.BatchRunner):
         [(name, raw)] = by_topic.items()
         good = [_good_rows(block, fixed.topics[name], ids[name]) for block in raw.blocks]
         columns = [column for column, _ in SOURCE_COLUMNS] + [column.name for column in fixed.sink.columns]
-        task = _copier(fixed.destination, Staging(fixed.destination.identity.application_name).rows, columns)
+        destination = fixed.current_destination
+        task = _copier(destination, destination.staging.rows, columns)
         rows = copied(raw.holding("copy_rows", good).mapInArrow(task, REPORT))
         read = sum(len(block) for block in raw.blocks)
         return Read(read, read - sum(len(block) for block in good)), rows

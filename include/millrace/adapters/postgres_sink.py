@@ -7,7 +7,7 @@ Everything Millrace keeps in a sink database stands in the schemas `millrace` (f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -157,21 +157,27 @@ class PostgresSink(FencedConnection):
             return key
 
         self._key = self._bounded("prepare the table and its staging", make)
-        others = self._bounded(
-            "look for staging of other epochs", lambda cursor: self.staging.left_by_others(cursor, self.identity.stream)
-        )
-        self._drop_free(others)
+        self._drop_others()
 
     def discard_staging(self) -> None:
         """Drop this epoch's staging tables; what somebody reads, a backup say, is left to the next epoch."""
+        self._drop_others()
         self._drop_free([self.staging.rows, self.staging.bad_records])
 
+    def _drop_others(self) -> None:
+        """Drop the staging tables of the stream that are not the present ones, where they are free."""
+        others = self._bounded(
+            "look for other staging tables", lambda cursor: self.staging.left_by_others(cursor, self.identity.stream)
+        )
+        self._drop_free(others)
+
     def _drop_free(self, tables: Sequence[sql.Identifier]) -> None:
-        """Drop staging tables, each by itself, that nobody holds: who merges knows its own epoch's alone."""
+        """Drop staging tables, each by itself, that nobody holds; an older epoch drops none of a newer one."""
         for table in tables:
             try:
                 with self._transaction("drop a staging table") as cursor:
                     cursor.execute(BOUNDS)
+                    self._hold_fence(cursor)
                     cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(table))
                     cursor.execute(sql.SQL("DROP TABLE {}").format(table))
             except SinkStatementError as error:
@@ -187,7 +193,7 @@ class PostgresSink(FencedConnection):
         """Remove what the former batch, or a failed try of this one, left in the staging tables.
 
         To be called while no task of this instance copies: one that does, of a try that was given up, is ended. Where
-        somebody reads the tables, a backup say, their rows are deleted instead: nobody has to wait for anybody.
+        somebody reads the tables, a backup say, the stream goes on with two others, so that nobody waits for anybody.
         """
         try:
             with self._transaction("empty the staging tables") as cursor:
@@ -197,8 +203,21 @@ class PostgresSink(FencedConnection):
         except SinkStatementError as error:
             if not is_locked(error):
                 raise
-            with self._transaction("delete what is in the staging tables") as cursor:
-                self.staging.delete(cursor)
+            self._change_staging()
+
+    def _change_staging(self) -> None:
+        """Go on with new staging tables, and drop those of former times that are free by now."""
+        another = replace(self.staging, turn=self.staging.turn + 1)
+
+        def make(cursor: Cursor) -> None:
+            self._hold_fence(cursor)
+            another.drop(cursor)
+            another.create(cursor, self.columns)
+
+        self._bounded("make other staging tables", make)
+        log.warning("staging_changed", turn=another.turn, why="somebody reads the former tables")
+        self.staging, self._statements = another, replace(self._statements, staging=another)
+        self._drop_others()
 
     def commit_batch(self, timeline: int, ranges: Sequence[OffsetRange], staged: Staged) -> BatchCounts:
         """Merge one staged batch: rows, quarantine and record of work, in one transaction.

@@ -310,20 +310,27 @@ _CANONICAL = {"int": "integer", "timestamptz": "timestamp with time zone", "time
 class Staging:
     """The two unlogged tables one epoch copies into before its transaction: rows, and bad records.
 
-    They are named by the epoch, so that a writer of an older epoch can only fill its own, which nobody merges.
+    They are named by the epoch, so that a writer of an older epoch can only fill its own, which nobody merges. An
+    epoch that cannot empty them, because somebody reads them for long, goes on with those of the next turn.
     """
 
     application_name: str
+    turn: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of the rows' table."""
+        return f"{self.application_name}~{self.turn}" if self.turn else self.application_name
 
     @property
     def rows(self) -> sql.Identifier:
         """Where tasks copy output rows."""
-        return sql.Identifier(STAGING_SCHEMA, self.application_name)
+        return sql.Identifier(STAGING_SCHEMA, self.name)
 
     @property
     def bad_records(self) -> sql.Identifier:
         """Where tasks copy records for quarantine."""
-        return sql.Identifier(STAGING_SCHEMA, f"{self.application_name}!")
+        return sql.Identifier(STAGING_SCHEMA, f"{self.name}!")
 
     def create(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
         """Make both tables, empty."""
@@ -342,20 +349,15 @@ class Staging:
         """Empty both tables."""
         cursor.execute(sql.SQL("TRUNCATE {}, {}").format(self.rows, self.bad_records))
 
-    def delete(self, cursor: Cursor) -> None:
-        """Remove the rows of both tables; slower, but it waits for no reader."""
-        for table in (self.rows, self.bad_records):
-            cursor.execute(sql.SQL("DELETE FROM {}").format(table))
-
     def drop(self, cursor: Cursor) -> None:
         """Drop both tables."""
         cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(self.rows, self.bad_records))
 
     def left_by_others(self, cursor: Cursor, stream: str) -> list[sql.Identifier]:
-        """The staging tables that other epochs of a stream left behind."""
+        """The staging tables of a stream that are not these: left behind by other epochs, or by other turns."""
         cursor.execute(
             "SELECT tablename FROM pg_tables WHERE schemaname = %s AND split_part(tablename, '#', 1) = %s "
             "AND rtrim(tablename, '!') <> %s ORDER BY 1",
-            (STAGING_SCHEMA, stream, self.application_name),
+            (STAGING_SCHEMA, stream, self.name),
         )
         return [sql.Identifier(STAGING_SCHEMA, str(name)) for (name,) in cursor.fetchall()]

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -79,6 +79,11 @@ class Batches:
     on_report: Callable[[BatchReport], None]
     on_wait: Callable[[MillraceError | None], None]  # before each wait for the sink; None once it is over
     pulse: Pulse
+
+    @property
+    def current_destination(self) -> Destination:
+        """Where tasks copy to now: the sink may have gone on with other staging tables."""
+        return replace(self.destination, turn=self.sink.staging.turn)
 
 
 class _StoppedError(Exception):
@@ -279,7 +284,7 @@ class BatchRunner:
         fixed.sink.empty_staging()
         inputs = {name: decoded(by_topic[name], fixed.topics[name], ids[name]) for name in fixed.stream.reads}
         return copy_counted(
-            inputs, lambda good: copying(fixed.transform(good, {}), fixed.sink.columns, fixed.destination)
+            inputs, lambda good: copying(fixed.transform(good, {}), fixed.sink.columns, fixed.current_destination)
         )
 
     def _check_topics(self, ids: Mapping[str, str]) -> None:
@@ -332,7 +337,7 @@ class BatchRunner:
             return Copied((), 0, {})
         fixed = self._fixed
         topics = {name: (fixed.topics[name], ids[name]) for name in fixed.stream.reads}
-        aside = copy_bad_records(raw, topics, refused, fixed.destination)
+        aside = copy_bad_records(raw, topics, refused, fixed.current_destination)
         if aside.rows != bad + len(refused):
             raise SinkStatementError(
                 f"{bad} bad records and {len(refused)} that the table refuses are to be quarantined, but {aside.rows} "

@@ -54,6 +54,12 @@ class Destination:
 
     connection: str
     identity: Identity
+    turn: int = 0
+
+    @property
+    def staging(self) -> Staging:
+        """The tables that are filled."""
+        return Staging(self.identity.application_name, self.turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ def copying(output: DataFrame, columns: Sequence[TargetColumn], destination: Des
         *(F.col(column.name) for column in columns),
     )
     names = [name for name, _ in SOURCE_COLUMNS] + [column.name for column in columns]
-    table = Staging(destination.identity.application_name).rows
+    table = destination.staging.rows
     return flat.mapInArrow(_copier(destination, table, names), REPORT)
 
 
@@ -103,7 +109,7 @@ def copy_bad_records(
         SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: what stopped a task's copy.
     """
     names = [name for name, _ in SOURCE_COLUMNS] + [name for name, _ in QUARANTINE_COLUMNS]
-    table = Staging(destination.identity.application_name).bad_records
+    table = destination.staging.bad_records
     return copied(raw.mapInArrow(_copier(destination, table, names, _bad_records(topics, refused)), REPORT))
 
 
