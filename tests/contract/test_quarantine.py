@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 STREAM, TOPIC = "shop.purchases", "shop.purchases"
 INSERT = (
     'INSERT INTO millrace.quarantine (stream, timeline, epoch, topic, topic_id, partition, "offset", timestamp, key, '
-    "value, headers, rule, error, quarantined_at) SELECT %s, 1, 1, %s, %s, %s, generate_series(%s, %s), "
-    "'2026-05-01', %s, %s, %s, %s, 'why it is bad', %s"
+    "value, headers, rule, error, quarantined_at) SELECT %s, 1, 1, %s, %s, %s, "
+    "generate_series(%s::bigint, %s::bigint), '2026-05-01', %s, %s, %s, %s, 'why it is bad', %s"
 )
 
 
@@ -91,7 +92,7 @@ def counts(*arguments: str) -> list[dict[str, Any]]:
 def shown(record: str) -> dict[str, str]:
     done = call("show", STREAM, record)
     assert done.exit_code == 0, done.exception
-    return {name.strip(): text for name, text in (line.split("  ", 1) for line in done.stdout.splitlines())}
+    return {name.strip(): text.strip() for name, text in (line.split("  ", 1) for line in done.stdout.splitlines())}
 
 
 def refusal(*arguments: str) -> MillraceError:
@@ -143,7 +144,7 @@ def test_counting_that_takes_too_long_is_given_up_and_named(
     sink.execute(
         "CREATE VIEW millrace.quarantine AS SELECT kept.* FROM millrace.kept, pg_sleep(60) WHERE pg_sleep IS NOT NULL"
     )
-    monkeypatch.setattr(sink_reader, "_LONGEST_COUNT_SECONDS", 0.1)
+    monkeypatch.setattr(sink_reader, "_LONGEST_STATEMENT_SECONDS", 0.1)
     done = call("list", "--json")
     assert done.exit_code == 3
     [problem] = json.loads(done.stdout)["problems"]
@@ -156,7 +157,7 @@ def test_a_record_is_shown_with_all_that_is_known_of_it(sink: psycopg.Connection
     put(sink, (748, 748), value=b'{"amount": "caf\xc3\xa9', headers=headers)
     assert shown(f"{TOPIC}/0@748") == {
         "record": f"{TOPIC}/0@748",
-        "stream": f"     {STREAM}".strip(),
+        "stream": STREAM,
         "rule": "not_json",
         "error": "why it is bad",
         "timestamp": "2026-05-01 00:00:00 UTC",
@@ -213,3 +214,29 @@ def test_what_is_not_there_is_a_usage_error(arguments: tuple[str, ...], what: st
     error = refusal(*arguments)
     assert isinstance(error, UsageError)
     assert what in error.what
+
+
+def test_a_sink_of_an_older_version_is_named_and_nobody_is_told_to_drop_anything(
+    sink: psycopg.Connection[Any],
+) -> None:
+    put(sink, (1, 1))
+    sink.execute("ALTER TABLE millrace.quarantine DROP COLUMN timestamp_ms")
+    error = refusal("show", STREAM, f"{TOPIC}/0@1")
+    assert "timestamp_ms" in error.what
+    assert "drop" not in error.next_step
+    assert "the next start" in error.next_step
+
+
+def test_a_database_that_refuses_is_one_problem_of_the_list(
+    sink: psycopg.Connection[Any], control_databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(sink, (1, 1))
+    stranger = control_databases.create().working
+    here = sink.info
+    settings = replace(stranger, host=here.host, port=here.port, database=here.dbname)
+    platform = quarantine.open_platform(None)  # type: ignore[arg-type]
+    monkeypatch.setattr(platform, "sink", lambda connection: SinkReader(settings))
+    done = call("list", "--json")
+    assert done.exit_code == 3
+    [problem] = json.loads(done.stdout)["problems"]
+    assert "permission denied" in problem["what"]

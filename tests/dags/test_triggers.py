@@ -282,6 +282,18 @@ def test_running_leaves_a_stuck_app_to_stuck_and_says_why(
     assert "the last line of its log" in told
 
 
+def test_an_app_that_is_restarted_because_it_does_not_answer_ends_with_that_reason(
+    platform: WatchedPlatform, log: Callable[[], str]
+) -> None:
+    from millrace.airflow.triggers import StreamRuns
+
+    start(platform)
+    silent = replace(STUCK, silent=timedelta(hours=1))
+    event = asyncio.run(first_event(platform, StreamRuns(STREAM), lambda: say_of_itself(platform, silent)))
+    assert event.payload == "failed"
+    assert "epoch 1 died: stuck: its driver does not answer; its last words: merging batch 7" in log()
+
+
 def _moves(platform: WatchedPlatform) -> None:
     say_of_itself(platform, Vitals(step="reading batch 8"))
 

@@ -58,6 +58,18 @@ def test_old_runs_go_and_a_parked_one_stays_with_its_task(session: Any) -> None:
     assert len(_left(session, another)["task_instance"]) == len(DAYS_OLD)
 
 
+def test_however_many_are_parked_airflow_is_started_twice() -> None:
+    from millrace.airflow import trim
+
+    parked = {"millrace.alarms": NOW - timedelta(days=40), "shop.stream.purchases": NOW - timedelta(days=30)}
+    first, second = (dict(pairwise(arguments)) for arguments in trim.commands(14, parked, CHECKOUT, now=NOW))
+    assert (first["--clean-before-timestamp"], first["--dag-ids"]) == (
+        "2026-03-22T00:00:00+00:00",
+        "millrace.alarms,shop.stream.purchases",
+    )
+    assert not parked.keys() & set(second["--dag-ids"].split(","))
+
+
 def _add(session: Any, dag_id: str, days: int, state: str) -> None:
     """A run with one task, which began with it and is parked where the run goes on."""
     from airflow.models.dagrun import DagRun

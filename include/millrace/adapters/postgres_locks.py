@@ -38,6 +38,7 @@ def bounds(lock_timeout: timedelta, statement_timeout: timedelta) -> str:
 BOUNDS = bounds(LOCK_TIMEOUT, STATEMENT_TIMEOUT)
 """How a transaction begins that is no batch's."""
 
+_ASKING_SECONDS = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 _MOST = 5
 
@@ -75,6 +76,7 @@ def blockers_of(connection: psycopg.Connection[Any], application_name: str) -> t
     Who waits itself is left out for whom it waits for, and so are the application's own backends. Source: PostgreSQL's
     `pg_blocking_pids`, which names 0 for a prepared transaction.
     """
+    connection.execute(f"SELECT set_config('statement_timeout', '{_ASKING_SECONDS}s', false)")
     found = connection.execute(
         """
         WITH RECURSIVE waiting AS MATERIALIZED (
@@ -163,7 +165,8 @@ class _Asking:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
-        self._thread.join(timeout=STATEMENT_TIMEOUT.total_seconds())
+        if error is not None:  # what succeeded waits for nobody
+            self._thread.join(timeout=_ASKING_SECONDS)
 
     def _ask(self) -> None:
         if self._over.wait(LOCK_TIMEOUT.total_seconds() / 2):

@@ -11,16 +11,23 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from millrace.adapters.postgres_connection import UNACKNOWLEDGED
+from millrace.adapters.postgres_connection import UNACKNOWLEDGED, SinkFailure
 from millrace.domain.books import SourceAt, StoredRow
 from millrace.domain.quarantine import Excerpt, Header, QuarantinedRecord, RuleCount
 from millrace.errors import DeclarationError, UnreachableError
 from millrace.settings import PostgresSettings
 
 _ROWS_A_FETCH = 20_000
-_LONGEST_COUNT_SECONDS = 60
-_WHEN_AND_WHERE = """ARRAY[(extract(epoch FROM quarantined_at) * 1000000)::bigint, partition::bigint, "offset"]"""
-"""Sorts records by when they came to quarantine, and says where they lie: its least is the first record."""
+_LONGEST_STATEMENT_SECONDS: float = 60
+_ENDS = """
+SELECT stream, topic, rule,
+    min(ARRAY[partition::bigint, "offset"]) FILTER (WHERE quarantined_at = began),
+    max(ARRAY[partition::bigint, "offset"]) FILTER (WHERE quarantined_at = ended)
+FROM millrace.quarantine JOIN unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[])
+    AS counted (stream, topic, rule, began, ended) USING (stream, topic, rule)
+WHERE quarantined_at IN (began, ended) GROUP BY stream, topic, rule
+"""
+"""Where the first and the last record of each count lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +94,34 @@ class SinkReader:
         ]
 
     def quarantine_counts(self, stream: str | None, limit: int) -> list[RuleCount]:
-        """How many records each stream has in quarantine under each rule; counted in the database, in one pass.
+        """How many records each stream has in quarantine under each rule; counted in the database, in two passes.
 
         Args:
             stream: only this one; None: all that are there.
             limit: how many counts at most, by stream, topic and rule.
 
         Raises:
-            UnreachableError: the database does not answer, or counting takes longer than a minute.
+            UnreachableError: the database does not answer, or one of the two takes longer than a minute.
         """
         of_stream = "" if stream is None else "WHERE stream = %(stream)s "
-        found = self._query(
-            "millrace.quarantine",
-            f"SELECT stream, topic, rule, count(*), min({_WHEN_AND_WHERE}), min(quarantined_at), "
-            f"max({_WHEN_AND_WHERE}), max(quarantined_at) FROM millrace.quarantine {of_stream}"
-            "GROUP BY stream, topic, rule ORDER BY stream, topic, rule LIMIT %(limit)s",
-            {"stream": stream or "", "limit": limit},
-            bounded=True,
-        )
+        arguments = {"stream": stream or "", "limit": limit}
+        with self._looking_at("millrace.quarantine") as connection:
+            if connection is None:
+                return []
+            # by ordinary statements: PostgreSQL runs a cursor's in one process
+            counted = connection.execute(
+                "SELECT stream, topic, rule, count(*), min(quarantined_at), max(quarantined_at) "
+                f"FROM millrace.quarantine {of_stream}GROUP BY stream, topic, rule ORDER BY stream, topic, rule "
+                "LIMIT %(limit)s",
+                arguments,
+            ).fetchall()
+            columns = [list(column) for column in zip(*counted, strict=True)] or [[]] * 6
+            found = connection.execute(_ENDS, (*columns[:3], *columns[4:])).fetchall()
+        places = {row[:3]: row[3:] for row in found}
         return [
-            RuleCount(name, topic, rule, count, SourceAt(topic, *first[1:]), began, SourceAt(topic, *last[1:]), ended)
-            for name, topic, rule, count, first, began, last, ended in found
+            RuleCount(name, topic, rule, count, SourceAt(topic, *first), began, SourceAt(topic, *last), ended)
+            for name, topic, rule, count, began, ended in counted
+            for first, last in [places[name, topic, rule]]
         ]
 
     def quarantined_record(self, stream: str, source: SourceAt, longest_bytes: int) -> QuarantinedRecord | None:
@@ -118,21 +132,16 @@ class SinkReader:
             source: its topic, partition and offset.
             longest_bytes: of key and value no more is read.
         """
-        found = self._query(
-            "millrace.quarantine",
+        statement = (
             "SELECT topic_id, rule, error, substring(key FOR %(longest)s), octet_length(key), "
             "substring(value FOR %(longest)s), octet_length(value), headers, timestamp, timestamp_ms, quarantined_at, "
             "epoch, timeline FROM millrace.quarantine WHERE stream = %(stream)s AND topic = %(topic)s "
-            'AND partition = %(partition)s AND "offset" = %(offset)s ORDER BY quarantined_at DESC LIMIT 1',
-            {
-                "stream": stream,
-                "topic": source.topic,
-                "partition": source.partition,
-                "offset": source.offset,
-                "longest": longest_bytes,
-            },
-            bounded=True,
+            'AND partition = %(partition)s AND "offset" = %(offset)s ORDER BY quarantined_at DESC LIMIT 1'
         )
+        place = {"topic": source.topic, "partition": source.partition, "offset": source.offset}
+        with self._looking_at("millrace.quarantine") as connection:
+            arguments = {"stream": stream, "longest": longest_bytes, **place}
+            found = connection.execute(statement, arguments).fetchall() if connection else []
         for topic_id, rule, error, key, key_size, value, value_size, headers, *when in found:
             return QuarantinedRecord(
                 stream,
@@ -148,32 +157,47 @@ class SinkReader:
         return None
 
     def _query(
-        self, table: str, statement: str | sql.Composed, arguments: Mapping[str, object], *, bounded: bool = False
+        self, table: str, statement: str | sql.Composed, arguments: Mapping[str, object]
     ) -> Iterator[tuple[Any, ...]]:
-        """The statement's rows; none where the table is not there yet."""
-        with self._connected() as connection:
-            there = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
-            if there != (True,):
+        """The statement's rows, fetched in parts; none where the table is not there yet."""
+        with self._looking_at(table) as connection:
+            if connection is None:
                 return
-            if bounded:
-                connection.execute(f"SET LOCAL statement_timeout = {_LONGEST_COUNT_SECONDS * 1000}")
             with connection.cursor(name="millrace_read") as cursor:
                 cursor.itersize = _ROWS_A_FETCH
-                try:
-                    cursor.execute(statement, arguments)
-                    yield from cursor
-                except psycopg.errors.UndefinedColumn as error:
-                    raise DeclarationError(
-                        f"the table does not have a column of the example: {error.diag.message_primary}",
-                        where=table,
-                        next_step="let the stream make the table: stop it, drop the table, rewind it, start it",
-                    ) from error
-                except psycopg.errors.QueryCanceled as error:
-                    raise UnreachableError(
-                        f"the sink database had no answer within {_LONGEST_COUNT_SECONDS} s",
-                        where=table,
-                        next_step="ask for one stream with `--stream`; see what else keeps the database busy",
-                    ) from error
+                cursor.execute(statement, arguments)
+                yield from cursor
+
+    @contextmanager
+    def _looking_at(self, table: str) -> Iterator[psycopg.Connection[tuple[Any, ...]] | None]:
+        """A connection; None where the table is not there yet.
+
+        Raises:
+            DeclarationError: the table lacks a column.
+            UnreachableError: the database does not answer, or a statement took too long.
+            SinkStatementError: it refuses, for instance because this role may not read the table.
+        """
+        with self._connected() as connection:
+            try:
+                there = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
+                yield connection if there == (True,) else None
+            except psycopg.errors.UndefinedColumn as error:
+                next_step = "let the stream make the table: stop it, drop the table, rewind it, start it"
+                if table.startswith("millrace."):
+                    next_step = "it was made by an older Millrace: the next start of one of its streams adds the column"
+                raise DeclarationError(
+                    f"the table lacks a column: {error.diag.message_primary}", where=table, next_step=next_step
+                ) from error
+            except psycopg.errors.QueryCanceled as error:
+                raise UnreachableError(
+                    f"the sink database had no answer within {_LONGEST_STATEMENT_SECONDS} s",
+                    where=table,
+                    next_step="see what else keeps the database busy; `--stream` asks for one stream only",
+                ) from error
+            except psycopg.OperationalError:
+                raise  # told by the connection
+            except psycopg.Error as error:
+                raise SinkFailure.of(self._settings, error, f"read {table}").error() from error
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
@@ -188,7 +212,8 @@ class SinkReader:
                 application_name="millrace sink reader",
                 connect_timeout=10,
                 options="-c timezone=UTC -c default_transaction_read_only=on "
-                "-c lock_timeout=10s -c statement_timeout=60s",  # a fetch is a statement
+                "-c default_transaction_isolation=repeatable\\ read -c lock_timeout=10s "
+                f"-c statement_timeout={int(_LONGEST_STATEMENT_SECONDS * 1000)}",  # a fetch is a statement
                 keepalives_idle=10,
                 keepalives_interval=5,
                 keepalives_count=3,

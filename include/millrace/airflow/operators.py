@@ -120,7 +120,8 @@ class TellAlarms(BaseOperator):
             return
         if not found:  # an earlier try of this task died after telling, or millrace.supervise told it: red all the same
             raise AirflowFailException(
-                "a breach opened an alarm, and people were told already; read .millrace/alarms.log"
+                "a breach opened an alarm that people were told of already, or that somebody has acknowledged since; "
+                "see `millrace alarms list --all`"
             )
         environment = alarms.environment_of(platform.settings.root)
         notifiers = alarms.notifiers_of(

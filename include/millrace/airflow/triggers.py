@@ -7,9 +7,10 @@ None of them has an `on_kill`: clearing, failing or marking a task never touches
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -54,8 +55,10 @@ LOOK_SECONDS = 15.0
 IDLE_SECONDS = 5.0
 SUPERVISE_ANYWAY_SECONDS = 60.0
 AFTER_ERROR_SECONDS = 10.0
-_SUPERVISORS = threading.BoundedSemaphore(2)
-"""Supervising holds one of the control database's few pooled connections while it asks for a second."""
+_LOOKERS = ThreadPoolExecutor(4, "look")
+_SUPERVISORS = ThreadPoolExecutor(2, "supervise")
+"""Supervising holds one of the control database's few pooled connections while it asks for a second. Who waits for
+its turn here takes no thread from those who look."""
 
 
 class _StreamTrigger(BaseTrigger):
@@ -71,10 +74,10 @@ class _StreamTrigger(BaseTrigger):
         pipeline, _, name = self.stream.partition(".")
         return f"dag:{pipeline}.stream.{name}"
 
-    async def _call(self, work: Callable[[], Answer]) -> Answer | None:
+    async def _call(self, work: Callable[[], Answer], *, threads: Executor = _LOOKERS) -> Answer | None:
         """What `work` returns, from a thread; None where it failed, which is told and waited for."""
         try:
-            return await asyncio.to_thread(work)
+            return await asyncio.get_running_loop().run_in_executor(threads, copy_context().run, work)
         except MillraceError as error:
             if isinstance(error, UnreachableError):
                 forget_platform()
@@ -93,9 +96,8 @@ class _StreamTrigger(BaseTrigger):
     def _look(self) -> Seen:
         return look(airflow_platform(), self.stream)
 
-    def _supervise(self) -> Supervised:
-        with _SUPERVISORS:
-            return supervise(airflow_platform(), self.stream, self._actor)
+    async def _supervise(self) -> Supervised | None:
+        return await self._call(lambda: supervise(airflow_platform(), self.stream, self._actor), threads=_SUPERVISORS)
 
     async def _last_words(self, epoch: int) -> str:
         """The end of an epoch's driver log, for people."""
@@ -133,7 +135,7 @@ class StreamWaits(_StreamTrigger):
             report = seen.report
             if applied and (seen.due or time.monotonic() - supervised_at >= SUPERVISE_ANYWAY_SECONDS):
                 supervised_at = time.monotonic()
-                report = await self._call(self._supervise) or report
+                report = await self._supervise() or report
             self._tell(_described(report))
             stands_in = task_of(report.state, lives=bool(seen.apps))
             if end := end_of_waiting(self.waiting, stands_in, applied=applied):
@@ -171,7 +173,7 @@ class _AppTrigger(_StreamTrigger):
             in_trouble = bool(app and app.vitals and trouble(app.vitals))
             if in_trouble != was_in_trouble or time.monotonic() - looked_at >= LOOK_SECONDS:
                 looked_at, was_in_trouble = time.monotonic(), in_trouble
-                report = await self._call(self._supervise)
+                report = await self._supervise()
                 if report:
                     self._tell(_described(report))
                 if report and report.epoch == epoch and (end := over(report)):
@@ -180,15 +182,16 @@ class _AppTrigger(_StreamTrigger):
 
     async def _app_ended(self, epoch: int, app: RunningApp | None) -> TaskEnd:
         """Have the end written down, and say how it was and why."""
+        await self._supervise()
         seen = await self._call(self._look)
-        await self._call(self._supervise)
         code = app.exit_code if app else None
         wanted = seen.desired if seen else None
         end = end_of_app(code, stop_wanted=wanted is not None and wanted.state is DesiredState.STOPPED)
         if end is TaskEnd.SUCCESS:
             self.log.info("epoch %s ended: %s", epoch, exit_text(code))
         else:
-            self.log.error("epoch %s died: %s. %s", epoch, exit_text(code), await self._last_words(epoch))
+            how = _recorded(seen, epoch) or exit_text(code)
+            self.log.error("epoch %s died: %s. %s", epoch, how, await self._last_words(epoch))
         return end
 
 
@@ -225,7 +228,7 @@ class StreamRuns(_AppTrigger):
             if end := end_before_app(task_of(report.state, lives=False)):
                 return end
             if seen.due:
-                await self._call(self._supervise)
+                await self._supervise()
             await asyncio.sleep(WATCH_SECONDS if seen.due else pause_seconds(report, datetime.now(UTC)))
 
     async def _watch(self, epoch: int) -> TaskEnd:
@@ -313,6 +316,12 @@ def ended_since(seen: Seen, moment: datetime) -> int | None:
     newest = max(seen.observed.attempts, key=lambda attempt: attempt.epoch, default=None)
     ended_at = newest.ended_at if newest else None
     return newest.epoch if newest and ended_at and ended_at >= moment else None
+
+
+def _recorded(seen: Seen | None, epoch: int) -> str:
+    """How an attempt ended, as supervision has recorded it: also that it was stuck, or never started, and why."""
+    attempt = next((each for each in seen.attempts if each.epoch == epoch), None) if seen else None
+    return ": ".join(filter(None, (attempt.outcome, attempt.detail))) if attempt else ""
 
 
 def _described(report: Supervised) -> str:

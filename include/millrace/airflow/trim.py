@@ -17,7 +17,8 @@ def commands(
     """The arguments of the program `airflow` that delete old runs of Millrace's DAGs, without keeping a copy.
 
     Airflow deletes runs, and by themselves their tasks, that began before a time, whatever their state. A run of the
-    alarms or of a stream is parked for as long as nothing happens, so of its DAG only what began before it goes.
+    alarms or of a stream is parked for as long as nothing happens, so of DAGs with such a run only what began before
+    the oldest of them goes: one command for all, for each is a start of Airflow's program.
 
     Args:
         days: how many days to keep, at least one.
@@ -26,7 +27,7 @@ def commands(
         now: the present; default the clock.
 
     Returns:
-        One list of arguments for each time to cut at: one, and another for each DAG that is parked for longer.
+        One list of arguments, and another before it where a DAG is parked for longer.
 
     Raises:
         InvalidDeclarationError: the environment file has errors.
@@ -35,10 +36,9 @@ def commands(
     project = load(root or project_root())
     dags = [names.SUPERVISE, names.ALARMS]
     dags += [name for pipeline in project.pipelines for name in names.of_pipeline(pipeline)]
-    cuts: dict[datetime, list[str]] = {}
-    for dag in dags:
-        cuts.setdefault(min(before, unfinished.get(dag, before)), []).append(dag)
-    return [_command(at, cuts[at]) for at in sorted(cuts)]
+    parked = {dag: unfinished[dag] for dag in dags if dag in unfinished and unfinished[dag] < before}
+    others = [dag for dag in dags if dag not in parked]
+    return ([_command(min(parked.values()), sorted(parked))] if parked else []) + [_command(before, others)]
 
 
 def _command(before: datetime, dags: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from millrace.domain.books import SourceAt
 from millrace.domain.quarantine import QuarantinedRecord, RuleCount
-from millrace.errors import UnreachableError, UsageError
+from millrace.errors import MillraceError, UsageError
 from millrace.spec import Finding, load
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class QuarantineList:
     """Counts by stream, topic and rule, and what kept the list from being complete."""
 
     counts: Sequence[RuleCount]
-    silent: Sequence[UnreachableError] = ()
+    silent: Sequence[MillraceError] = ()
     findings: Sequence[Finding] = ()
     is_cut: bool = False
 
@@ -38,13 +38,13 @@ def list_quarantine(platform: Platform, *, stream: str | None = None, limit: int
     sinks = {each.qualified_name: each.sink.connection for pipeline in project.pipelines for each in pipeline.streams}
     wanted = sinks if stream is None else {stream: _sink(sinks, stream)}
     counts: list[RuleCount] = []
-    silent: list[UnreachableError] = []
+    silent: list[MillraceError] = []
     for connection in dict.fromkeys(wanted.values()):
         try:
             found = platform.sink(connection).quarantine_counts(stream, limit + 1)
             # a stream that two Connections lead to, because they are of one database, is counted where it is declared
             counts += [count for count in found if sinks.get(count.stream, connection) == connection]
-        except UnreachableError as error:  # one database that is away must not hide the others
+        except MillraceError as error:  # one database that is away or refuses must not hide the others
             silent.append(error)
     counts.sort(key=lambda count: (count.stream, count.topic, count.rule))
     findings = project.findings if stream is None else ()

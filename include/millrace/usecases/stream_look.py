@@ -77,12 +77,16 @@ class Seen:
     @property
     def due(self) -> bool:
         """Whether there is something to do or to write down."""
-        acts = isinstance(self.action, Start | Drain | Kill | Restart)
+        acts = isinstance(self.action, Start | Drain | Kill | Restart) and not self._cannot_start
         return acts or bool(self.ended) or self._unanswered is not None
 
     def of(self, epoch: int) -> list[RunningApp]:
         """The living apps of an epoch: one, or those of a claim that was lost and has not ended yet."""
         return [app for app in self.apps if app.epoch == epoch]
+
+    @property
+    def _cannot_start(self) -> bool:
+        return isinstance(self.action, Start) and self.problem is not None
 
     @property
     def _unanswered(self) -> RunningApp | None:
