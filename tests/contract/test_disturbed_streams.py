@@ -282,7 +282,7 @@ def test_who_holds_the_lock_that_a_batch_waits_for_is_named_and_the_batch_goes_o
     def told() -> Trouble | None:
         for status in (streams.project.root / "lives" / stream.stream).glob("*/status.json"):
             beat = beat_of(json.loads(status.read_text()))
-            found = trouble(beat.vitals(starting=False, now=beat.at)) if beat else None
+            found = trouble(beat.vitals(phase="running", now=beat.at)) if beat else None
             return found if found and "waits for" in found.why else None
         return None
 

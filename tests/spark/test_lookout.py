@@ -42,7 +42,7 @@ def test_a_jvm_that_was_stopped_is_told_from_a_driver_that_was(
         """As at the very last beat: this process is well."""
         beat = beat_of(json.loads((tmp_path / "status.json").read_text()))
         assert beat is not None
-        return trouble(beat.vitals(starting=False, now=beat.at))
+        return trouble(beat.vitals(phase="running", now=beat.at))
 
     jvm = spark.sparkContext._gateway.proc.pid
     Lookout(pulse).watch_jvm(spark)

@@ -39,7 +39,7 @@ class Driver:
         status = json.loads(self.file.read_text())
         beat = beat_of(status)
         assert beat is not None
-        return beat.vitals(starting=status["phase"] == "starting", now=self.clock.seconds)
+        return beat.vitals(phase=status["phase"], now=self.clock.seconds)
 
     def later(self, seconds: float) -> None:
         self.clock.seconds += seconds
@@ -68,7 +68,7 @@ def test_silence_is_counted_from_the_last_beat(driver: Driver) -> None:
     driver.pulse.phase(Phase.RUNNING)
     beat = beat_of(json.loads(driver.file.read_text()))
     assert beat is not None
-    later = beat.vitals(starting=False, now=driver.clock.seconds + 77)
+    later = beat.vitals(phase="running", now=driver.clock.seconds + 77)
     assert later.silent == timedelta(seconds=77)
 
 
@@ -81,10 +81,10 @@ def test_of_a_driver_that_was_stopped_nothing_else_is_said_than_that_it_is_silen
         driver.vitals()
         beat = beat_of(json.loads(driver.file.read_text()))
     assert beat is not None
-    found = trouble(beat.vitals(starting=False, now=driver.clock.seconds + BOUND.total_seconds() + 1))
+    found = trouble(beat.vitals(phase="running", now=driver.clock.seconds + BOUND.total_seconds() + 1))
     assert found is not None
     assert "its driver does not answer" in found.why
-    assert beat.vitals(starting=False, now=driver.clock.seconds + 200).jvm_silent == timedelta(seconds=20)
+    assert beat.vitals(phase="running", now=driver.clock.seconds + 200).jvm_silent == timedelta(seconds=20)
 
 
 def test_it_beats_by_itself_once_it_has_a_phase(tmp_path: Path) -> None:
@@ -104,9 +104,50 @@ def test_a_batch_in_flight_has_an_age_and_the_longest_of_the_last_hour_is_kept(d
         driver.pulse.done(batch_id)
     assert driver.vitals().batch_for is None
     assert driver.vitals().longest_batch == timedelta(seconds=30)
-    driver.later(3600)
-    assert driver.vitals().longest_batch == timedelta()
+    driver.later(3600)  # an hour without any is no reason to forget how long they take
+    assert driver.vitals().longest_batch == timedelta(seconds=30)
+    with driver.pulse.batch(3):
+        driver.later(7)
+    assert driver.vitals().longest_batch == timedelta(seconds=7)
     assert json.loads(driver.file.read_text())["batch_id"] == 2
+
+
+def test_a_batch_that_waited_or_failed_says_nothing_of_how_long_others_take(driver: Driver) -> None:
+    with driver.pulse.batch(1):
+        driver.pulse.at("merge", in_sink=True)
+        driver.pulse.waits_for_lock("merge", "a lock of pid 7")
+        driver.pulse.waits_for_lock("merge", "")
+        driver.later(3000)
+
+    def fail() -> None:
+        driver.later(3000)
+        raise OSError("away")
+
+    with pytest.raises(OSError, match="away"), driver.pulse.batch(2):
+        fail()
+    assert driver.vitals().longest_batch == timedelta()
+    with driver.pulse.batch(3):
+        driver.later(5)
+    assert driver.vitals().longest_batch == timedelta(seconds=5)
+
+
+def test_an_end_that_does_not_come_has_an_age_from_the_last_batch_on(driver: Driver) -> None:
+    with driver.pulse.batch(1):
+        driver.pulse.phase(Phase.DRAINING)
+        driver.later(500)
+        assert driver.vitals().ending_for is None
+    assert driver.vitals().ending_for == timedelta()
+    driver.later(121)
+    found = trouble(driver.vitals())
+    assert found is not None
+    assert (found.restart, found.why.partition(":")[0]) == (True, "it does not come to its end")
+
+
+def test_a_disk_without_room_for_a_second_file_stops_no_heartbeat(driver: Driver) -> None:
+    driver.pulse.phase(Phase.RUNNING)
+    driver.file.with_suffix(".new").mkdir()  # whatever keeps the draft from being written
+    driver.later(60)
+    assert driver.vitals().silent == timedelta()
 
 
 def test_a_batch_that_fails_is_in_flight_no_more(driver: Driver) -> None:

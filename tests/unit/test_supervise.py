@@ -22,7 +22,9 @@ STREAM = "shop.purchases"
 
 
 @pytest.fixture
-def platform(tmp_path: Path) -> FakePlatform:
+def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
+    monkeypatch.setattr(streams, "ANSWERS_WITHIN", timedelta(seconds=0.01))
+    monkeypatch.setattr(streams, "LOOK_AGAIN", timedelta(seconds=0.01))
     for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
         if (CHECKOUT / folder).is_dir():
             shutil.copytree(CHECKOUT / folder, tmp_path / folder)
@@ -92,6 +94,37 @@ def test_a_driver_that_does_not_answer_is_ended_told_once_and_followed_by_the_ne
     assert [entry["action"] for entry in platform.logged] == ["stream.submit", "stream.kill", "stream.submit"]
     supervise(platform, 61)
     assert platform.alarms.open_kinds == []
+
+
+def test_an_app_that_answers_after_all_is_left_alone_and_nobody_is_told(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that stood still stopped the supervisor too; each app beats again soon after."""
+    started(platform)
+    ill(platform, silent=timedelta(minutes=3))
+    status = platform.app_runner.status
+
+    def again(stream: str, epoch: int) -> Any:
+        ill(platform, step="ready for the next batch")
+        return status(stream, epoch)
+
+    monkeypatch.setattr(platform.app_runner, "status", again)
+    assert supervise(platform).epoch == 1
+    assert living(platform) == [1]
+    assert platform.alarms.open_kinds == []
+
+
+def test_a_start_is_given_twice_the_time_after_one_that_was_killed(platform: FakePlatform) -> None:
+    started(platform)
+    ill(platform, starting_for=timedelta(minutes=3))
+    assert supervise(platform).state is StreamState.BACKING_OFF
+    assert supervise(platform, 10).epoch == 2
+    ill(platform, starting_for=timedelta(minutes=3))
+    supervise(platform, 1)
+    assert living(platform) == [2]
+    ill(platform, starting_for=timedelta(minutes=5))
+    supervise(platform, 1)
+    assert living(platform) == []
 
 
 def test_who_waits_for_a_lock_is_told_and_left_alone(platform: FakePlatform) -> None:

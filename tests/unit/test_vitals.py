@@ -54,6 +54,24 @@ def test_each_sign_has_the_bound_and_its_own_words(
     assert found.why.startswith(words)
 
 
+def test_a_start_that_waits_for_a_lock_is_left_alone_too() -> None:
+    found = trouble(Vitals(starting_for=LATE, step="prepare the sink", waits_for="a lock of pid 12"))
+    assert found is not None
+    assert not found.restart
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_one_that_ends_of_itself_and_does_not_is_ended(asked: bool) -> None:
+    app = LivingApp(3, NOW if asked else None, "draining", Vitals(ending_for=LATE, step="rest after batch 9"))
+    action = decide(RUNNING, Observed(apps=[app]), NOW)
+    assert isinstance(action, Kill if asked else Restart)
+
+
+def test_one_that_drains_and_is_stuck_is_seen_to_be() -> None:
+    seen = Observed(apps=[LivingApp(3, None, "draining", Vitals(batch_for=LATE, waits_for="a lock of pid 12"))])
+    assert state_of(seen, decide(RUNNING, seen, NOW)) is StreamState.STUCK
+
+
 def test_a_stream_of_long_batches_is_given_five_times_the_longest_of_them() -> None:
     usual = Vitals(longest_batch=timedelta(minutes=10), batch_for=timedelta(minutes=50))
     assert trouble(usual) is None

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from millrace.domain.streams import Phase
 from millrace.domain.vitals import Vitals
 
 SCHEMA = "millrace.stream-status/2"
@@ -24,7 +25,7 @@ class Beat:
 
     Attributes:
         at: when it beat.
-        phase_at: since when it is in its phase.
+        phase_at: since when it is in its phase; while it ends, since its last batch.
         step: what it is at, in words.
         step_since: since when, by the date (ISO 8601).
         bound_seconds: how long anything may last.
@@ -48,7 +49,7 @@ class Beat:
     behind_at: float | None = None
     waits_for: str = ""
 
-    def vitals(self, *, starting: bool, now: float) -> Vitals:
+    def vitals(self, *, phase: object, now: float) -> Vitals:
         """What it means at a later moment of the same clock.
 
         All but the silence is as it was at the last beat: a driver that was stopped has not asked its JVM since.
@@ -57,8 +58,10 @@ class Beat:
         def since(at: float | None) -> timedelta | None:
             return None if at is None else timedelta(seconds=max(0.0, self.at - at))
 
+        ending = phase in (Phase.DRAINING, Phase.ENDED) and self.batch_at is None
         return Vitals(
-            starting_for=since(self.phase_at) if starting else None,
+            starting_for=since(self.phase_at) if phase == Phase.STARTING else None,
+            ending_for=since(self.phase_at) if ending else None,
             step=self.step,
             step_since=datetime.fromisoformat(self.step_since),
             silent=timedelta(seconds=max(0.0, now - self.at)),
@@ -73,7 +76,18 @@ class Beat:
 
 
 def write_status(file: Path, phase: str, batch_id: int | None, error: str | None, beat: Beat) -> None:
-    """Replace the file as a whole; `batch_id` is the last batch that went through."""
+    """Replace the file as a whole, or what is in it on a disk that is full.
+
+    Args:
+        file: the status file.
+        phase: what the driver is doing as a whole.
+        batch_id: the last batch that went through.
+        error: what it ended of.
+        beat: the beat.
+
+    Raises:
+        OSError: neither went.
+    """
     document = {
         "schema": SCHEMA,
         "phase": phase,
@@ -82,9 +96,15 @@ def write_status(file: Path, phase: str, batch_id: int | None, error: str | None
         "error": error,
         "beat": asdict(beat),
     }
+    text = json.dumps(document).encode()
     draft = file.with_suffix(".new")
-    draft.write_text(json.dumps(document), encoding="utf-8")
-    os.replace(draft, file)
+    try:
+        draft.write_bytes(text)
+        os.replace(draft, file)
+    except OSError:  # a full disk has no room for a second file; the first one keeps its block
+        with file.open("r+b", buffering=0) as present:
+            present.write(text)
+            present.truncate()
 
 
 def beat_of(status: Mapping[str, object]) -> Beat | None:

@@ -35,7 +35,6 @@ from millrace.adapters.app_processes import (
 )
 from millrace.adapters.app_status import beat_of
 from millrace.adapters.process_guard import LAST_LINES, last_lines, write_json
-from millrace.domain.streams import Phase
 from millrace.domain.vitals import Vitals
 from millrace.errors import PartFailedError, RefusedError
 from millrace.ports import RunningApp, RunState, Submission
@@ -82,10 +81,10 @@ class ProcessRunner:
         environment = self.environment_of(submission)
         name = AppName(submission.stream, submission.epoch, submission.instance)
         folder = self.folder(submission.stream, submission.epoch)
-        self._make_folder(folder, name, submission.stuck_after)
         package = str(Path(millrace.__file__).resolve().parents[1])
         guard = [sys.executable, "-m", "millrace.adapters.process_guard", "--root", str(self._root), *name.arguments()]
         try:
+            self._make_folder(folder, name, submission.stuck_after)
             with (folder / "driver.log").open("ab", buffering=0) as log:
                 done = subprocess.run(
                     [*guard, "--", *self._command_of(submission)],
@@ -326,7 +325,7 @@ def _vitals(folder: Path, status: Mapping[str, object], began: datetime | None) 
     """How a living app gets on; None for the app of another version of Millrace."""
     if status:
         beat = beat_of(status)
-        return beat.vitals(starting=status.get("phase") == Phase.STARTING, now=time.monotonic()) if beat else None
+        return beat.vitals(phase=status.get("phase"), now=time.monotonic()) if beat else None
     bound = (_read_json(folder / "submission.json") or {}).get("stuck_after_seconds")
     if began is None or not isinstance(bound, int | float):
         return None

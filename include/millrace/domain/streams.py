@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum, StrEnum
+from itertools import takewhile
 
 from millrace.domain.vitals import Vitals, trouble
 
@@ -16,6 +17,7 @@ GRACE = timedelta(seconds=60)
 FIRST_BACKOFF = timedelta(seconds=5)
 LONGEST_BACKOFF = timedelta(minutes=5)
 HEALTHY_AFTER = timedelta(minutes=10)
+_MOST_DOUBLED = 5
 SETTLING = timedelta(seconds=15)
 SINK_EXHAUSTED = "stream.sink_exhausted"  # the alarm of a driver whose sink lacks disk, memory or connections
 
@@ -212,7 +214,7 @@ def decide(desired: Desired | None, observed: Observed, now: datetime, *, grace:
     if desired.state is DesiredState.STOPPED:
         return _end(newest, now, grace) if newest else Nothing("stopped as wanted")
     if newest:
-        return _end(newest, now, grace) if newest.stopping_since else _watch(newest, observed.declared)
+        return _end(newest, now, grace) if newest.stopping_since else _watch(newest, desired, observed)
     if not observed.declared:
         return Nothing("no declaration names this stream, so it is not started")
     return _start_or_wait(desired, observed, now)
@@ -229,11 +231,23 @@ def _end(app: LivingApp, now: datetime, grace: timedelta) -> Action:
     return Kill(app.epoch) if now >= deadline else Wait(deadline, f"epoch {app.epoch} finishes its batch{doing}")
 
 
-def _watch(app: LivingApp, declared: bool) -> Action:
-    found = trouble(app.vitals) if app.vitals else None
+def _watch(app: LivingApp, desired: Desired, observed: Observed) -> Action:
+    found = trouble(app.vitals, patience=_patience(app, desired, observed)) if app.vitals else None
     if found is None:
         return Adopt(app.epoch)
-    return Restart(app.epoch, found.why) if found.restart and declared else Stuck(app.epoch, found.why)
+    restart = found.restart and observed.declared
+    return Restart(app.epoch, found.why) if restart else Stuck(app.epoch, found.why)
+
+
+def _patience(app: LivingApp, desired: Desired, observed: Observed) -> int:
+    """How many times the bound a start may take: twice as many after each before it that was killed.
+
+    Many that start at once on one machine are all slow; killing them all in time would go on for ever.
+    """
+    before = sorted((each for each in observed.attempts if each.epoch < app.epoch), key=lambda each: -each.epoch)
+    in_a_row = _failures_that_count(before, desired.backoff_reset_at)
+    killed = len(list(takewhile(lambda each: each.exit_code == ExitReason.KILLED, in_a_row)))
+    return 1 << min(killed, _MOST_DOUBLED)
 
 
 def _start_or_wait(desired: Desired, observed: Observed, now: datetime) -> Action:
@@ -310,10 +324,10 @@ def state_of(observed: Observed, action: Action) -> StreamState:
     """How a stream is, given what is there and what `decide` says of it."""
     newest = observed.newest
     if newest:
-        if newest.stopping_since or newest.phase in _AT_ITS_END or action == Drain(newest.epoch):
-            return StreamState.DRAINING
         if isinstance(action, Restart | Stuck):
             return StreamState.STUCK
+        if newest.stopping_since or newest.phase in _AT_ITS_END or action == Drain(newest.epoch):
+            return StreamState.DRAINING
         if not observed.declared:
             return StreamState.UNDECLARED
         return StreamState.RUNNING if newest.phase == Phase.RUNNING else StreamState.STARTING

@@ -24,6 +24,7 @@ class Vitals:
         behind: records up to the last stable offset that no batch has taken up; None where the brokers do not say.
         behind_for: how long that has been so without a batch.
         waits_for: what the step waits for, in words; empty where that is not known.
+        ending_for: how long it has been ending of itself, without a batch in flight; None where it is not.
         bound: how long any of this may last.
     """
 
@@ -37,6 +38,7 @@ class Vitals:
     behind: int | None = 0
     behind_for: timedelta = timedelta()
     waits_for: str = ""
+    ending_for: timedelta | None = None
     bound: timedelta = STUCK_AFTER
 
     @property
@@ -55,11 +57,15 @@ class Trouble:
     restart: bool
 
 
-def trouble(vitals: Vitals) -> Trouble | None:
+def trouble(vitals: Vitals, *, patience: int = 1) -> Trouble | None:
     """What keeps an app from getting on, once that has lasted for longer than it may; None where it does get on.
 
     Its own signs of life have the bound as it is; batches may take five times the longest of the last hour. Who waits
     for others, for a lock in the sink say, is told and left alone: a new epoch would wait in the same place.
+
+    Args:
+        vitals: what the app last said of itself.
+        patience: how many times the bound a start may take.
     """
     bound = vitals.bound
     if vitals.silent > bound:
@@ -67,12 +73,15 @@ def trouble(vitals: Vitals) -> Trouble | None:
     if vitals.jvm_silent > bound:
         return Trouble(f"Spark's JVM does not answer its driver: {vitals.doing}", restart=True)
     if vitals.starting_for is not None:
-        late = vitals.starting_for > bound
-        return Trouble(f"it does not get past starting: {vitals.doing}", restart=True) if late else None
-    patience = max(bound, LONGEST_BATCHES * vitals.longest_batch)
-    if vitals.batch_for is not None and vitals.batch_for > patience:
+        late = vitals.starting_for > patience * bound
+        why = f"it does not get past starting: {vitals.doing}"
+        return Trouble(why, restart=not vitals.waits_for) if late else None
+    if vitals.ending_for is not None and vitals.ending_for > bound:
+        return Trouble(f"it does not come to its end: {vitals.doing}", restart=True)
+    longest = max(bound, LONGEST_BATCHES * vitals.longest_batch)
+    if vitals.batch_for is not None and vitals.batch_for > longest:
         return Trouble(vitals.doing, restart=False)
-    if vitals.behind_for > patience:
+    if vitals.behind_for > longest:
         waiting = "nobody can say how many" if vitals.behind is None else f"{vitals.behind:,}"
         return Trouble(f"no batch begins, and {waiting} records wait: {vitals.doing}", restart=False)
     return None

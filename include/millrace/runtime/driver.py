@@ -244,7 +244,8 @@ class Driver:
         self._pulse.ready()
         self._lookout.watch_log(self._log, lambda: runner.positions)
         while not stop.wait(_LOOK_SECONDS) and query.isActive and self._member.lost is None:
-            pass
+            if runner.failure is not None:  # whatever Spark still does about it
+                break
         self._pulse.phase(Phase.DRAINING)
         log.info("draining", asked=stop.is_set())
         runner.drain()

@@ -50,7 +50,8 @@ class Pulse:
         self._behind: int | None = 0
         self._behind_at: float | None = None
         self._jvm_at: float | None = None
-        self._longest: dict[int, float] = {}  # the longest batch of each of the last minutes
+        self._longest: dict[int, float] = {}  # the longest batch of each of the last minutes that had one
+        self._waited = False  # whether the batch in flight did: how long such a one takes says nothing of others
         self._failing = False
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
 
@@ -92,12 +93,18 @@ class Pulse:
         with self._lock:
             self._batch_at, self._ready_at = began, None
             self._behind, self._behind_at = 0, None
+            self._waited = False
+        went_through = False
         try:
             yield
+            went_through = True
         finally:
             with self._lock:
                 self._batch_at = None
-                self._remember(self._clock() - began)
+                if went_through and not self._waited:
+                    self._remember(self._clock() - began)
+                if self._phase is not Phase.RUNNING:
+                    self._phase_at = self._clock()
                 self._begin(f"rest after batch {batch_id}", in_sink=False)
 
     def done(self, batch_id: int) -> None:
@@ -116,13 +123,13 @@ class Pulse:
     def waits_for(self, what: str) -> None:
         """Say what the present step waits for; empty where it waits no more."""
         with self._lock:
-            self._waits_for = what
+            self._wait_for(what)
 
     def waits_for_lock(self, step: str, what: str) -> None:
         """The same, unless that step is over."""
         with self._lock:
             if self._step == step:
-                self._waits_for = what
+                self._wait_for(what)
 
     def jvm_answered(self) -> None:
         """Spark's JVM has answered."""
@@ -151,6 +158,10 @@ class Pulse:
         """For how many seconds Spark could have begun a batch and did not; 0 with a batch in flight."""
         with self._lock:
             return 0.0 if self._ready_at is None else self._clock() - self._ready_at
+
+    def _wait_for(self, what: str) -> None:
+        self._waits_for = what
+        self._waited = self._waited or bool(what)
 
     def _begin(self, step: str, *, in_sink: bool) -> None:
         self._step, self._step_since, self._step_at = step, datetime.now(UTC), self._clock()
@@ -190,7 +201,7 @@ class Pulse:
             bound_seconds=self._bound_seconds,
             jvm_at=self._jvm_at,
             batch_at=self._batch_at,
-            longest_batch_seconds=max(recent, default=0.0),
+            longest_batch_seconds=max(recent or self._longest.values(), default=0.0),
             behind=self._behind,
             behind_at=self._behind_at,
             waits_for=self._waits_for,

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from millrace.domain.declaration import Stream
 
 _MIB = 1024 * 1024
+_LONGEST_POLL = timedelta(seconds=10)
 
 
 def open_session(stream: Stream, epoch: int, jars: Sequence[Path], scratch: Path) -> SparkSession:
@@ -40,8 +42,9 @@ def open_session(stream: Stream, epoch: int, jars: Sequence[Path], scratch: Path
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * _MIB),
-        # How long Spark waits before it looks again for records, where it has found none.
-        "spark.sql.streaming.pollingDelay": f"{stream.trigger.total_seconds() * 1000:.0f}ms",
+        # How long Spark waits before it looks again for records, where it has found none. The trigger's pace is kept
+        # apart from this; who looks once an hour only would leave what came meanwhile, and seem to be stuck.
+        "spark.sql.streaming.pollingDelay": f"{min(stream.trigger, _LONGEST_POLL).total_seconds() * 1000:.0f}ms",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.metricsEnabled": "false",

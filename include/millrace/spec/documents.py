@@ -82,7 +82,7 @@ Trigger = Annotated[
         {"realtime": not_yet("the trigger `realtime`")},
     ),
 ]
-Patience = Annotated[timedelta, bounded_duration(timedelta(seconds=2), timedelta(days=1), "2s to 1d", {})]
+Patience = Annotated[timedelta, bounded_duration(timedelta(seconds=30), timedelta(days=1), "30s to 1d", {})]
 Memory = Annotated[int, bounded_size(512 * 1024**2, 1024**4, "512MiB to 1TiB")]
 Partitions = Annotated[int, whole_number(1, 10_000)]
 Replication = Annotated[int, whole_number(1, 32_767)]

@@ -24,8 +24,9 @@ from millrace.domain.streams import (
     Start,
     Stuck,
 )
+from millrace.domain.vitals import trouble
 from millrace.errors import MillraceError, PartFailedError, RefusedError, UnreachableError, UsageError
-from millrace.ports import RunningApp, Submission
+from millrace.ports import RunningApp, RunState, Submission
 from millrace.spec import load_pipeline
 from millrace.usecases.epochs import newest_elsewhere
 from millrace.usecases.stream_look import Seen, Supervised, look
@@ -37,6 +38,8 @@ DIED, GAVE_UP, RECREATED, STUCK = "stream.died", "stream.gave_up", "stream.recre
 WELL_AFTER = timedelta(seconds=60)
 BUSY_TRIES = 20
 BUSY_SECONDS = 0.25
+ANSWERS_WITHIN = timedelta(seconds=6)  # a heartbeat is written every five at most
+LOOK_AGAIN = timedelta(seconds=0.5)
 
 
 def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | None = None) -> Supervised:
@@ -63,10 +66,25 @@ def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | No
         if not mine:
             report = seen.report
             return Supervised(stream, report.state, report.epoch, report.since, report.why, report.until, busy=True)
+        if isinstance(seen.action, Restart) and _answers_after_all(platform, seen):
+            seen = look(platform, stream, now=now)
         _record(platform, seen)
         _alarms(platform, seen)  # first: an app that cannot be ended is told as well
         acted = _act(platform, seen, actor)
         return look(platform, stream, now=now).report if acted else seen.report
+
+
+def _answers_after_all(platform: Platform, seen: Seen) -> bool:
+    """Whether an app that gave no sign of life gives one now: a machine that stood still stopped us all alike."""
+    newest = seen.apps[0]
+    deadline = time.monotonic() + ANSWERS_WITHIN.total_seconds()
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_AGAIN.total_seconds())
+        app = platform.runner().status(seen.stream, newest.epoch)
+        found = trouble(app.vitals) if app and app.state is RunState.RUNNING and app.vitals else None
+        if found is None or not found.restart:
+            return True
+    return False
 
 
 def _record(platform: Platform, seen: Seen) -> None:
