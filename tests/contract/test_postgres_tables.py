@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
 
 from millrace.adapters.postgres_connection import connect
+from millrace.adapters.postgres_locks import bounds
 from millrace.adapters.postgres_tables import SCHEMA_VERSION, TargetTable, ensure_schema
 from millrace.errors import DeclarationError
 from millrace.settings import PostgresSettings
@@ -199,6 +201,7 @@ def own(empty: PostgresSettings) -> Iterator[psycopg.Connection]:
 
 def ensured(settings: PostgresSettings) -> None:
     with connect(settings, "another") as connection, connection.cursor() as cursor:
+        cursor.execute(bounds(timedelta(seconds=5), timedelta(seconds=30)))  # as who starts does
         ensure_schema(cursor)
 
 

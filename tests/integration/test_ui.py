@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from millrace.domain.streams import StreamState
 from millrace.usecases.stream_list import show_stream
@@ -138,6 +138,17 @@ def test_the_form_stops_the_stream_and_starts_it_and_its_page_tells_which(
 
 def use_form(page: Page, action: str, reason: str, look: Look | None = None) -> None:
     """Press Trigger on the operate DAG, fill in the form as a person does, and wait until its run is over."""
+    dialog, trigger = fill_in(page, action, reason)
+    if look:
+        look(page, f"form-{action}")
+    expect(trigger).to_be_enabled()
+    spend(Kind.DAG_RUNS)
+    trigger.click()
+    expect(dialog).to_be_hidden()
+
+
+def fill_in(page: Page, action: str, reason: str) -> tuple[Locator, Locator]:
+    """Open the form and fill it in; the dialog and its button."""
     page.goto(f"/dags/{OPERATE_DAG}")
     page.get_by_test_id("trigger-dag-button").click()
     dialog = page.get_by_role("dialog")
@@ -147,12 +158,7 @@ def use_form(page: Page, action: str, reason: str, look: Look | None = None) -> 
         expect(trigger).to_be_disabled()  # nothing is preset: no stream or no action, no run
         dialog.get_by_role("combobox").nth(place).fill(choice)
         page.get_by_role("option", name=choice, exact=True).click()
-    if look:
-        look(page, f"form-{action}")
-    expect(trigger).to_be_enabled()
-    spend(Kind.DAG_RUNS)
-    trigger.click()
-    expect(dialog).to_be_hidden()
+    return dialog, trigger
 
 
 def state_of(stack: Stack) -> StreamState:
@@ -287,11 +293,8 @@ def test_a_viewer_sees_the_pages_and_may_not_operate(viewer: Page, example: Stac
     assert user.request("PATCH", f"/dags/{STREAM_DAG}", {"is_paused": True}).status_code == 403
     viewer.goto(f"/dags/{STREAM_DAG}")
     expect(viewer.get_by_role("link", name="commerce-data", exact=True)).to_be_visible()
-    viewer.goto(f"/dags/{OPERATE_DAG}")
-    viewer.get_by_test_id("trigger-dag-button").click()  # Airflow shows the button to everybody and refuses the run
-    dialog = viewer.get_by_role("dialog")
-    dialog.locator("input[name=element_reason]").fill("a viewer tries")
-    dialog.get_by_role("button", name="Trigger", exact=True).click()
+    _, trigger = fill_in(viewer, "stop", "a viewer tries")  # Airflow shows the button to everybody and refuses the run
+    trigger.click()
     expect(viewer.get_by_text(re.compile("forbidden|403|not authorized", re.IGNORECASE)).first).to_be_visible()
     look(viewer, "viewer-refused")
     assert len(user.runs(OPERATE_DAG)) == runs
