@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain import topics
@@ -16,6 +17,9 @@ from millrace.ports import TopicAdmin
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
+
+EXISTS = "TOPIC_ALREADY_EXISTS"
+SHOWN_WITHIN = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +179,7 @@ def run_changes(platform: Platform, plan: Plan, standings: Sequence[Standing]) -
             pending[change.action].append(change)
     for action, changes in pending.items():
         outcomes = _run(admin, action, changes) if changes else {}
-        failed = sorted(name for name, error in outcomes.items() if error is not None)
-        now = _observe(admin, failed)[0] if failed else {}
+        now = _observe_failed(admin, {name: error for name, error in outcomes.items() if error is not None})
         for change in changes:
             error = outcomes[change.subject]
             if error is None:
@@ -196,6 +199,21 @@ def _run(admin: TopicAdmin, action: str, changes: Sequence[Change]) -> Mapping[s
     for change in changes:
         wanted.setdefault(change.subject, {}).update(topics.settings_of(change.after))
     return admin.set_config(wanted)
+
+
+def _observe_failed(admin: TopicAdmin, errors: Mapping[str, str]) -> Mapping[str, ObservedTopic]:
+    """Topics of which a change failed; one that exists by its own error is waited for until the brokers show it too.
+
+    The controller, which says so, knows of a new topic a moment before the brokers do.
+    """
+    there = {name for name, error in errors.items() if error.startswith(EXISTS)}
+    deadline = time.monotonic() + SHOWN_WITHIN.total_seconds()
+    while errors:
+        now = _observe(admin, sorted(errors))[0]
+        if there <= now.keys() or time.monotonic() >= deadline:
+            return now
+        time.sleep(0.1)
+    return {}
 
 
 def _observe(admin: TopicAdmin, names: Sequence[str]) -> tuple[Mapping[str, ObservedTopic], Mapping[str, str]]:
