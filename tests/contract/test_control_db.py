@@ -316,6 +316,14 @@ def test_an_alarm_is_open_once_told_once_and_may_come_again(store: ControlStore,
     assert len([a for a in store.alarms.list(only_open=False) if a.subject == stream]) == 2
 
 
+def test_of_many_untold_alarms_the_oldest_come_first(store: ControlStore, stream: str) -> None:
+    for number in range(3):
+        store.alarms.open("dead_stream", f"{stream}{number}", "it died")
+    found = [alarm.subject for alarm in store.alarms.list(only_untold=True, limit=1000)]
+    assert [subject for subject in found if subject.startswith(stream)] == [f"{stream}{number}" for number in range(3)]
+    assert store.alarms.list(only_untold=True, limit=1)[0].subject != f"{stream}2"
+
+
 def test_an_acknowledged_alarm_stays_open_and_nobody_is_told_of_it(store: ControlStore, stream: str) -> None:
     store.alarms.open("dead_stream", stream, "it died")
     [alarm] = [a for a in store.alarms.list() if a.subject == stream]

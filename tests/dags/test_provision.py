@@ -37,10 +37,11 @@ def run(run_type: str, user: str | None = None) -> None:
     ProvisionTopics(task_id="provision", pipeline="shop").execute(context)
 
 
-def test_a_scheduled_run_makes_no_new_topic_and_says_what_waits_and_how_to_ask(
-    cluster: FakeTopicAdmin, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("run_type", ["scheduled", "operator_triggered", "backfill"])
+def test_a_run_nobody_asked_for_makes_no_new_topic_and_says_what_waits_and_how_to_ask(
+    cluster: FakeTopicAdmin, capsys: pytest.CaptureFixture[str], run_type: str
 ) -> None:
-    run("scheduled")
+    run(run_type)
     assert not cluster.topics
     (warning,) = [line for line in capsys.readouterr().out.splitlines() if "not made by a scheduled run" in line]
     assert "[warning" in warning

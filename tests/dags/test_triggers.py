@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from millrace.domain.vitals import Vitals
+from millrace.errors import UnreachableError
 from millrace.settings import Settings
 from support.fakes_streams import Clock, FakePlatform
 from support.waiting import Deadline, eventually
@@ -265,6 +266,30 @@ def get_stuck(platform: WatchedPlatform) -> None:
 def say_of_itself(platform: WatchedPlatform, vitals: Vitals) -> None:
     apps = platform.app_runner.apps
     apps[STREAM, 1] = replace(apps[STREAM, 1], vitals=vitals)
+
+
+def test_one_look_that_fails_makes_no_red_run_of_a_stream_that_was_stopped(
+    platform: WatchedPlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millrace.airflow.triggers import StreamRuns
+
+    start(platform)
+    desired, failures = platform.streams.desired, []
+
+    def answers_late(stream: str) -> Any:
+        if platform.app_runner.status(STREAM, 1).exit_code is not None and len(failures) < 3:
+            failures.append(stream)
+            raise UnreachableError("the control database does not answer")
+        return desired(stream)
+
+    def stopped_at_once() -> None:
+        want(platform, "stopped")
+        monkeypatch.setattr(platform.streams, "desired", answers_late)
+        platform.app_runner.end(STREAM, 1, 137)
+
+    event = asyncio.run(first_event(platform, StreamRuns(STREAM), stopped_at_once))
+    assert failures
+    assert event.payload == "success"
 
 
 @pytest.mark.parametrize("look_seconds", [0.02, 3600.0], ids=["at its next look", "as soon as it says so"])

@@ -160,7 +160,7 @@ class FakeAlarms:
     def list(self, *, only_open: bool = True, only_untold: bool = False, limit: int = 200) -> tuple[Alarm, ...]:
         return tuple(
             row
-            for row in reversed(self.rows)
+            for row in (self.rows if only_untold else reversed(self.rows))
             if (not only_open or row.closed_at is None)
             and (not only_untold or (row.told_at is None and row.acknowledged_at is None))
         )[:limit]

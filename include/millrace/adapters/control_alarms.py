@@ -44,9 +44,9 @@ class AlarmTable:
             return connection.execute(statement).rowcount > 0
 
     def list(self, *, only_open: bool = True, only_untold: bool = False, limit: int = 200) -> tuple[Alarm, ...]:
-        """Alarms, newest first."""
+        """Alarms, newest first; those that nobody was told of oldest first, so that none waits for ever."""
         alarm = tables.alarm
-        query = sa.select(alarm).order_by(alarm.c.id.desc()).limit(limit)
+        query = sa.select(alarm).order_by(alarm.c.id if only_untold else alarm.c.id.desc()).limit(limit)
         if only_open:
             query = query.where(alarm.c.closed_at.is_(None))
         if only_untold:

@@ -229,7 +229,7 @@ class OperateStream(BaseOperator):
 class ProvisionTopics(BaseOperator):
     """Makes the pipeline's topics as declared where that is safe, and fails on what is not.
 
-    Only a run that somebody triggered creates topics; a scheduled one names in its log those that wait for that.
+    Only a run that a person triggered creates topics; any other names in its log those that wait for that.
     A run that succeeded announces the topics that it made or changed, and no other.
     """
 
@@ -250,7 +250,7 @@ class ProvisionTopics(BaseOperator):
         pipeline = load_pipeline(platform.settings.root, self.pipeline)
         user = getattr(context["dag_run"], "triggering_user_name", None)
         actor = f"airflow:{user}" if user else f"dag:{context['dag'].dag_id}"
-        asked = context["dag_run"].run_type != "scheduled"
+        asked = context["dag_run"].run_type == "manual"  # another DAG's trigger is no person
         reason = "asked for in Airflow" if asked else "the daily look at topics"
         with _failing_at_once():
             report = provision(platform, pipeline, actor, reason, asked=asked)

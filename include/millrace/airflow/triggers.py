@@ -28,6 +28,7 @@ from millrace.airflow.settings import airflow_platform, forget_platform
 from millrace.domain.streams import DesiredState, StreamState, exit_text
 from millrace.domain.vitals import trouble
 from millrace.domain.watch import (
+    KILLED_BY,
     TaskEnd,
     WatchTask,
     end_before_app,
@@ -93,6 +94,16 @@ class _StreamTrigger(BaseTrigger):
             self._told = text
             self.log.info("%s", text)
 
+    async def _seen(self) -> Seen:
+        """A look, as soon as one succeeds."""
+        while (seen := await self._call(self._look)) is None:
+            pass
+        return seen
+
+    async def _status(self, epoch: int) -> tuple[RunningApp | None] | None:
+        """What the runner knows of an epoch; None where it did not answer."""
+        return await self._call(lambda: (airflow_platform().runner().status(self.stream, epoch),))
+
     def _look(self) -> Seen:
         return look(airflow_platform(), self.stream)
 
@@ -129,9 +140,7 @@ class StreamWaits(_StreamTrigger):
         applied = False
         supervised_at = -SUPERVISE_ANYWAY_SECONDS
         while True:
-            seen = await self._call(self._look)
-            if seen is None:
-                continue
+            seen = await self._seen()
             report = seen.report
             if applied and (seen.due or time.monotonic() - supervised_at >= SUPERVISE_ANYWAY_SECONDS):
                 supervised_at = time.monotonic()
@@ -166,7 +175,7 @@ class _AppTrigger(_StreamTrigger):
         looked_at = -LOOK_SECONDS
         was_in_trouble = False
         while True:
-            answer = await self._call(lambda: (airflow_platform().runner().status(self.stream, epoch),))
+            answer = await self._status(epoch)
             app = answer[0] if answer else None
             if answer is not None and (app is None or app.state is not RunState.RUNNING):
                 return await self._app_ended(epoch, app)
@@ -183,8 +192,9 @@ class _AppTrigger(_StreamTrigger):
     async def _app_ended(self, epoch: int, app: RunningApp | None) -> TaskEnd:
         """Have the end written down, and say how it was and why."""
         await self._supervise()
-        seen = await self._call(self._look)
         code = app.exit_code if app else None
+        # of a kill only what is wanted tells whether it was meant; any other end speaks for itself
+        seen = await self._seen() if code in KILLED_BY else await self._call(self._look)
         wanted = seen.desired if seen else None
         end = end_of_app(code, stop_wanted=wanted is not None and wanted.state is DesiredState.STOPPED)
         if end is TaskEnd.SUCCESS:
@@ -217,9 +227,7 @@ class StreamRuns(_AppTrigger):
     async def _find_app(self) -> int | TaskEnd:
         """The epoch to watch: that of the newest living app, or of the one that ended in this run already."""
         while True:
-            seen = await self._call(self._look)
-            if seen is None:
-                continue
+            seen = await self._seen()
             epoch = seen.apps[0].epoch if seen.apps else ended_since(seen, self._run_began)
             if epoch is not None:
                 return epoch
@@ -259,9 +267,7 @@ class StreamStuck(_AppTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look, and where it is stuck watch the app until it moves or is gone."""
-        seen = await self._call(self._look)
-        while seen is None:
-            seen = await self._call(self._look)
+        seen = await self._seen()
         report = seen.report
         self._tell(_described(report))
         ended = None if seen.apps else ended_since(seen, self._run_began)
@@ -273,8 +279,10 @@ class StreamStuck(_AppTrigger):
             yield TaskSkippedEvent()
 
     async def _ended_well(self, epoch: int) -> bool:
-        app = await self._call(lambda: airflow_platform().runner().status(self.stream, epoch))
-        return await self._app_ended(epoch, app) is TaskEnd.SUCCESS
+        answer = await self._status(epoch)
+        while answer is None:
+            answer = await self._status(epoch)
+        return await self._app_ended(epoch, answer[0]) is TaskEnd.SUCCESS
 
 
 class UntoldAlarm(BaseTrigger):

@@ -42,7 +42,7 @@ def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: date
     """
     before = (now or datetime.now(UTC)) - older_than
     found = platform.control().alarms.list(only_open=False, only_untold=True)
-    return [alarm for alarm in reversed(found) if alarm.opened_at <= before]
+    return [alarm for alarm in found if alarm.opened_at <= before]
 
 
 def list_alarms(platform: Platform, *, also_over: bool = False, limit: int = 200) -> Sequence[Alarm]:
