@@ -12,6 +12,7 @@ from millrace.settings import Settings
 if TYPE_CHECKING:
     from millrace.adapters.control_db import ControlStore
     from millrace.adapters.kafka_groups import KafkaGroups
+    from millrace.adapters.kafka_log import KafkaLog
     from millrace.adapters.postgres_fence import FenceReader
     from millrace.adapters.sink_reader import SinkReader
     from millrace.domain.control import MigrationReport
@@ -63,6 +64,12 @@ class Platform:
 
             self._groups[connection] = KafkaGroups(self.settings.kafka(connection))
         return self._groups[connection]
+
+    def kafka_log(self, connection: str = "millrace_kafka") -> KafkaLog:
+        """The logs of the cluster that a `kafka` Connection leads to."""
+        from millrace.adapters.kafka_log import KafkaLog
+
+        return KafkaLog(self.settings.kafka(connection), client_id="millrace")
 
     def fences(self, connection: str) -> FenceReader:
         """The fences in the sink database that a `postgres` Connection leads to."""

@@ -5,14 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.adapters.control_locks import transaction_lock
-from millrace.domain.plan import ChangeResult, Outcome, Plan, PlanStatus, StoredPlan, canonical, parse
+from millrace.domain.plan import (
+    ChangeResult,
+    Facts,
+    Outcome,
+    Plan,
+    PlanStatus,
+    StepDone,
+    StoredPlan,
+    canonical,
+    facts,
+    parse,
+)
 from millrace.errors import StalePlanError, UsageError
 from millrace.settings import PostgresSettings
 
@@ -65,15 +77,20 @@ class PlanTable:
         """
         with translated(self._settings), self._engine.begin() as connection:
             row = connection.execute(sa.select(tables.plan).where(tables.plan.c.id == plan_id)).one_or_none()
+            steps = _steps(connection, plan_id)
         if row is None:
             raise UsageError(
                 "there is no plan of this id", where=plan_id, next_step="see `millrace plans list` for those there are"
             )
-        return _stored(row)
+        return replace(_stored(row), steps=steps)
 
-    def list(self, *, status: PlanStatus | None = None, limit: int = 50) -> tuple[StoredPlan, ...]:
-        """The latest plans, newest first."""
+    def list(
+        self, *, status: PlanStatus | None = None, target: str | None = None, limit: int = 50
+    ) -> tuple[StoredPlan, ...]:
+        """The latest plans, newest first, without their steps."""
         query = sa.select(tables.plan).order_by(tables.plan.c.created_at.desc()).limit(limit)
+        if target is not None:
+            query = query.where(tables.plan.c.target == target)
         if status is not None:
             query = query.where(tables.plan.c.status == status.value)
         with translated(self._settings), self._engine.begin() as connection:
@@ -99,6 +116,28 @@ class PlanTable:
                 connection.execute(running)
             return status
 
+    def begin_step(self, plan_id: str, step: str, detail: Facts = ()) -> None:
+        """Write down that a step begins; one that was begun before begins anew."""
+        table = tables.plan_step
+        values = {"detail": dict(detail), "done_at": None}
+        statement = insert(table).values(plan_id=plan_id, step=step, **values)
+        again = statement.on_conflict_do_update(
+            index_elements=[table.c.plan_id, table.c.step], set_={**values, "begun_at": sa.func.now()}
+        )
+        with translated(self._settings), self._engine.begin() as connection:
+            connection.execute(again)
+
+    def end_step(self, plan_id: str, step: str, detail: Facts = ()) -> None:
+        """Write down that a step that was begun is done, and what is to be known of it."""
+        table = tables.plan_step
+        statement = (
+            table.update()
+            .where(table.c.plan_id == plan_id, table.c.step == step)
+            .values(done_at=sa.func.now(), detail=table.c.detail.op("||")(sa.cast(dict(detail), JSONB)))
+        )
+        with translated(self._settings), self._engine.begin() as connection:
+            connection.execute(statement)
+
     def finish(self, plan_id: str, status: PlanStatus, results: Sequence[ChangeResult] = ()) -> None:
         """Write how a plan ended."""
         table = tables.plan
@@ -112,6 +151,12 @@ class PlanTable:
         )
         with translated(self._settings), self._engine.begin() as connection:
             connection.execute(statement)
+
+
+def _steps(connection: sa.Connection, plan_id: str) -> tuple[StepDone, ...]:
+    table = tables.plan_step
+    query = sa.select(table).where(table.c.plan_id == plan_id).order_by(table.c.begun_at, table.c.step)
+    return tuple(StepDone(row.step, row.begun_at, row.done_at, facts(row.detail)) for row in connection.execute(query))
 
 
 def _stored(row: sa.Row[tuple[object, ...]]) -> StoredPlan:

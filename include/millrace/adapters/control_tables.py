@@ -82,8 +82,18 @@ plan = sa.Table(
     sa.Column("status", sa.Text, nullable=False, server_default="open"),
     sa.Column("finished_at", TIMESTAMP),
     sa.Column("result", JSONB),
-    sa.CheckConstraint("status in ('open', 'running', 'done', 'failed', 'stale')", name="plan_status_check"),
+    sa.CheckConstraint("status in ('open', 'running', 'done', 'failed', 'stale', 'aborted')", name="plan_status_check"),
     sa.Index("plan_created_at_idx", "created_at"),
+)
+
+plan_step = sa.Table(
+    "plan_step",
+    METADATA,
+    sa.Column("plan_id", sa.Text, primary_key=True),
+    sa.Column("step", sa.Text, primary_key=True),
+    sa.Column("begun_at", TIMESTAMP, nullable=False, server_default=NOW),
+    sa.Column("done_at", TIMESTAMP),
+    sa.Column("detail", JSONB, nullable=False),
 )
 
 action_log = sa.Table(

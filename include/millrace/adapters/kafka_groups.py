@@ -1,23 +1,28 @@
-"""Consumer groups of one cluster: how far they are behind, and who is in them."""
+"""Consumer groups of one cluster: how far they are behind, who is in them, and where they shall begin."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import NoReturn
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.adapters.kafka_log import KafkaLog, patiently
 from millrace.domain.groups import CommitMetadata
-from millrace.errors import UnreachableError, UsageError
+from millrace.domain.offsets import TopicPartition
+from millrace.errors import RefusedError, UnreachableError, UsageError
 from millrace.settings import KafkaSettings
 
 TIMEOUT = timedelta(seconds=5)
+_COMMITS_TOGETHER = 1_000  # a coordinator writes those of one request as one batch, of a megabyte at most
+_NOT_EMPTY = frozenset({KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION})
 
 
 class KafkaGroups:
-    """Reads groups; changes none.
+    """Reads groups; changes only what `move` is given.
 
     Args:
         settings: the cluster's Connection.
@@ -67,6 +72,59 @@ class KafkaGroups:
         committed = self._log.committed(group, self._log.partitions(topics))
         found = [CommitMetadata.decode(commit.metadata) for commit in committed.values()]
         return max((one.epoch for one in found if one is not None and one.stream == stream), default=0)
+
+    def move(self, group: str, moves: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commit offsets, with their metadata, to a group that nobody is in; read back, so that it is so.
+
+        Twice is once. Of many partitions some may be moved and others not when it fails.
+
+        Raises:
+            RefusedError: somebody is in the group.
+            UnreachableError: the cluster does not answer, or does not take a commit.
+        """
+        asked = sorted(moves)
+        for begin in range(0, len(asked), _COMMITS_TOGETHER):
+            part = asked[begin : begin + _COMMITS_TOGETHER]
+            self._move(group, {partition: moves[partition] for partition in part})
+        found = self._log.committed(group, asked)
+        for partition in asked:
+            there = found.get((partition.topic, partition.partition))
+            if there is None or (there.offset, there.metadata) != moves[partition]:
+                raise RefusedError(
+                    f"{partition} was moved to {moves[partition][0]} and is at {there.offset if there else 'no offset'}: "
+                    "somebody else commits to the group",
+                    where=f"group {group} at {self._address}",
+                    next_step="see with `kafka-consumer-groups --describe` who uses it",
+                )
+
+    def _move(self, group: str, moves: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        entries = [ClientTopicPartition(p.topic, p.partition, *where) for p, where in moves.items()]
+        request = ConsumerGroupTopicPartitions(group, entries)
+        try:
+            answer = self._alter(request)
+        except KafkaException as error:
+            self._raise_not_moved(group, error.args[0])
+        for entry in answer.topic_partitions or []:
+            if entry.error:
+                self._raise_not_moved(group, entry.error)
+
+    @patiently
+    def _alter(self, request: ConsumerGroupTopicPartitions) -> ConsumerGroupTopicPartitions:
+        [asked] = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT.total_seconds()).values()
+        answer: ConsumerGroupTopicPartitions = asked.result()
+        return answer
+
+    def _raise_not_moved(self, group: str, error: KafkaError) -> NoReturn:
+        where = f"group {group} at {self._address}"
+        if error.code() in _NOT_EMPTY:
+            raise RefusedError(
+                f"the group cannot be moved while somebody is in it: {error.str()}",
+                where=where,
+                next_step="stop the stream, and see with `kafka-consumer-groups --describe --members` who else is there",
+            )
+        raise UnreachableError(
+            f"the group could not be moved: {error.str()}", where=where, next_step="run the plan again"
+        )
 
     def members(self, group: str) -> int:
         """How many members the group has, also those that left without a word and are not timed out yet.

@@ -14,6 +14,7 @@ from millrace.adapters.kafka_ids import topic_id_text
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
+from millrace.domain.time_travel import PartitionTimes, RecordAt
 from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import KafkaSettings
 
@@ -63,7 +64,15 @@ class KafkaLog:
         Raises:
             UnreachableError: no broker answered in time.
         """
-        found: list[TopicPartition] = []
+        return sorted(self.leaders(topics))
+
+    def leaders(self, topics: Collection[str]) -> dict[TopicPartition, bool]:
+        """Every partition of these topics, and whether it has a leader now.
+
+        Raises:
+            UnreachableError: no broker answered in time.
+        """
+        found: dict[TopicPartition, bool] = {}
         answers = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout)
         for topic, future in answers.items():
             try:
@@ -72,11 +81,11 @@ class KafkaLog:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise self._error(error, f"describing topic {topic}") from error
-            found += [
-                TopicPartition(topic, topic_id_text(description.topic_id), partition.id)
-                for partition in description.partitions
-            ]
-        return sorted(found)
+            for partition in description.partitions:
+                leader = partition.leader
+                has_one = leader is not None and leader.id >= 0
+                found[TopicPartition(topic, topic_id_text(description.topic_id), partition.id)] = has_one
+        return found
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
         """The log start and the read_committed end of each partition, in two requests a broker.
@@ -95,6 +104,23 @@ class KafkaLog:
             UnreachableError: a partition's leader did not answer in time.
         """
         return dict(self._list_offsets(partitions, OffsetSpec.latest()))
+
+    def times(self, partitions: Collection[TopicPartition], time_ms: int) -> dict[TopicPartition, PartitionTimes]:
+        """Bounds, first record and first record at or after a time of each partition, in four requests a broker.
+
+        The bounds are asked for last: an answer that has expired or came in meanwhile is outside of them.
+
+        Args:
+            partitions: partitions that have a leader.
+            time_ms: milliseconds since 1970.
+
+        Raises:
+            UnreachableError: a partition's leader did not answer in time.
+        """
+        at = self._records_at(partitions, OffsetSpec.for_timestamp(time_ms))
+        first = self._records_at(partitions, OffsetSpec.for_timestamp(0))  # KIP-79: the first with a timestamp from 0
+        bounds = self.bounds(partitions)
+        return {p: PartitionTimes(bounds[p], first[p], at[p]) for p in partitions}
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[tuple[str, int], Committed]:
         """A group's commits of these partitions, by topic and number; without those it has not committed.
@@ -128,17 +154,30 @@ class KafkaLog:
                 raise KafkaException(KafkaError(entry.error.code(), what))
         return answer
 
+    def _records_at(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec
+    ) -> dict[TopicPartition, RecordAt | None]:
+        found = self._answers(partitions, spec)
+        return {p: RecordAt(*answer) if answer[0] >= 0 else None for p, answer in found.items()}
+
     def _list_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:
+        return {p: offset for p, (offset, _) in self._answers(partitions, spec).items()}
+
+    def _answers(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        """Offset and timestamp that the leaders answer, in one request a broker."""
         request = {ClientTopicPartition(p.topic, p.partition): spec for p in partitions}
         if not request:
             return {}
         answers = self._admin.list_offsets(
             request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout
         )
-        found: dict[tuple[str, int], int] = {}
+        found: dict[tuple[str, int], tuple[int, int]] = {}
         for entry, future in answers.items():
             try:
-                found[entry.topic, entry.partition] = future.result().offset
+                answer = future.result()
+                found[entry.topic, entry.partition] = (answer.offset, answer.timestamp)
             except KafkaException as error:
                 raise self._error(error, f"asking for the offsets of {entry.topic}/{entry.partition}") from error
         return {p: found[p.topic, p.partition] for p in partitions}

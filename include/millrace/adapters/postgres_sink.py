@@ -18,7 +18,15 @@ from millrace.adapters.postgres_connection import Fault, SinkStatementError, fau
 from millrace.adapters.postgres_fence import COMMIT, FencedConnection, Identity
 from millrace.adapters.postgres_locks import BOUNDS, is_locked
 from millrace.adapters.postgres_merge import Merge, Source
-from millrace.adapters.postgres_tables import Cursor, Staging, TargetColumn, TargetTable
+from millrace.adapters.postgres_tables import (
+    READ_RECORD,
+    SHARD,
+    Cursor,
+    Staging,
+    TargetColumn,
+    TargetTable,
+    work_record,
+)
 from millrace.domain.offsets import Meeting, OffsetRange, TopicPartition, classify
 from millrace.domain.position import WorkRecord
 from millrace.errors import DeclarationError, MillraceError
@@ -26,7 +34,6 @@ from millrace.settings import PostgresSettings
 
 log = structlog.get_logger()
 
-_SHARD = 0  # an unsharded sink is one shard
 _INSERT_ROWS = "insert the rows"
 
 
@@ -89,22 +96,10 @@ class PostgresSink(FencedConnection):
 
     def read_record(self) -> WorkRecord:
         """The record of work on the newest timeline."""
-        rows = self._bounded("read the record of work", self._read_record)
-        timeline = rows[0][0] if rows else 0
-        partitions = [TopicPartition(*row[1:4]) for row in rows]
-        return WorkRecord(
-            timeline,
-            {partition: row[4] for partition, row in zip(partitions, rows, strict=True)},
-            {partition: row[5] for partition, row in zip(partitions, rows, strict=True)},
-        )
+        return work_record(self._bounded("read the record of work", self._read_record))
 
     def _read_record(self, cursor: Cursor) -> list[tuple[Any, ...]]:
-        cursor.execute(
-            "SELECT timeline, topic, topic_id, partition, next_offset, first_offset FROM millrace.progress "
-            "WHERE stream = %(stream)s AND shard = %(shard)s "
-            "AND timeline = (SELECT max(timeline) FROM millrace.progress WHERE stream = %(stream)s)",
-            {"stream": self.identity.stream, "shard": _SHARD},
-        )
+        cursor.execute(READ_RECORD, {"stream": self.identity.stream, "shard": SHARD})
         return cursor.fetchall()
 
     def open_positions(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
@@ -127,7 +122,7 @@ class PostgresSink(FencedConnection):
                 "ON CONFLICT (stream, timeline, shard, topic_id, partition) DO UPDATE SET epoch = excluded.epoch "
                 "WHERE held.first_offset = excluded.first_offset AND held.next_offset = excluded.next_offset",
                 [
-                    (stream, timeline, _SHARD, p.topic, p.topic_id, p.partition, offset, offset, epoch)
+                    (stream, timeline, SHARD, p.topic, p.topic_id, p.partition, offset, offset, epoch)
                     for p, offset in positions.items()
                 ],
             )
@@ -259,7 +254,7 @@ class PostgresSink(FencedConnection):
         cursor.execute(
             "SELECT topic_id, partition, next_offset FROM millrace.progress "
             "WHERE stream = %s AND timeline = %s AND shard = %s FOR UPDATE",
-            (self.identity.stream, timeline, _SHARD),
+            (self.identity.stream, timeline, SHARD),
         )
         stored = {(row[0], row[1]): row[2] for row in cursor.fetchall()}
         todo = []
@@ -339,7 +334,7 @@ class PostgresSink(FencedConnection):
                     self.identity.epoch,
                     self.identity.stream,
                     timeline,
-                    _SHARD,
+                    SHARD,
                     entry.partition.topic_id,
                     entry.partition.partition,
                     entry.first,

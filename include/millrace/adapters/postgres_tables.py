@@ -9,6 +9,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from millrace.domain.offsets import TopicPartition
+from millrace.domain.position import WorkRecord
 from millrace.errors import DeclarationError
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -79,6 +81,25 @@ QUARANTINE_COLUMNS = (
     ("rule", "text"),
     ("error", "text"),
 )
+
+
+# The record of work on a stream's newest timeline.
+READ_RECORD = (
+    "SELECT timeline, topic, topic_id, partition, next_offset, first_offset FROM millrace.progress "
+    "WHERE stream = %(stream)s AND shard = %(shard)s "
+    "AND timeline = (SELECT max(timeline) FROM millrace.progress WHERE stream = %(stream)s)"
+)
+SHARD = 0  # an unsharded sink is one shard
+
+
+def work_record(rows: Sequence[tuple[Any, ...]]) -> WorkRecord:
+    """The record of work in what `READ_RECORD` found."""
+    partitions = [TopicPartition(*row[1:4]) for row in rows]
+    return WorkRecord(
+        rows[0][0] if rows else 0,
+        {partition: row[4] for partition, row in zip(partitions, rows, strict=True)},
+        {partition: row[5] for partition, row in zip(partitions, rows, strict=True)},
+    )
 
 
 def ensure_schema(cursor: Cursor) -> None:

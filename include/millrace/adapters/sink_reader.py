@@ -12,7 +12,10 @@ import psycopg
 from psycopg import sql
 
 from millrace.adapters.postgres_connection import UNACKNOWLEDGED, SinkFailure
+from millrace.adapters.postgres_tables import READ_RECORD, SHARD, work_record
 from millrace.domain.books import SourceAt, StoredRow
+from millrace.domain.offsets import OffsetRange
+from millrace.domain.position import WorkRecord
 from millrace.domain.quarantine import Excerpt, Header, QuarantinedRecord, RuleCount
 from millrace.errors import DeclarationError, UnreachableError
 from millrace.settings import PostgresSettings
@@ -39,6 +42,15 @@ class QuarantineEntry:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class RangeCounts:
+    """What of some ranges of sources lies in a sink. `older` are rows and bad records of other timelines."""
+
+    rows: int
+    quarantined: int
+    older: int
+
+
 class SinkReader:
     """Reads what streams have written to one sink database. Changes nothing.
 
@@ -58,6 +70,46 @@ class SinkReader:
             {"stream": stream, "id": topic_id},
         )
         return {int(partition): int(offset) for partition, offset in found}
+
+    def record_of_work(self, stream: str) -> WorkRecord:
+        """The record of work on a stream's newest timeline."""
+        with self._looking_at("millrace.progress") as connection:
+            if connection is None:
+                return WorkRecord()
+            return work_record(connection.execute(READ_RECORD, {"stream": stream, "shard": SHARD}).fetchall())
+
+    def count_in(self, stream: str, table: str, ranges: Sequence[OffsetRange], *, timeline: int) -> RangeCounts:
+        """How many rows of a table, and records of the stream's quarantine, come from these ranges.
+
+        Args:
+            stream: the stream that wrote them.
+            table: `schema.table`; one that is not there has no rows.
+            ranges: sources.
+            timeline: rows of others are counted as `older` too.
+
+        Raises:
+            UnreachableError: the database does not answer, or one of the two takes longer than a minute.
+        """
+        schema, _, name = table.partition(".")
+        columns = [(r.partition.topic_id, r.partition.partition, r.first, r.next) for r in ranges if len(r)]
+        arguments = [list(column) for column in zip(*columns, strict=True)] or [[]] * 4
+        among = sql.SQL("unnest(%s::text[], %s::int[], %s::bigint[], %s::bigint[]) AS _range (_t, _p, _first, _next)")
+        rows = sql.SQL(
+            "SELECT count(*), count(*) FILTER (WHERE _timeline <> %s) FROM {} JOIN {} ON _topic_id = _t "
+            "AND _partition = _p AND _offset >= _first AND _offset < _next"
+        ).format(sql.Identifier(schema, name), among)
+        bad = sql.SQL(
+            "SELECT count(*), count(*) FILTER (WHERE timeline <> %s) FROM millrace.quarantine JOIN {} "
+            'ON topic_id = _t AND partition = _p AND "offset" >= _first AND "offset" < _next AND stream = %s'
+        ).format(among)
+        found = [(0, 0), (0, 0)]
+        with self._looking_at(sql.Identifier(schema, name).as_string()) as connection:
+            if connection is not None:
+                found[0] = connection.execute(rows, (timeline, *arguments)).fetchall()[0]
+        with self._looking_at("millrace.quarantine") as connection:
+            if connection is not None:
+                found[1] = connection.execute(bad, (timeline, *arguments, stream)).fetchall()[0]
+        return RangeCounts(found[0][0], found[1][0], found[0][1] + found[1][1])
 
     def former_topic_ids(self, stream: str, topic_id: str) -> frozenset[str]:
         """Ids of topics of the same name that the stream has worked on before."""

@@ -51,3 +51,34 @@ class Committed:
 
     offset: int
     metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """The metadata of a commit by which a plan moved a stopped stream: whose it is, and from which timeline.
+
+    A Millrace that does not know it takes the commit for a move by somebody.
+    """
+
+    stream: str
+    topic_id: str
+    plan: str
+    timeline: int  # the newest one when it was moved: the move opens the next
+    offset: int
+
+    def encode(self) -> str:
+        """Compact JSON, as of our other commits."""
+        return json.dumps({"millrace_move": METADATA_VERSION, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str | None) -> PlannedMove | None:
+        """The move in a commit's metadata, or None where there is none that is ours to read."""
+        try:
+            document = json.loads(text or "")
+            if document.pop("millrace_move") != METADATA_VERSION:
+                return None
+            found = cls(**document)
+            sound = all(type(number) is int and 0 <= number <= _LARGEST for number in (found.timeline, found.offset))
+            return found if sound else None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None

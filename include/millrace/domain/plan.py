@@ -23,6 +23,7 @@ class PlanKind(StrEnum):
     """What a plan is about; each kind has one use case that makes and runs it."""
 
     TOPICS = "topics"
+    REWIND = "rewind"
 
 
 class PlanStatus(StrEnum):
@@ -33,6 +34,7 @@ class PlanStatus(StrEnum):
     DONE = "done"
     FAILED = "failed"
     STALE = "stale"
+    ABORTED = "aborted"  # taken back by a person; what it had begun was undone
 
 
 class Outcome(StrEnum):
@@ -98,6 +100,8 @@ class Plan:
     created: datetime
     expires: datetime
     by: str
+    reason: str = ""
+    about: Facts = ()  # what else is to be known before it is run
 
     @property
     def hash(self) -> str:
@@ -130,13 +134,27 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class StepDone:
+    """One step of a plan that is run in steps, as it was written down. `done_at` None: begun, and not known to be done.
+
+    `detail` is what the steps after it, or another runner, have to know.
+    """
+
+    name: str
+    begun_at: datetime
+    done_at: datetime | None = None
+    detail: Facts = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StoredPlan:
-    """A plan with its fate. `results` is empty until it was run."""
+    """A plan with its fate. `results` is empty until it was run; `steps` are those of a plan that is run in steps."""
 
     plan: Plan
     status: PlanStatus
     finished_at: datetime | None = None
     results: tuple[ChangeResult, ...] = ()
+    steps: tuple[StepDone, ...] = ()
 
 
 def facts(values: Mapping[str, object]) -> Facts:
@@ -166,7 +184,7 @@ def still_true(plan: Plan, standings: Sequence[Standing], *, cluster_id: str, no
 
 def canonical(plan: Plan) -> str:
     """The one JSON text of a plan: equal plans, equal bytes."""
-    body = {
+    body: dict[str, object] = {
         "version": BODY_VERSION,
         "kind": plan.kind.value,
         "target": plan.target,
@@ -190,6 +208,8 @@ def canonical(plan: Plan) -> str:
         "expires": plan.expires.isoformat(),
         "by": plan.by,
     }
+    if plan.reason or plan.about:  # those of a Millrace that knew neither keep their hash
+        body |= {"reason": plan.reason, "about": dict(plan.about)}
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -216,6 +236,8 @@ def parse(text: str) -> Plan:
             created=datetime.fromisoformat(body["created"]),
             expires=datetime.fromisoformat(body["expires"]),
             by=body["by"],
+            reason=body.get("reason", ""),
+            about=facts(body.get("about", {})),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a plan: {error!r}") from error

@@ -8,11 +8,11 @@ moved it. The log says what is still there. `open_at` weighs them; its table of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from millrace.domain.declaration import OnRewind, Start
-from millrace.domain.groups import CommitMetadata, Committed
+from millrace.domain.groups import CommitMetadata, Committed, PlannedMove
 from millrace.domain.offsets import TopicPartition
 
 
@@ -41,6 +41,7 @@ class Basis(StrEnum):
 
     RECORD = "record"  # the sink's record of work
     GROUP = "group"  # the consumer group, moved by somebody
+    PLAN = "plan"  # the consumer group, moved by a plan
     START = "start"  # the declaration: nothing else is known
     BEGINNING = "beginning"  # a partition that is new since the record was written
     CLAMPED = "clamped"  # the group pointed outside the log
@@ -136,11 +137,12 @@ def open_at(
             return decided
         positions[partition] = decided
     moved = {p: position for p, position in positions.items() if position.basis in {Basis.GROUP, Basis.CLAMPED}}
+    planned = any(position.basis is Basis.PLAN for position in positions.values())
     if record.timeline == 0 or recreated:
         return OpenTimeline(record.timeline + 1, positions)
-    if not moved:
+    if not moved and not planned:
         return Resume(record.timeline, positions)
-    if wishes.on_rewind is OnRewind.REFUSE:
+    if moved and wishes.on_rewind is OnRewind.REFUSE:
         return Refuse(Refusal.REWIND, _moves(record, moved), _way_back(stream, record, moved))
     return OpenTimeline(record.timeline + 1, positions)
 
@@ -164,29 +166,42 @@ def _position(
     wishes: Wishes,
 ) -> Position | Refuse:
     done = record.next_offsets.get(partition)
-    metadata = _own_metadata(stream, committed)
+    metadata, planned = _own_metadata(stream, committed), _planned_move(stream, committed)
     if metadata is not None and metadata.epoch > epoch:
         return Refuse(
             Refusal.FENCED,
             f"{partition}: epoch {metadata.epoch} has committed, this is epoch {epoch}",
             f"`streams show {stream}` shows the newer instance",
         )
-    if metadata is not None and metadata.topic_id != partition.topic_id:
-        committed = metadata = None  # of the topic that had this name before: it says nothing of this one
+    ours = metadata or planned
+    if ours is not None and ours.topic_id != partition.topic_id:
+        committed = ours = metadata = planned = None  # of the topic that had this name before: it says nothing of this
     if done is None:
-        return _without_record(stream, record, partition, committed, metadata, bounds, wishes)
-    if metadata is not None and metadata.timeline > record.timeline:
-        return _older_sink(stream, record, partition, metadata)
-    note = ""
-    if committed is not None and metadata is None and committed.offset != done:
-        moved = _within(committed.offset, bounds)
-        if _opened_this_timeline(record, partition, committed, bounds):
-            note = f"offset {committed.offset} is behind the log end {bounds.end}, as it was when the timeline began"
-        elif moved.offset != done:
-            return moved
+        return _without_record(stream, record, partition, committed, ours, bounds, wishes)
+    if ours is not None and ours.timeline > record.timeline:
+        return _older_sink(stream, record, partition, ours)
+    if planned is not None and planned.timeline == record.timeline and planned.offset != done:
+        return replace(_within(planned.offset, bounds), basis=Basis.PLAN)
+    foreign = _foreign_move(record, partition, committed, bounds) if ours is None else None
+    if foreign is not None and foreign.basis is not Basis.RECORD:
+        return foreign
     if not bounds.start <= done <= bounds.end:
         return _lost(stream, partition, done, bounds)
-    return Position(done, Basis.RECORD, note)
+    return foreign or Position(done, Basis.RECORD)
+
+
+def _foreign_move(
+    record: WorkRecord, partition: TopicPartition, committed: Committed | None, bounds: LogBounds
+) -> Position | None:
+    """Where a commit that is not ours puts a partition with work on record; None where that is where the record ends."""
+    done = record.next_offsets[partition]
+    if committed is None or committed.offset == done:
+        return None
+    if _opened_this_timeline(record, partition, committed, bounds):
+        note = f"offset {committed.offset} is behind the log end {bounds.end}, as it was when the timeline began"
+        return Position(done, Basis.RECORD, note)
+    moved = _within(committed.offset, bounds)
+    return None if moved.offset == done else moved
 
 
 def _without_record(
@@ -194,7 +209,7 @@ def _without_record(
     record: WorkRecord,
     partition: TopicPartition,
     committed: Committed | None,
-    metadata: CommitMetadata | None,
+    metadata: CommitMetadata | PlannedMove | None,
     bounds: LogBounds,
     wishes: Wishes,
 ) -> Position | Refuse:
@@ -228,7 +243,9 @@ def _opened_this_timeline(
     return done == record.first_offsets.get(partition) and done <= bounds.end < committed.offset
 
 
-def _older_sink(stream: str, record: WorkRecord, partition: TopicPartition, metadata: CommitMetadata) -> Refuse:
+def _older_sink(
+    stream: str, record: WorkRecord, partition: TopicPartition, metadata: CommitMetadata | PlannedMove
+) -> Refuse:
     return Refuse(
         Refusal.RECORD_MISSING,
         f"{partition}: the group holds our own commit of timeline {metadata.timeline} (offset {metadata.offset}), but "
@@ -247,6 +264,14 @@ def _own_metadata(stream: str, committed: Committed | None) -> CommitMetadata | 
     if metadata is None or metadata.stream != stream:
         return None
     return metadata if metadata.offset == committed.offset else None
+
+
+def _planned_move(stream: str, committed: Committed | None) -> PlannedMove | None:
+    """The move that a plan made by this commit, where it is this stream's and of this very offset."""
+    found = PlannedMove.decode(committed.metadata) if committed is not None else None
+    if found is None or committed is None or found.stream != stream or found.offset != committed.offset:
+        return None
+    return found
 
 
 def _within(target: int, bounds: LogBounds) -> Position:
