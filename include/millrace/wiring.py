@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from millrace.adapters.control_db import ControlStore
     from millrace.adapters.kafka_groups import KafkaGroups
     from millrace.adapters.kafka_log import KafkaLog
+    from millrace.adapters.kafka_reader import TopicReader
     from millrace.adapters.postgres_fence import FenceReader
     from millrace.adapters.sink_reader import SinkReader
     from millrace.domain.control import MigrationReport
@@ -70,6 +71,12 @@ class Platform:
         from millrace.adapters.kafka_log import KafkaLog
 
         return KafkaLog(self.settings.kafka(connection), client_id="millrace")
+
+    def topic_reader(self, connection: str = "millrace_kafka") -> TopicReader:
+        """Bounded reads of topics of the cluster that a `kafka` Connection leads to."""
+        from millrace.adapters.kafka_reader import TopicReader
+
+        return TopicReader(self.settings.kafka(connection))
 
     def fences(self, connection: str) -> FenceReader:
         """The fences in the sink database that a `postgres` Connection leads to."""

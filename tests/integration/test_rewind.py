@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +19,7 @@ from millrace.usecases import streams
 from support import control_databases
 from support.drills import ACTOR, Drill
 from support.stack import start
-from support.streams_project import StreamProject, group_tool
+from support.streams_project import TESTS, StreamProject, group_tool
 from support.waiting import Deadline, eventually, result_of
 
 if TYPE_CHECKING:
@@ -131,6 +135,67 @@ def test_a_reset_by_the_stock_tool_reads_exactly_its_range_again(stream: Drill) 
     assert rows(project, "_timeline = 1") == untouched
     assert project.sink_sources() == project.topic_sources()
     stream.must_be_complete()
+
+
+def millrace(project: StreamProject, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command of the project, as its user gives it."""
+    return subprocess.run(
+        [sys.executable, "-m", "millrace.cli.main", *arguments],
+        env={**os.environ, "MILLRACE_ROOT": str(project.root), "PYTHONPATH": str(TESTS.parent / "include")},
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        timeout=Deadline.STREAM.seconds,
+        check=False,
+    )
+
+
+def test_a_planned_rewind_of_a_running_stream_repairs_what_lies_past_its_target(stream: Drill) -> None:
+    project = stream.project
+    project.declare(on_rewind="refuse")
+    project.produce(EACH, timestamp=milliseconds(EARLIER))
+    target = project.ends()
+    project.produce(EACH, first=EACH, timestamp=milliseconds(LATER))
+    ends = project.ends()
+    stream.start()
+    stream.eventually(stream.all_done, what="all records")
+    good = rows(project, past(target))
+    some = f"(_partition, _offset) IN (SELECT _partition, _offset FROM {project.name}.rows WHERE {{}} LIMIT %s)"
+    damage = f"UPDATE {project.name}.rows SET amount = -1, id = 'damaged' WHERE "
+    project.query(damage + some.format(past(target)), DAMAGED)
+    project.query(damage + some.format(f"NOT {past(target)}"), 10)
+    before = rows(project, f"NOT {past(target)}")
+
+    ahead = millrace(project, "streams", "rewind", project.stream, "--to", "2100-01-01T00:00Z", "--reason", "too far")
+    assert ahead.returncode == 2
+    assert "in the future" in ahead.stderr
+    asked = ("streams", "rewind", project.stream, "--to", TARGET.isoformat(), "--reason", "1,000 rows are damaged")
+    made = millrace(project, *asked, "--json")
+    assert made.returncode == 0, made.stderr
+    plan = json.loads(made.stdout)
+    past_target = sum(ends.values()) - sum(target.values())
+    assert (plan["about"]["records"], plan["about"]["rows"]) == (str(past_target), str(len(good)))
+    assert {c["subject"]: c["after"]["offset"] for c in plan["changes"]} == {
+        f"{project.topic}/{number}": str(offset) for number, offset in target.items()
+    }
+    assert millrace(project, *asked).returncode == 0, "a second plan may be made"
+    done = millrace(project, "plans", "run", plan["id"], "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    result = json.loads(done.stdout)
+    assert result["status"] == "done"
+    assert [step["step"] for step in result["steps"] if step["done_at"]] == [
+        "drain", "session", "look", "reset", "start", "positions", "progress",
+    ]  # fmt: skip
+    assert timelines(stream)[3:] == [(2, number, target[number], ends[number]) for number in sorted(ends)]
+    again = rows(project, "_timeline = 2")
+    assert [(row[:2], row[4:]) for row in again] == [(row[:2], row[4:]) for row in good], "not what it was"
+    assert rows(project, "_timeline = 1") == before, "what lies before the target was touched"
+    assert project.sink_sources() == project.topic_sources()
+    repeated = millrace(project, "plans", "run", plan["id"])
+    assert repeated.returncode == 4, repeated.stdout
+    assert "ended" in repeated.stderr
+    assert rows(project, "true") == sorted(again + before)
 
 
 @pytest.mark.full

@@ -90,9 +90,9 @@ class KafkaGroups:
         for partition in asked:
             there = found.get((partition.topic, partition.partition))
             if there is None or (there.offset, there.metadata) != moves[partition]:
+                at = there.offset if there else "no offset"
                 raise RefusedError(
-                    f"{partition} was moved to {moves[partition][0]} and is at {there.offset if there else 'no offset'}: "
-                    "somebody else commits to the group",
+                    f"{partition} was moved to {moves[partition][0]} and is at {at}: somebody else commits",
                     where=f"group {group} at {self._address}",
                     next_step="see with `kafka-consumer-groups --describe` who uses it",
                 )
@@ -120,7 +120,7 @@ class KafkaGroups:
             raise RefusedError(
                 f"the group cannot be moved while somebody is in it: {error.str()}",
                 where=where,
-                next_step="stop the stream, and see with `kafka-consumer-groups --describe --members` who else is there",
+                next_step="stop the stream; `kafka-consumer-groups --describe --members` shows who else is there",
             )
         raise UnreachableError(
             f"the group could not be moved: {error.str()}", where=where, next_step="run the plan again"

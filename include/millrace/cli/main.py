@@ -15,9 +15,9 @@ from millrace.errors import MillraceError
 NOUNS = {
     "spec": "Check, show and make declarations.",
     "topics": "Plan topic changes and look at retention and size.",
-    "plans": "List, show and run stored plans.",
+    "plans": "List, show, run and take back stored plans.",
     "groups": "Consumer groups: list, lag, activity.",
-    "streams": "List, show, start and stop streams.",
+    "streams": "List, show, start, stop and rewind streams.",
     "sources": "Feed topics from declared source programs.",
     "quarantine": "Bad records: list, show.",
     "backup": "The archive: audit, coverage, read, restore.",

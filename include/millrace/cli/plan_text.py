@@ -21,6 +21,8 @@ def plan_document(plan: Plan, *, stored: bool) -> dict[str, object]:
         "created": plan.created,
         "expires": plan.expires,
         "by": plan.by,
+        "reason": plan.reason,
+        "about": dict(plan.about),
         "seen": {subject: dict(values) for subject, values in plan.seen.items()},
         "changes": [
             {
@@ -42,6 +44,10 @@ def stored_document(stored: StoredPlan) -> dict[str, object]:
         "status": stored.status,
         "finished_at": stored.finished_at,
         "results": list(stored.results),
+        "steps": [
+            {"step": step.name, "begun_at": step.begun_at, "done_at": step.done_at, "detail": dict(step.detail)}
+            for step in stored.steps
+        ],
     }
 
 
@@ -59,6 +65,8 @@ def print_plan(console: Console, plan: Plan) -> None:
                 *(Text(cell) for cell in (change.action, change.subject, *_cells(change.before, change.after)))
             )
         console.print(table)
+    for name, text in plan.about:
+        console.print(Text(f"  {name.replace('_', ' ')}: {text}"), soft_wrap=True)
     for change in plan.changes:
         if change.unsafe:
             console.print(Text(f"caution: {change.subject}: {change.unsafe}", style="yellow"), soft_wrap=True)
@@ -72,6 +80,8 @@ def print_stored(console: Console, stored: StoredPlan) -> None:
     print_plan(console, stored.plan)
     ended = f" at {stored.finished_at:%Y-%m-%d %H:%M:%S} UTC" if stored.finished_at else ""
     console.print(Text(f"plan {stored.plan.id}: {stored.status.value}{ended}"))
+    for step in stored.steps:
+        console.print(Text(f"  {step.name}: {'done' if step.done_at else 'begun, not known to be done'}"))
     for result in stored.results:
         style = "red" if result.outcome is Outcome.FAILED else ""
         line = f"  {result.outcome.value}: {result.action} {result.subject}"

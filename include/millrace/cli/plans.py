@@ -1,7 +1,8 @@
-"""`millrace plans`: look at stored plans and run them."""
+"""`millrace plans`: look at stored plans, run them, take them back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -12,12 +13,13 @@ from rich.text import Text
 from millrace.cli.actor import actor
 from millrace.cli.output import emit
 from millrace.cli.plan_text import print_stored, stored_document
+from millrace.cli.reason import Reason
 from millrace.domain.plan import PlanStatus, StoredPlan
 from millrace.settings import open_settings
 from millrace.usecases import plans
 from millrace.wiring import open_platform
 
-app = typer.Typer(no_args_is_help=True, help="List, show and run stored plans.")
+app = typer.Typer(no_args_is_help=True, help="List, show, run and take back stored plans.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -52,11 +54,34 @@ def run(
 
     Ends with 1 where a change failed, 4 where the plan is no longer true or was run before.
     """
-    stored = plans.run(open_platform(open_settings()), plan_id, actor=actor(), reason=reason)
+    stored = plans.run(open_platform(open_settings()), plan_id, actor=actor(), reason=reason, tell=telling())
     document = {"schema": "millrace.plans.run/1", **stored_document(stored)}
     emit(document, as_json=as_json, text=lambda console: print_stored(console, stored))
     if stored.status is not PlanStatus.DONE:
         raise typer.Exit(1)
+
+
+@app.command()
+def abort(plan_id: Annotated[str, typer.Argument(metavar="ID")], reason: Reason, as_json: AsJson = False) -> None:
+    """Take back a plan that was never run, or a rewind that has read nothing yet.
+
+    Ends with 4 where it is too late; then says why.
+    """
+    stored = plans.abort(open_platform(open_settings()), plan_id, actor=actor(), reason=reason, tell=telling())
+    document = {"schema": "millrace.plans.abort/1", **stored_document(stored)}
+    emit(document, as_json=as_json, text=lambda console: print_stored(console, stored))
+
+
+def telling() -> Callable[[str], None]:
+    """Says on standard error what is going on, each thing once."""
+    console, said = Console(stderr=True), [""]
+
+    def tell(text: str) -> None:
+        if text != said[0]:
+            said[0] = text
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    return tell
 
 
 def _print_list(console: Console, found: tuple[StoredPlan, ...]) -> None:

@@ -1,4 +1,4 @@
-"""`millrace streams`: look at streams, start and stop them."""
+"""`millrace streams`: look at streams, start, stop and rewind them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -17,17 +17,20 @@ from rich.text import Text
 
 from millrace.cli.actor import actor
 from millrace.cli.output import emit, error_document
+from millrace.cli.plan_text import plan_document, print_plan
 from millrace.cli.reason import Reason
 from millrace.cli.stream_text import print_stream
+from millrace.domain.plan import Plan
 from millrace.domain.streams import StreamState
+from millrace.domain.time_travel import Policy
 from millrace.errors import MillraceError, PartFailedError, UsageError
 from millrace.settings import open_settings
-from millrace.usecases import stream_list, streams
+from millrace.usecases import rewind_plan, stream_list, streams
 from millrace.usecases.stream_list import StreamList, StreamRow
 from millrace.usecases.stream_look import Supervised
 from millrace.wiring import Platform, open_platform
 
-app = typer.Typer(help="List, show, start and stop streams.", no_args_is_help=True)
+app = typer.Typer(help="List, show, start, stop and rewind streams.", no_args_is_help=True)
 
 START_WITHIN = timedelta(minutes=3)
 STOP_WITHIN = timedelta(minutes=2)
@@ -119,6 +122,41 @@ def stop(stream: Name, reason: Reason, wait: Waiting = True, now: Hard = False, 
             if answer.report.state is not StreamState.STOPPED:
                 raise _not_so(answer.report, "has not stopped")
             answer.more["group_is_free"] = _wait_for_free_group(platform, stream)
+
+
+@app.command()
+def rewind(
+    stream: Name,
+    to: Annotated[str, typer.Option("--to", metavar="TIME|earliest|FILE", help="Where it shall begin again.")],
+    reason: Reason,
+    policy: Annotated[Policy, typer.Option(help="Of partitions whose log begins later.")] = Policy.FAIL,
+    as_json: Json = False,
+) -> None:
+    """Store a plan that has a stream read again from a time, and print it with its id. Changes nothing.
+
+    TIME has a zone: 2026-03-29T12:00+02:00, or 2026-03-29T12:00 Europe/Berlin. FILE has lines TOPIC,PARTITION,OFFSET.
+    Ends with 4 where the rewind may not be made, and says why.
+    """
+    target = rewind_plan.target_of(to, datetime.now(UTC), _text_of)
+    platform = open_platform(open_settings())
+    plan = rewind_plan.make_plan(platform, stream, target, policy=policy, by=actor(), reason=reason)
+    document = {"schema": "millrace.streams.rewind/1", **plan_document(plan, stored=True)}
+    emit(document, as_json=as_json, text=lambda console: _print_rewind(console, plan))
+
+
+def _text_of(name: str) -> str | None:
+    """The text of a file, where there is one of this name."""
+    try:
+        path = Path(name)
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the file cannot be read: {error}", where=name) from error
+
+
+def _print_rewind(console: Console, plan: Plan) -> None:
+    print_plan(console, plan)
+    line = f"plan {plan.id}, good until {plan.expires:%Y-%m-%d %H:%M} UTC: run it with `./millrace plans run {plan.id}`"
+    console.print(Text(line), soft_wrap=True)
 
 
 @app.command()

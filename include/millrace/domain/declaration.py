@@ -242,8 +242,14 @@ class Notifier:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """One file under `include/environments/`: what differs between installations, and nothing else."""
+    """One file under `include/environments/`: what differs between installations, and nothing else.
+
+    A rewind that goes further back than `longest_rewind`, or reads more records again than `most_rewound`, needs the
+    approval of a second person; None: none does.
+    """
 
     name: str
     notifiers: tuple[Notifier, ...] = ()
     operators: tuple[str, ...] = ()
+    longest_rewind: timedelta | None = timedelta(hours=1)
+    most_rewound: int | None = 1_000_000

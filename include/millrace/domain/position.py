@@ -193,7 +193,7 @@ def _position(
 def _foreign_move(
     record: WorkRecord, partition: TopicPartition, committed: Committed | None, bounds: LogBounds
 ) -> Position | None:
-    """Where a commit that is not ours puts a partition with work on record; None where that is where the record ends."""
+    """Where a commit that is not ours puts a partition with work on record; None where the record ends there."""
     done = record.next_offsets[partition]
     if committed is None or committed.offset == done:
         return None

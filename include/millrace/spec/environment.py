@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping as Fields
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millrace.domain.declaration import Environment, Notifier
@@ -64,7 +64,7 @@ def read_environment(root: Path, name: str) -> tuple[Overlay | None, list[Findin
             step = nearest(name, known) or f"write the file {file}"
             raise UsageError(f"there is no environment `{name}`", where=file, next_step=step)
         empty = Mapping(Place(BUILT_IN, 1, ""), {})
-        return Overlay(Environment(name), file, _embedded(empty), {}), []
+        return Overlay(_environment(name), file, _embedded(empty), {}), []
     tree, findings = read_file(root, file)
     if tree is None:
         return None, findings
@@ -73,9 +73,15 @@ def read_environment(root: Path, name: str) -> tuple[Overlay | None, list[Findin
     notifiers = _notifiers(part.document, tree, findings)
     if errors(findings):
         return None, findings
-    environment = Environment(name, notifiers, tuple(part.document.operators))
+    environment = _environment(name, notifiers, tuple(part.document.operators))
     overrides = _embedded(tree) if name == EMBEDDED else tree
     return Overlay(environment, file, overrides, part.document.connections), findings
+
+
+def _environment(name: str, notifiers: tuple[Notifier, ...] = (), operators: tuple[str, ...] = ()) -> Environment:
+    """What an environment is; on one machine that is for trying, a rewind of any size needs nobody else."""
+    found = Environment(name, notifiers, operators)
+    return replace(found, longest_rewind=None, most_rewound=None) if name == EMBEDDED else found
 
 
 def _embedded(tree: Mapping) -> Mapping:

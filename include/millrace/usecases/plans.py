@@ -19,7 +19,7 @@ from millrace.domain.plan import (
     still_true,
 )
 from millrace.errors import RefusedError, StalePlanError
-from millrace.usecases import topics
+from millrace.usecases import rewinds, topics
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How plans of one kind are compared with what is there, run, and made anew."""
+    """How plans whose changes stand by themselves are compared with what is there, and run."""
 
     look: Callable[[Platform, Plan], tuple[str, tuple[Standing, ...]]]
     run: Callable[[Platform, Plan, Sequence[Standing]], Iterator[tuple[Change, ChangeResult]]]
-    again: str
 
 
-_KINDS = {PlanKind.TOPICS: _Kind(topics.look, topics.run_changes, "millrace topics plan {target}")}
+_KINDS = {PlanKind.TOPICS: _Kind(topics.look, topics.run_changes)}
+_AGAIN = {
+    PlanKind.TOPICS: "millrace topics plan {target}",
+    PlanKind.REWIND: "millrace streams rewind {target} --to ... --reason ...",
+}
 
 
 def list_plans(platform: Platform, *, status: PlanStatus | None = None, limit: int = 50) -> tuple[StoredPlan, ...]:
@@ -51,7 +54,15 @@ def show(platform: Platform, plan_id: str) -> StoredPlan:
     return platform.control().plans.get(plan_id)
 
 
-def run(platform: Platform, plan_id: str, *, actor: str, reason: str = "", now: datetime | None = None) -> StoredPlan:
+def run(
+    platform: Platform,
+    plan_id: str,
+    *,
+    actor: str,
+    reason: str = "",
+    now: datetime | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> StoredPlan:
     """Run a plan, once.
 
     Each change that was made, or failed, is one entry of the action log. A plan whose runner died in the middle
@@ -68,13 +79,14 @@ def run(platform: Platform, plan_id: str, *, actor: str, reason: str = "", now: 
     store = platform.control().plans
     with store.running(plan_id) as mine:
         if not mine:
-            raise RefusedError(
-                "somebody is running this plan right now",
-                where=plan_id,
-                next_step=f"see with `millrace plans show {plan_id}` what comes of it",
-            )
+            raise _busy(plan_id)
         stored = store.get(plan_id)
-        standings = _checked(platform, stored, now or datetime.now(UTC))
+        at = now or datetime.now(UTC)
+        if stored.plan.kind is PlanKind.REWIND:
+            _must_not_have_ended(stored)
+            rewinds.run(platform, stored, actor=actor, reason=reason, now=at, tell=tell)
+            return store.get(plan_id)
+        standings = _checked(platform, stored, at)
         store.begin(plan_id)
         results = []
         for change, result in _KINDS[stored.plan.kind].run(platform, stored.plan, standings):
@@ -85,13 +97,58 @@ def run(platform: Platform, plan_id: str, *, actor: str, reason: str = "", now: 
         return store.get(plan_id)
 
 
-def _checked(platform: Platform, stored: StoredPlan, now: datetime) -> tuple[Standing, ...]:
+def abort(
+    platform: Platform, plan_id: str, *, actor: str, reason: str, tell: Callable[[str], None] = lambda text: None
+) -> StoredPlan:
+    """Take a plan back: one that was never run, or a rewind that has read nothing yet.
+
+    Raises:
+        StalePlanError: it has ended.
+        RefusedError: it cannot be taken back any more, or somebody is at it right now.
+        UsageError: there is no plan of this id.
+        UnreachableError: a server does not answer; try again.
+    """
+    store = platform.control().plans
+    with store.running(plan_id) as mine:
+        if not mine:
+            raise _busy(plan_id)
+        stored = store.get(plan_id)
+        _must_not_have_ended(stored)
+        if stored.plan.kind is PlanKind.REWIND:
+            rewinds.abort(platform, stored, actor=actor, reason=reason, tell=tell)
+        elif stored.status is PlanStatus.OPEN:
+            store.finish(plan_id, PlanStatus.ABORTED)
+            platform.control().log.append(
+                actor=actor, action="plan.abort", subject=stored.plan.target, reason=f"{reason} (plan {plan_id})"
+            )
+        else:
+            raise RefusedError(
+                "changes of topics are not taken back", where=plan_id, next_step=f"`millrace plans run {plan_id}`"
+            )
+        return store.get(plan_id)
+
+
+def _busy(plan_id: str) -> RefusedError:
+    return RefusedError(
+        "somebody is running this plan right now",
+        where=plan_id,
+        next_step=f"see with `millrace plans show {plan_id}` what comes of it",
+    )
+
+
+def _must_not_have_ended(stored: StoredPlan) -> None:
     plan = stored.plan
-    kind = _KINDS[plan.kind]
-    advice = f"make a new plan with `{kind.again.format(target=plan.target)}`"
     if stored.status not in {PlanStatus.OPEN, PlanStatus.RUNNING}:
         ended = f" at {stored.finished_at:%Y-%m-%d %H:%M} UTC" if stored.finished_at else ""
+        advice = f"make a new plan with `{_AGAIN[plan.kind].format(target=plan.target)}`"
         raise StalePlanError(f"this plan ended{ended}: {stored.status.value}", where=plan.id, next_step=advice)
+
+
+def _checked(platform: Platform, stored: StoredPlan, now: datetime) -> tuple[Standing, ...]:
+    _must_not_have_ended(stored)
+    plan = stored.plan
+    kind = _KINDS[plan.kind]
+    advice = f"make a new plan with `{_AGAIN[plan.kind].format(target=plan.target)}`"
     cluster_id, standings = kind.look(platform, plan)
     resumed = stored.status is PlanStatus.RUNNING
     if reason := still_true(plan, standings, cluster_id=cluster_id, now=now, resumed=resumed):
