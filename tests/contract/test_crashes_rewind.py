@@ -1,0 +1,145 @@
+"""Whoever rewinds a stream, or takes that back, may die at any call: gone on with, it is rewound, or as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.domain.plan import PlanStatus
+from millrace.embedded.stack import Stack
+from millrace.errors import RefusedError, StalePlanError
+from millrace.usecases import rewinds, streams
+from support import stack as runs
+from support.control_databases import Databases
+from support.faults import Life, Moment, crash_at_call, crash_at_every_call, unexpected
+from support.rewound_streams import ACTOR, RewoundStream, Surroundings
+
+CALLS = (
+    "plans.running",
+    "plans.begin",
+    "plans.begin_step",
+    "plans.end_step",
+    "plans.finish",
+    "streams.set_desired",
+    "runner.stop",
+    "runner.submit",
+    "groups.members",
+    "groups.move",
+    "kafka.committed",
+    "kafka.bounds",
+    "sink.record_of_work",
+    "sink.count_in",
+)
+FULL = pytest.mark.full
+MOMENTS = (Moment.AFTER, pytest.param(Moment.ANSWER_LOST, marks=FULL), pytest.param(Moment.BEFORE, marks=FULL))
+BACK = 2
+
+
+@pytest.fixture(scope="module")
+def given(
+    idle_stack: Stack, control_databases: Databases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Surroundings]:
+    runs.start(idle_stack, "kafka", "postgres")
+    made = Surroundings(tmp_path_factory.mktemp("rewinds"), idle_stack, control_databases.create())
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is waited for here is there at once."""
+    monkeypatch.setattr(rewinds, "PROGRESS_EVERY", rewinds.LOOK_EVERY / 10)
+
+
+def test_a_rewind_that_nobody_disturbs_reads_its_range_again_and_nothing_else(given: Surroundings) -> None:
+    stream = given.new()
+    plan = stream.plan(BACK)
+    stream.damage()
+    assert stream.run(plan) is None
+    assert stream.status(plan) is PlanStatus.DONE
+    assert stream.wrong(rewound=BACK) == []
+    assert isinstance(stream.run(plan), StalePlanError)
+    assert isinstance(stream.abort(plan), StalePlanError)
+    assert stream.wrong(rewound=BACK) == []
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_rewind_whose_runner_dies_at_any_call_is_run_to_its_end(given: Surroundings, moment: Moment) -> None:
+    def once(life: Life) -> list[str]:
+        stream = given.new()
+        plan = stream.plan(BACK)
+        stream.damage()
+        wrong = unexpected(life, stream.run(plan, life))
+        stream.end(plan, stream.run)
+        return wrong + stream.wrong(rewound=BACK) + _ended_as(stream.status(plan), PlanStatus.DONE)
+
+    crash_at_every_call(moment, once).must_be_well(*CALLS)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_rewind_that_is_taken_back_by_who_dies_at_any_call_is_as_it_was(given: Surroundings, moment: Moment) -> None:
+    def once(life: Life) -> list[str]:
+        stream = given.new()
+        plan = stream.plan(BACK)
+        stream.damage()
+        stream.run(plan, crash_at_call("groups.move", Moment.AFTER))
+        wrong = unexpected(life, stream.abort(plan, life))
+        stream.end(plan, stream.abort)
+        return wrong + stream.wrong(rewound=0) + _ended_as(stream.status(plan), PlanStatus.ABORTED)
+
+    crash_at_every_call(moment, once).must_be_well("plans.begin_step", "groups.move", "plans.finish", "runner.submit")
+
+
+def _ended_as(status: PlanStatus, wanted: PlanStatus) -> list[str]:
+    return [] if status is wanted else [f"the plan is {status.value}"]
+
+
+def test_what_has_begun_to_read_again_is_not_taken_back(given: Surroundings) -> None:
+    stream = given.new()
+    plan = stream.plan(BACK)
+    stream.damage()
+    stream.run(plan, crash_at_call("runner.submit", Moment.AFTER))
+    refused = stream.abort(plan)
+    assert isinstance(refused, RefusedError)
+    assert "has begun to read again" in refused.what
+    stream.end(plan, stream.run)
+    assert stream.wrong(rewound=BACK) == []
+
+
+def test_a_second_rewind_waits_for_the_first(given: Surroundings) -> None:
+    stream = given.new()
+    first, second = stream.plan(BACK), stream.plan(BACK + 1)
+    stream.damage()
+    stream.run(first, crash_at_call("groups.move", Moment.AFTER))
+    refused = stream.run(second)
+    assert isinstance(refused, RefusedError)
+    assert first.id in refused.what
+    stream.end(first, stream.run)
+    assert isinstance(stream.run(second), StalePlanError), "a plan of another timeline was run"
+    assert stream.wrong(rewound=BACK) == []
+
+
+def test_a_group_that_somebody_resets_in_the_middle_is_noticed_and_put_back(given: Surroundings) -> None:
+    stream = given.new()
+    plan = stream.plan(BACK)
+    stream.damage()
+    stream.run(plan, crash_at_call("groups.move", Moment.AFTER))
+    [partition, *_] = given.log.partitions([stream.topic])
+    given.groups.move(stream.group, {partition: (1, "")})
+    refused = stream.run(plan)
+    assert isinstance(refused, StalePlanError), refused
+    assert "moved to 1 by somebody" in refused.what
+    assert stream.status(plan) is PlanStatus.STALE
+
+
+def test_a_stream_that_somebody_starts_in_the_middle_ends_as_planned(given: Surroundings) -> None:
+    stream = given.new()
+    plan = stream.plan(BACK)
+    stream.damage()
+    stream.run(plan, crash_at_call("groups.move", Moment.AFTER))
+    with stream.platform_of() as platform:
+        streams.start(platform, stream.stream, ACTOR, "in the middle")
+    stream.end(plan, stream.run)
+    assert stream.status(plan) is PlanStatus.DONE
+    assert stream.wrong(rewound=BACK) == []
