@@ -13,7 +13,7 @@ from millrace.usecases import rewinds, streams
 from support import stack as runs
 from support.control_databases import Databases
 from support.faults import Life, Moment, crash_at_call, crash_at_every_call, unexpected
-from support.rewound_streams import ACTOR, RewoundStream, Surroundings
+from support.rewound_streams import ACTOR, Surroundings
 
 CALLS = (
     "plans.running",

@@ -36,7 +36,7 @@ from millrace.spec import load_pipeline
 from millrace.usecases import plans, rewind_plan, streams
 from millrace.wiring import Platform
 from support.faults import Life, watched_control
-from support.streams_project import DECLARATION, StreamProject, committed
+from support.streams_project import StreamProject, committed
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
@@ -152,8 +152,9 @@ class RewoundStream(StreamProject):
         return self.of.project.topic
 
     def begin(self) -> None:
-        for folder in ("include/pipelines", ".millrace"):
+        for folder in ("include/pipelines", f"spark_apps/{self.name}", ".millrace"):
             (self.root / folder).mkdir(parents=True)
+        self.deploy(factor=1)  # nothing here runs it: a declaration names it
         shutil.copy(self.of.project.root / ".millrace" / "env", self.root / ".millrace" / "env")
         self.declare()
         with self.platform_of() as platform:
