@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,7 +13,7 @@ from millrace.usecases import rewinds, streams
 from support import stack as runs
 from support.control_databases import Databases
 from support.faults import Life, Moment, crash_at_call, crash_at_every_call, unexpected
-from support.rewound_streams import ACTOR, Surroundings
+from support.rewound_streams import ACTOR, RewoundStream, Surroundings
 
 CALLS = (
     "plans.running",
@@ -31,8 +31,8 @@ CALLS = (
     "sink.record_of_work",
     "sink.count_in",
 )
-FULL = pytest.mark.full
-MOMENTS = (Moment.AFTER, pytest.param(Moment.ANSWER_LOST, marks=FULL), pytest.param(Moment.BEFORE, marks=FULL))
+OF_ABORT = ("plans.begin_step", "kafka.committed", "groups.move", "streams.set_desired", "plans.finish")
+MOMENTS = [pytest.param(moment, marks=pytest.mark.full) for moment in Moment]
 BACK = 2
 
 
@@ -64,31 +64,52 @@ def test_a_rewind_that_nobody_disturbs_reads_its_range_again_and_nothing_else(gi
     assert stream.wrong(rewound=BACK) == []
 
 
+def rewind(stream: RewoundStream, life: Life) -> list[str]:
+    """A run that is struck, then one that is not: what was wrong."""
+    plan = stream.plan(BACK)
+    stream.damage()
+    wrong = unexpected(life, stream.run(plan, life))
+    stream.end(plan, stream.run)
+    return wrong + stream.wrong(rewound=BACK) + _ended_as(stream.status(plan), PlanStatus.DONE)
+
+
+def take_back(stream: RewoundStream, life: Life) -> list[str]:
+    """A run that dies when it has moved the group, taken back by who is struck, then by who is not."""
+    plan = stream.plan(BACK)
+    stream.damage()
+    stream.run(plan, crash_at_call("groups.move", Moment.AFTER))
+    wrong = unexpected(life, stream.abort(plan, life))
+    stream.end(plan, stream.abort)
+    return wrong + stream.wrong(rewound=0) + _ended_as(stream.status(plan), PlanStatus.ABORTED)
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_rewind_whose_runner_dies_at_any_call_is_run_to_its_end(given: Surroundings, moment: Moment) -> None:
-    def once(life: Life) -> list[str]:
-        stream = given.new()
-        plan = stream.plan(BACK)
-        stream.damage()
-        wrong = unexpected(life, stream.run(plan, life))
-        stream.end(plan, stream.run)
-        return wrong + stream.wrong(rewound=BACK) + _ended_as(stream.status(plan), PlanStatus.DONE)
-
-    crash_at_every_call(moment, once).must_be_well(*CALLS)
+    crash_at_every_call(moment, lambda life: rewind(given.new(), life)).must_be_well(*CALLS)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_rewind_that_is_taken_back_by_who_dies_at_any_call_is_as_it_was(given: Surroundings, moment: Moment) -> None:
-    def once(life: Life) -> list[str]:
-        stream = given.new()
-        plan = stream.plan(BACK)
-        stream.damage()
-        stream.run(plan, crash_at_call("groups.move", Moment.AFTER))
-        wrong = unexpected(life, stream.abort(plan, life))
-        stream.end(plan, stream.abort)
-        return wrong + stream.wrong(rewound=0) + _ended_as(stream.status(plan), PlanStatus.ABORTED)
+    crash_at_every_call(moment, lambda life: take_back(given.new(), life)).must_be_well(*OF_ABORT, "runner.submit")
 
-    crash_at_every_call(moment, once).must_be_well("plans.begin_step", "groups.move", "plans.finish", "runner.submit")
+
+def test_a_rewind_whose_runner_dies_at_one_call_of_each_kind_is_run_to_its_end(given: Surroundings) -> None:
+    _at_each(given, CALLS, rewind)
+
+
+def test_a_rewind_that_is_taken_back_by_who_dies_at_one_call_of_each_kind_is_as_it_was(given: Surroundings) -> None:
+    _at_each(given, OF_ABORT, take_back)
+
+
+def _at_each(given: Surroundings, calls: tuple[str, ...], once: Callable[[RewoundStream, Life], list[str]]) -> None:
+    """Each call of all of them is tried by `./millrace test --all`."""
+    wrong = {}
+    for call in calls:
+        life = crash_at_call(call, Moment.AFTER)
+        if found := once(given.new(), life):
+            wrong[call] = found
+        assert life.struck, f"nobody calls {call}"
+    assert not wrong
 
 
 def _ended_as(status: PlanStatus, wanted: PlanStatus) -> list[str]:

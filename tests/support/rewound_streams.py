@@ -293,9 +293,17 @@ class RewoundStream(StreamProject):
         record, group = self.record_of_work(), committed(self)
         if not record == group == self.of.ends:
             found.append(f"the record is {record}, the group {group}, the log {self.of.ends}")
-        if len(self.apps.find(self.stream)) != 1 or self.wanted() != "running":
-            found.append(f"it has {len(self.apps.find(self.stream))} apps and is wanted {self.wanted()}")
+        if self.wanted() != "running":
+            found.append(f"it is wanted {self.wanted()}")
+        else:
+            eventually(self._lives, within=Deadline.SERVER, what=f"the one app of {self.stream}")
         return found + self.apps.wrong
+
+    def _lives(self) -> bool:
+        """Whether one app lives, supervised: who dies in the middle of a start leaves one that nobody answered."""
+        with self.platform_of() as platform:
+            streams.supervise(platform, self.stream, ACTOR)
+        return len(self.apps.find(self.stream)) == 1
 
     def _timelines(self) -> list[int]:
         asked = "SELECT DISTINCT timeline FROM millrace.progress WHERE stream = %s ORDER BY 1"
