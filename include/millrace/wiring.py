@@ -41,6 +41,7 @@ class Platform:
     _runners: list[StreamRunner] = field(default_factory=list, repr=False)
     _groups: dict[str, KafkaGroups] = field(default_factory=dict, repr=False)
     unanswered: dict[str, float] = field(default_factory=dict, repr=False)
+    _logs: dict[str, KafkaLog] = field(default_factory=dict, repr=False)
 
     def control(self) -> ControlStore:
         """The control database."""
@@ -68,9 +69,11 @@ class Platform:
 
     def kafka_log(self, connection: str = "millrace_kafka") -> KafkaLog:
         """The logs of the cluster that a `kafka` Connection leads to."""
-        from millrace.adapters.kafka_log import KafkaLog
+        if connection not in self._logs:
+            from millrace.adapters.kafka_log import KafkaLog
 
-        return KafkaLog(self.settings.kafka(connection), client_id="millrace")
+            self._logs[connection] = KafkaLog(self.settings.kafka(connection), client_id="millrace")
+        return self._logs[connection]
 
     def topic_reader(self, connection: str = "millrace_kafka") -> TopicReader:
         """Bounded reads of topics of the cluster that a `kafka` Connection leads to."""

@@ -31,7 +31,6 @@ from millrace.spec import load, load_pipeline
 from millrace.usecases.alarms import environment_of
 
 if TYPE_CHECKING:
-    from millrace.adapters.kafka_log import KafkaLog
     from millrace.domain.position import WorkRecord
     from millrace.wiring import Platform
 
@@ -135,7 +134,7 @@ def make_plan(
             "it has never run: its sink has no record of work", where=stream, next_step="start it: nothing is to rewind"
         )
     log = platform.kafka_log(given.pipeline.kafka)
-    resolved = _resolved(log, given, record, target)
+    resolved = _resolved(platform, given, record, target)
     found = moves_of(record, resolved, policy)
     group = log.committed(given.stream.group, list(resolved))
     foreign = [f"{text}: start the stream first, which obeys it" for text in foreign_commits(stream, record, group)]
@@ -150,7 +149,7 @@ def make_plan(
         raise RefusedError(
             f"nothing would be read again: {kept} keep their positions", where=stream, next_step="choose another target"
         )
-    _must_be_small(platform, log, moved, target, at)
+    _must_be_small(platform, given, moved, target, at)
     plan = Plan(
         kind=PlanKind.REWIND,
         target=stream,
@@ -162,13 +161,14 @@ def make_plan(
         expires=at + LIFETIME,
         by=by,
         reason=reason,
-        about=facts({"partitions": len(resolved), **_about(platform, log, given, record, found.moves, target, policy)}),
+        about=facts({"partitions": len(resolved), **_about(platform, given, record, found.moves, target, policy)}),
     )
     return platform.control().plans.add(plan)
 
 
-def _resolved(log: KafkaLog, given: _Stream, record: WorkRecord, target: Target) -> dict[TopicPartition, Resolved]:
+def _resolved(platform: Platform, given: _Stream, record: WorkRecord, target: Target) -> dict[TopicPartition, Resolved]:
     """What the target means on every partition that the stream's topics have now."""
+    log = platform.kafka_log(given.pipeline.kafka)
     leaders = log.leaders(given.stream.reads)
     if missing := set(given.stream.reads) - {partition.topic for partition in leaders}:
         raise RefusedError(
@@ -195,7 +195,7 @@ def _resolved(log: KafkaLog, given: _Stream, record: WorkRecord, target: Target)
     return found
 
 
-def _must_be_small(platform: Platform, log: KafkaLog, moved: Sequence[Move], target: Target, now: datetime) -> None:
+def _must_be_small(platform: Platform, given: _Stream, moved: Sequence[Move], target: Target, now: datetime) -> None:
     """Refuse what is larger than the environment lets one person do."""
     environment = environment_of(platform.settings.root)
     longest, most = environment.longest_rewind, environment.most_rewound
@@ -204,7 +204,7 @@ def _must_be_small(platform: Platform, log: KafkaLog, moved: Sequence[Move], tar
     if most is not None and records > most:
         problem = f"{records:,} records would be read again, more than {most:,}"
     elif longest is not None:
-        since = target if isinstance(target, datetime) else _oldest(log, moved)
+        since = target if isinstance(target, datetime) else _oldest(platform, given, moved)
         if since is not None and now - since > longest:
             problem = f"it goes back {now - since}, more than {longest}"
     if problem:
@@ -216,15 +216,15 @@ def _must_be_small(platform: Platform, log: KafkaLog, moved: Sequence[Move], tar
         )
 
 
-def _oldest(log: KafkaLog, moved: Sequence[Move]) -> datetime | None:
+def _oldest(platform: Platform, given: _Stream, moved: Sequence[Move]) -> datetime | None:
     """A time that no record to be read again is older than, as far as timestamps rise: the first record's."""
-    found = [seen.first.timestamp_ms for seen in log.times([m.partition for m in moved], 0).values() if seen.first]
+    seen = platform.kafka_log(given.pipeline.kafka).times([move.partition for move in moved], 0)
+    found = [times.first.timestamp_ms for times in seen.values() if times.first]
     return _EPOCH + min(found) * _MILLISECOND if found else None
 
 
 def _about(
     platform: Platform,
-    log: KafkaLog,
     given: _Stream,
     record: WorkRecord,
     moves: Sequence[Move],
@@ -251,7 +251,7 @@ def _about(
     about |= _replaced(platform, given, moved, record.timeline)
     about |= _duration(platform, given, records)
     if isinstance(target, datetime):
-        about |= _order(platform, given, log, moved)
+        about |= _order(platform, given, moved)
     return about
 
 
@@ -305,10 +305,10 @@ def _not_repaired(platform: Platform, given: _Stream) -> list[str]:
     )
 
 
-def _order(platform: Platform, given: _Stream, log: KafkaLog, moved: Sequence[Move]) -> dict[str, object]:
+def _order(platform: Platform, given: _Stream, moved: Sequence[Move]) -> dict[str, object]:
     """How far record timestamps near the target are out of order, and what to do about it."""
     sampled = sorted(moved, key=lambda move: -move.records)[:_SAMPLED_PARTITIONS]
-    bounds = log.bounds([move.partition for move in sampled])
+    bounds = platform.kafka_log(given.pipeline.kafka).bounds([move.partition for move in sampled])
     reader = platform.topic_reader(given.pipeline.kafka)
     worst = timedelta()
     try:
