@@ -22,6 +22,13 @@ from millrace.settings import PostgresSettings
 
 _ROWS_A_FETCH = 20_000
 _LONGEST_STATEMENT_SECONDS: float = 60
+_OFFSETS_A_COUNT = 500_000
+_COUNTED = sql.SQL(
+    "SELECT coalesce(sum(held), 0)::bigint, coalesce(sum(older), 0)::bigint FROM "
+    "unnest(%(ids)s::text[], %(partitions)s::int[], %(firsts)s::bigint[], %(nexts)s::bigint[]) "
+    "AS _range (_t, _p, _first, _next) CROSS JOIN LATERAL ({}) AS _counted"
+)
+"""Range by range, each by the key: a join would read the whole table for each statement."""
 _ENDS = """
 SELECT stream, topic, rule,
     min(ARRAY[partition::bigint, "offset"]) FILTER (WHERE quarantined_at = began),
@@ -88,28 +95,44 @@ class SinkReader:
             timeline: rows of others are counted as `older` too.
 
         Raises:
-            UnreachableError: the database does not answer, or one of the two takes longer than a minute.
+            UnreachableError: the database does not answer.
         """
         schema, _, name = table.partition(".")
-        columns = [(r.partition.topic_id, r.partition.partition, r.first, r.next) for r in ranges if len(r)]
-        arguments = [list(column) for column in zip(*columns, strict=True)] or [[]] * 4
-        among = sql.SQL("unnest(%s::text[], %s::int[], %s::bigint[], %s::bigint[]) AS _range (_t, _p, _first, _next)")
-        rows = sql.SQL(
-            "SELECT count(*), count(*) FILTER (WHERE _timeline <> %s) FROM {} JOIN {} ON _topic_id = _t "
-            "AND _partition = _p AND _offset >= _first AND _offset < _next"
-        ).format(sql.Identifier(schema, name), among)
-        bad = sql.SQL(
-            "SELECT count(*), count(*) FILTER (WHERE timeline <> %s) FROM millrace.quarantine JOIN {} "
-            'ON topic_id = _t AND partition = _p AND "offset" >= _first AND "offset" < _next AND stream = %s'
-        ).format(among)
-        found = [(0, 0), (0, 0)]
-        with self._looking_at(sql.Identifier(schema, name).as_string()) as connection:
-            if connection is not None:
-                found[0] = connection.execute(rows, (timeline, *arguments)).fetchall()[0]
-        with self._looking_at("millrace.quarantine") as connection:
-            if connection is not None:
-                found[1] = connection.execute(bad, (timeline, *arguments, stream)).fetchall()[0]
-        return RangeCounts(found[0][0], found[1][0], found[0][1] + found[1][1])
+        target = sql.Identifier(schema, name)
+        rows = _COUNTED.format(
+            sql.SQL(
+                "SELECT count(*) AS held, count(*) FILTER (WHERE _timeline <> %(timeline)s) AS older FROM {} "
+                "WHERE _topic_id = _t AND _partition = _p AND _offset >= _first AND _offset < _next"
+            ).format(target)
+        )
+        bad = _COUNTED.format(
+            sql.SQL(
+                "SELECT count(*) AS held, count(*) FILTER (WHERE timeline <> %(timeline)s) AS older "
+                "FROM millrace.quarantine WHERE stream = %(stream)s AND topic_id = _t AND partition = _p "
+                'AND "offset" >= _first AND "offset" < _next'
+            )
+        )
+        about = {"timeline": timeline, "stream": stream}
+        of_rows = self._counts(target.as_string(), rows, ranges, about)
+        of_bad = self._counts("millrace.quarantine", bad, ranges, about)
+        return RangeCounts(of_rows[0], of_bad[0], of_rows[1] + of_bad[1])
+
+    def _counts(
+        self, table: str, statement: sql.Composed, ranges: Sequence[OffsetRange], about: Mapping[str, object]
+    ) -> tuple[int, int]:
+        """Two counts over ranges, by as many statements as it takes that none of them is long."""
+        sums = (0, 0)
+        with self._looking_at(table) as connection:
+            if connection is None:
+                return sums
+            for part in _parts(ranges):
+                columns = ((r.partition.topic_id, r.partition.partition, r.first, r.next) for r in part)
+                among = zip(
+                    ("ids", "partitions", "firsts", "nexts"), map(list, zip(*columns, strict=True)), strict=True
+                )
+                [found] = connection.execute(statement, {**about, **dict(among)}).fetchall()
+                sums = (sums[0] + found[0], sums[1] + found[1])
+        return sums
 
     def former_topic_ids(self, stream: str, topic_id: str) -> frozenset[str]:
         """Ids of topics of the same name that the stream has worked on before."""
@@ -278,6 +301,23 @@ class SinkReader:
                 where=address,
                 next_step="see that PostgreSQL runs: `./millrace status`",
             ) from error
+
+
+def _parts(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
+    """The same offsets in parts of at most so many."""
+    part: list[OffsetRange] = []
+    room = _OFFSETS_A_COUNT
+    for entry in ranges:
+        first = entry.first
+        while first < entry.next:
+            piece = OffsetRange(entry.partition, first, min(entry.next, first + room))
+            part.append(piece)
+            first, room = piece.next, room - len(piece)
+            if not room:
+                yield part
+                part, room = [], _OFFSETS_A_COUNT
+    if part:
+        yield part
 
 
 def _header(entry: Mapping[str, str | None], longest_bytes: int) -> Header:

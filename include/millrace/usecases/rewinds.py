@@ -147,7 +147,8 @@ class _Work:
             self._must_not_have_opened()
             self._begin(Step.ABORT)
             self._drain()
-            self._wait_for_session()
+            if self._moved_back():
+                self._wait_for_session()
             try:
                 self._must_not_have_opened()
             except RefusedError:
@@ -237,7 +238,8 @@ class _Work:
             raise RefusedError(
                 f"group {self.rewind.group} still has {members} members, with the stream stopped",
                 where=self._id,
-                next_step="`kafka-consumer-groups --describe --members` shows who they are; then run the plan again",
+                next_step="`kafka-consumer-groups --describe --members` shows who they are. End them and run the plan "
+                f"again, or `millrace plans abort {self._id}`, which starts the stream again",
             )
         self._end(Step.SESSION)
 
@@ -275,7 +277,9 @@ class _Work:
         doomed = _NEVER - {StreamState.STOPPED}
         report = self._until(lambda now: now.state is StreamState.RUNNING or now.state in doomed, STARTED_WITHIN)
         if report.state is not StreamState.RUNNING:
-            raise self._failed(report, "does not run", f"mend that; then `millrace plans run {self._id}` goes on")
+            raise self._failed(
+                report, "does not run", f"mend that, then `millrace plans run {self._id}` goes on; or abort it"
+            )
         self._end(Step.START)
 
     def _must_be_moved(self) -> None:
@@ -331,19 +335,22 @@ class _Work:
 
     def _put_back(self) -> None:
         """Have the group point at the end of the work on record again, where this plan moved it."""
-        record = self._record()
-        log, group = self.platform.kafka_log(self.stored.plan.connection), self.rewind.group
+        if back := self._moved_back():
+            self.platform.groups(self.stored.plan.connection).move(self.rewind.group, back)
+
+    def _moved_back(self) -> dict[TopicPartition, tuple[int, str]]:
+        """Where the work on record ends on each partition that this plan has moved; none where it has moved none."""
+        record, log = self._record(), self.platform.kafka_log(self.stored.plan.connection)
         moved = [move.partition for move in self.rewind.moved if move.partition in record.next_offsets]
-        there = {p.partition for p in self.rewind.moved} & set(log.partitions(sorted({p.topic for p in moved})))
-        committed = log.committed(group, moved)
+        there = set(log.partitions(sorted({partition.topic for partition in moved})))
         back = {}
-        for partition in sorted(there & set(moved)):
+        committed = log.committed(self.rewind.group, moved)
+        for partition in moved:
             commit = committed.get((partition.topic, partition.partition))
             move = PlannedMove.decode(commit.metadata) if commit else None
-            if move is not None and move.plan == self._id:
+            if partition in there and move is not None and move.plan == self._id:
                 back[partition] = (record.next_offsets[partition], "")
-        if back:
-            self.platform.groups(self.stored.plan.connection).move(group, back)
+        return back
 
     def _want_again(self) -> None:
         if self._was_wanted() is DesiredState.RUNNING:
