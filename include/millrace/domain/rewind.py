@@ -62,7 +62,10 @@ def changes_of(moves: Sequence[Move]) -> tuple[Change, ...]:
             MOVE if move.target != move.now else KEEP,
             str(move.partition),
             facts({"offset": move.now, "topic_id": move.partition.topic_id}),
-            facts({"offset": move.target, "quality": move.quality.value, "late_ms": move.late // _MILLISECOND}),
+            facts(
+                {"offset": move.target, "quality": move.quality.value}
+                | ({"late_ms": move.late // _MILLISECOND} if move.late else {})
+            ),
         )
         for move in moves
     )
@@ -100,7 +103,7 @@ def _move(change: Change) -> Move:
         int(before["offset"]),
         int(after["offset"]),
         Quality(after["quality"]),
-        int(after["late_ms"]) * _MILLISECOND,
+        int(after.get("late_ms", "0")) * _MILLISECOND,
     )
 
 
