@@ -13,34 +13,38 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.adapters.kafka_log import KafkaLog
-from millrace.domain.time_travel import Quality, resolve
+from millrace.domain.time_travel import Quality, Resolved, resolve
 from millrace.embedded.stack import Stack
 from millrace.settings import KafkaSettings
 from support.waiting import Deadline, eventually, result_of
 
 PARTITIONS, TIMES = 25, 20
 BASE = 1_700_000_000_000
+NOW_MS = 1_750_000_000_000  # later than any time that is asked for, as a marker's time is
 
 
 @dataclass
 class Written:
-    """One partition as its writer knows it: the committed records' offsets and timestamps, and where it begins now."""
+    """One partition as its writer knows it: every offset's timestamp, which are committed records, where it begins."""
 
-    held: list[tuple[int, int]] = field(default_factory=list)
+    all: dict[int, int] = field(default_factory=dict)  # aborted records too, and the markers of transactions
+    held: list[int] = field(default_factory=list)
     start: int = 0
 
-    def truth(self, time_ms: int) -> tuple[Quality, set[int]]:
-        """The quality, and every offset that reads the same records: aborted ones and markers may lie before it."""
-        left = [(offset, timestamp) for offset, timestamp in self.held if offset >= self.start]
-        if not left:
-            return Quality.EMPTY, set()
-        late = [offset for offset, timestamp in left if timestamp >= time_ms]
-        if not late:
-            return Quality.AFTER_END, set()
-        before = [offset for offset, _ in left if offset < late[0]]
-        first = before[-1] + 1 if before else self.start
-        quality = Quality.BEFORE_LOG_START if self.start and not before else Quality.EXACT
-        return quality, set(range(first, late[0] + 1))
+    def wrong(self, time_ms: int, found: Resolved, end: int) -> str:
+        """What is wrong with an answer; empty where nothing is."""
+        late = [offset for offset in self.held if offset >= self.start and self.all[offset] >= time_ms]
+        if found.offset is None:
+            wanted = Quality.EMPTY if self.start >= end else Quality.AFTER_END
+            return "" if found.quality is wanted and not late else f"{late} are left out"
+        if late and found.offset > late[0]:
+            return f"{late[0]} is left out"
+        counted = [offset for offset, timestamp in sorted(self.all.items()) if timestamp >= time_ms]
+        hidden = counted[0] < self.start
+        right = (Quality.BEFORE_LOG_START, self.start) if hidden else (Quality.EXACT, counted[0])
+        # a log that begins where a record lies that is late enough has nothing before it to prove that none expired
+        either = {right, (Quality.BEFORE_LOG_START, counted[0])} if self.start else {right}
+        return "" if (found.quality, found.offset) in either else f"it should be {right}"
 
 
 def _tell(told: list[Message], error: KafkaError | None, message: Message) -> None:
@@ -66,12 +70,16 @@ def write(kafka: KafkaSettings, topic: str, dice: random.Random) -> dict[int, Wr
                     on_delivery=partial(_tell, told),
                 )
         producer.flush(Deadline.SERVER.seconds)
-        if dice.random() < 1 / 3:
-            producer.abort_transaction(Deadline.SERVER.seconds)
-            continue
-        producer.commit_transaction(Deadline.SERVER.seconds)
+        aborted = turn % 3 == 1
         for message in sorted(told, key=lambda message: message.offset()):
-            written[message.partition()].held.append((message.offset(), message.timestamp()[1]))
+            of_partition = written[message.partition()]
+            of_partition.all[message.offset()] = message.timestamp()[1]
+            if not aborted:
+                of_partition.held.append(message.offset())
+        end = producer.abort_transaction if aborted else producer.commit_transaction
+        end(Deadline.SERVER.seconds)
+        for number in {message.partition() for message in told}:
+            written[number].all[max(written[number].all) + 1] = NOW_MS
     return written
 
 
@@ -99,11 +107,10 @@ def test_every_answer_is_that_of_who_keeps_all_records(kafka: Stack, monkeypatch
     for time_ms in [BASE - 5000, BASE + 20_000, *(BASE + dice.randint(-3000, 11_000) for _ in range(TIMES - 2))]:
         seen = log.times(partitions, time_ms)
         for partition in partitions:
-            quality, offsets = written[partition.partition].truth(time_ms)
             found = resolve(time_ms, seen[partition])
             answers += 1
-            if found.quality is not quality or (found.offset not in offsets if offsets else found.offset is not None):
-                wrong.append(f"{partition} at {time_ms}: {found} instead of {quality} at {sorted(offsets)}")
+            if problem := written[partition.partition].wrong(time_ms, found, ends[partition]):
+                wrong.append(f"{partition} at {time_ms}: {found} of {seen[partition]}: {problem}")
     result_of(admin.delete_topics([topic])[topic], what="the end of the topic")
     assert answers == PARTITIONS * TIMES
     assert len(requests) == 4 * TIMES, "the client sends one request a broker for each call"

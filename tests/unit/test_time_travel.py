@@ -47,32 +47,42 @@ class Everything:
     written: list[tuple[int, Fate]]
     start: int  # everything below has expired
     stable: int  # everything from here on is of a transaction that is open
+    segment: int = 0  # where the segment of the log start begins: what lies between has expired, and is still there
 
     def bounds(self) -> LogBounds:
         return LogBounds(self.start, self.stable)
 
     def asked(self, time_ms: int) -> PartitionTimes:
-        """What a broker answers: the first record it gives to a reader, at or after a time."""
+        """What a broker answers: the first record at or after a time, unless that lies below the log start."""
+        held = [offset for offset in range(self.segment, self.stable) if self.written[offset][1] is Fate.HELD]
 
         def first_from(least: int) -> RecordAt | None:
-            for offset in range(self.start, self.stable):
-                timestamp, fate = self.written[offset]
-                if fate is Fate.HELD and timestamp >= least:
-                    return RecordAt(offset, timestamp)
+            for offset in held:
+                if self.written[offset][0] >= least:
+                    return RecordAt(offset, self.written[offset][0]) if offset >= self.start else None
             return None
 
-        return PartitionTimes(self.bounds(), first_from(0), first_from(time_ms))
+        at = first_from(time_ms)
+        latest = max(held, key=lambda offset: self.written[offset][0], default=None)
+        if at is not None:
+            return PartitionTimes(self.bounds(), at, first=first_from(0))
+        return PartitionTimes(
+            self.bounds(), None, latest=None if latest is None else RecordAt(latest, self.written[latest][0])
+        )
 
     def truth(self, time_ms: int) -> tuple[Quality, int | None]:
         """By going through all records: what is left to be read, whether any of it is late enough, what expired."""
-        left = [o for o, (_, fate) in enumerate(self.written) if self.start <= o < self.stable and fate is Fate.HELD]
-        if not left:
+        of_segment = [o for o in range(self.segment, self.stable) if self.written[o][1] is Fate.HELD]
+        left = [offset for offset in of_segment if offset >= self.start]
+        if self.start >= self.stable or not of_segment:
             return Quality.EMPTY, None
+        expired_late = [o for o in of_segment if o < self.start and self.written[o][0] >= time_ms]
+        if expired_late:  # whatever is left begins too late
+            return Quality.BEFORE_LOG_START, self.start
         late = [offset for offset in left if self.written[offset][0] >= time_ms]
         if not late:
             return Quality.AFTER_END, None
-        nothing_before = late[0] == left[0]
-        if nothing_before and self.start:
+        if late[0] == of_segment[0] and self.start:
             return Quality.BEFORE_LOG_START, late[0]
         return Quality.EXACT, late[0]
 
@@ -84,7 +94,8 @@ def partitions(draw: st.DrawFn) -> Everything:
     if draw(st.booleans()):  # as most logs are: nearly in order
         written = [(timestamp % 7 + 2 * at, fate) for at, (timestamp, fate) in enumerate(written)]
     stable = draw(st.integers(0, len(written)))
-    return Everything(written, draw(st.integers(0, stable) | st.just(0)), stable)
+    start = draw(st.integers(0, stable) | st.just(0))
+    return Everything(written, start, stable, draw(st.integers(0, start) | st.just(start)))
 
 
 @settings(max_examples=500)
@@ -104,21 +115,24 @@ def test_what_expires_or_comes_in_between_two_answers_is_not_skipped(
     log: Everything, time_ms: int, expired: int, more: int
 ) -> None:
     """The bounds are asked for last: an answer from before them is of an older log."""
-    first = Everything(log.written, log.start, max(log.start, log.stable - more))
-    later = Everything(log.written, min(log.start + expired, log.stable), log.stable)
-    old, new = first.asked(time_ms), later.asked(time_ms)
-    found = resolve(time_ms, PartitionTimes(later.bounds(), old.first, old.at))
-    quality, offset = later.truth(time_ms)
-    if found.offset is None:
-        assert found.quality in {Quality.EMPTY, Quality.AFTER_END}
-        assert first.truth(time_ms)[1] is None or offset is None
+    former = Everything(log.written, log.start, max(log.start, log.stable - more), log.start)
+    start = min(log.start + expired, log.stable)
+    later = Everything(log.written, start, log.stable, start)
+    old, new = former.asked(time_ms), later.asked(time_ms)
+    answers = {"first": later.asked(0).at} if old.at else {"latest": new.latest or new.at}
+    found = resolve(time_ms, PartitionTimes(later.bounds(), old.at, **answers))
+    left = [o for o in range(start, log.stable) if log.written[o][1] is Fate.HELD and log.written[o][0] >= time_ms]
+    if found.offset is not None:
+        assert not left or found.offset <= left[0]
+        assert found.offset >= start
+    elif old.at is not None:
+        assert start >= log.stable, "what was there when it was asked for is left out"
     else:
-        assert offset is None or found.offset <= offset, (found, quality, new)
-        assert found.offset >= later.start
+        assert not [o for o in left if o < former.stable], "what was there when it was asked for is left out"
 
 
 def test_by_how_much_a_log_begins_later_is_told() -> None:
-    seen = PartitionTimes(LogBounds(5, 9), RecordAt(5, 90_000), RecordAt(5, 90_000))
+    seen = PartitionTimes(LogBounds(5, 9), RecordAt(5, 90_000), first=RecordAt(5, 90_000))
     assert resolve(30_000, seen) == Resolved(Quality.BEFORE_LOG_START, 5, timedelta(minutes=1))
     assert resolve(0, None) == Resolved(Quality.NO_LEADER)
 

@@ -106,9 +106,9 @@ class KafkaLog:
         return dict(self._list_offsets(partitions, OffsetSpec.latest()))
 
     def times(self, partitions: Collection[TopicPartition], time_ms: int) -> dict[TopicPartition, PartitionTimes]:
-        """Bounds, first record and first record at or after a time of each partition, in four requests a broker.
+        """Bounds of each partition, and its records about a time, in four requests a broker.
 
-        The bounds are asked for last: an answer that has expired or came in meanwhile is outside of them.
+        The bounds are asked for after the record at the time: one that has expired or came in meanwhile is outside.
 
         Args:
             partitions: partitions that have a leader.
@@ -117,10 +117,22 @@ class KafkaLog:
         Raises:
             UnreachableError: a partition's leader did not answer in time.
         """
-        at = self._records_at(partitions, OffsetSpec.for_timestamp(time_ms))
-        first = self._records_at(partitions, OffsetSpec.for_timestamp(0))  # KIP-79: the first with a timestamp from 0
+        at = self._records(dict.fromkeys(partitions, OffsetSpec.for_timestamp(time_ms)))
         bounds = self.bounds(partitions)
-        return {p: PartitionTimes(bounds[p], first[p], at[p]) for p in partitions}
+        first = OffsetSpec.for_timestamp(0)  # KIP-79: the first record with a timestamp from 0
+        rest = self._records({p: OffsetSpec.max_timestamp() if at[p] is None else first for p in partitions})
+        return {
+            p: PartitionTimes(bounds[p], at[p], first=rest[p] if at[p] else None, latest=None if at[p] else rest[p])
+            for p in partitions
+        }
+
+    def firsts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, RecordAt | None]:
+        """The first record that each partition holds, in one request a broker; None where that cannot be told.
+
+        Raises:
+            UnreachableError: a partition's leader did not answer in time.
+        """
+        return self._records(dict.fromkeys(partitions, OffsetSpec.for_timestamp(0)))
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[tuple[str, int], Committed]:
         """A group's commits of these partitions, by topic and number; without those it has not committed.
@@ -154,20 +166,16 @@ class KafkaLog:
                 raise KafkaException(KafkaError(entry.error.code(), what))
         return answer
 
-    def _records_at(
-        self, partitions: Collection[TopicPartition], spec: OffsetSpec
-    ) -> dict[TopicPartition, RecordAt | None]:
-        found = self._answers(partitions, spec)
+    def _records(self, asked: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, RecordAt | None]:
+        found = self._answers(asked)
         return {p: RecordAt(*answer) if answer[0] >= 0 else None for p, answer in found.items()}
 
     def _list_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:
-        return {p: offset for p, (offset, _) in self._answers(partitions, spec).items()}
+        return {p: offset for p, (offset, _) in self._answers(dict.fromkeys(partitions, spec)).items()}
 
-    def _answers(
-        self, partitions: Collection[TopicPartition], spec: OffsetSpec
-    ) -> Mapping[TopicPartition, tuple[int, int]]:
+    def _answers(self, asked: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, tuple[int, int]]:
         """Offset and timestamp that the leaders answer, in one request a broker."""
-        request = {ClientTopicPartition(p.topic, p.partition): spec for p in partitions}
+        request = {ClientTopicPartition(p.topic, p.partition): spec for p, spec in asked.items()}
         if not request:
             return {}
         answers = self._admin.list_offsets(
@@ -180,7 +188,7 @@ class KafkaLog:
                 found[entry.topic, entry.partition] = (answer.offset, answer.timestamp)
             except KafkaException as error:
                 raise self._error(error, f"asking for the offsets of {entry.topic}/{entry.partition}") from error
-        return {p: found[p.topic, p.partition] for p in partitions}
+        return {p: found[p.topic, p.partition] for p in asked}
 
     def _error(self, error: KafkaException, doing: str) -> MillraceError:
         return UnreachableError(

@@ -46,13 +46,17 @@ class RecordAt:
 class PartitionTimes:
     """What the brokers say of one partition, for a reader of committed records.
 
-    `first` is the first record that is held, `at` the first one with a timestamp at or after the time; None where
-    there is none.
+    Attributes:
+        at: the first record with a timestamp at or after the time. None: there is none, or there was one below the log
+            start whose segment is still there, which hides all later ones (tried on Kafka 4.3 after DeleteRecords).
+        first: where there is an `at`: the first record that is held. None: not asked for, or hidden in the same way.
+        latest: where there is no `at`: the record with the greatest timestamp, wherever it lies.
     """
 
     bounds: LogBounds
-    first: RecordAt | None
     at: RecordAt | None
+    first: RecordAt | None = None
+    latest: RecordAt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +79,25 @@ def resolve(time_ms: int, seen: PartitionTimes | None) -> Resolved:
     that begins later nobody can tell whether records at or after the time have expired, where the first one that is
     left is not before it.
 
+    Does not guarantee: that the offset is a record's. The broker counts aborted records and the markers of transactions
+    too, which bear the time of their end: the offset may then lie before the record that is meant, never after it.
+
     Args:
         time_ms: milliseconds since 1970.
         seen: what the partition's leader said; None: it has none.
     """
     if seen is None:
         return Resolved(Quality.NO_LEADER)
-    bounds, first, at = seen.bounds, seen.first, seen.at
-    if bounds.start >= bounds.end or first is None or first.offset >= bounds.end:
+    bounds, at, first = seen.bounds, seen.at, seen.first
+    if bounds.start >= bounds.end or (at is None and seen.latest is None):
         return Resolved(Quality.EMPTY)
-    if at is None or at.offset >= bounds.end:
+    if at is None:
+        hidden = bounds.start > 0 and seen.latest is not None and seen.latest.timestamp_ms >= time_ms
+        return Resolved(Quality.BEFORE_LOG_START, bounds.start) if hidden else Resolved(Quality.AFTER_END)
+    if at.offset >= bounds.end:
         return Resolved(Quality.AFTER_END)
-    if at.offset <= max(first.offset, bounds.start) and bounds.start > 0:
-        late = timedelta(milliseconds=max(0, first.timestamp_ms - time_ms))
+    if at.offset < bounds.start or (bounds.start > 0 and first is not None and at.offset <= first.offset):
+        late = timedelta(milliseconds=max(0, first.timestamp_ms - time_ms) if first else 0)
         return Resolved(Quality.BEFORE_LOG_START, max(at.offset, bounds.start), late)
     return Resolved(Quality.EXACT, at.offset)
 

@@ -218,8 +218,8 @@ def _must_be_small(platform: Platform, given: _Stream, moved: Sequence[Move], ta
 
 def _oldest(platform: Platform, given: _Stream, moved: Sequence[Move]) -> datetime | None:
     """A time that no record to be read again is older than, as far as timestamps rise: the first record's."""
-    seen = platform.kafka_log(given.pipeline.kafka).times([move.partition for move in moved], 0)
-    found = [times.first.timestamp_ms for times in seen.values() if times.first]
+    firsts = platform.kafka_log(given.pipeline.kafka).firsts([move.partition for move in moved]).values()
+    found = [first.timestamp_ms if first else 0 for first in firsts]  # what cannot be told counts as old
     return _EPOCH + min(found) * _MILLISECOND if found else None
 
 
