@@ -39,12 +39,13 @@ class Written:
             return "" if found.quality is wanted and not late else f"{late} are left out"
         if late and found.offset > late[0]:
             return f"{late[0]} is left out"
-        counted = [offset for offset, timestamp in sorted(self.all.items()) if timestamp >= time_ms]
-        hidden = counted[0] < self.start
-        right = (Quality.BEFORE_LOG_START, self.start) if hidden else (Quality.EXACT, counted[0])
-        # a log that begins where a record lies that is late enough has nothing before it to prove that none expired
-        either = {right, (Quality.BEFORE_LOG_START, counted[0])} if self.start else {right}
-        return "" if (found.quality, found.offset) in either else f"it should be {right}"
+        left = sorted(offset for offset in self.all if offset >= self.start)
+        counted = [offset for offset in left if self.all[offset] >= time_ms]
+        if found.quality is Quality.BEFORE_LOG_START:
+            return "" if self.start and found.offset in (self.start, *counted[:1]) else f"{counted[:1]} was right"
+        provable = not self.start or left[0] < found.offset  # what is left before it is older
+        right = found.quality is Quality.EXACT and counted[:1] == [found.offset] and provable
+        return "" if right else f"{counted[:1]} was right"
 
 
 def _tell(told: list[Message], error: KafkaError | None, message: Message) -> None:

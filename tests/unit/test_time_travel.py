@@ -82,7 +82,7 @@ class Everything:
         late = [offset for offset in left if self.written[offset][0] >= time_ms]
         if not late:
             return Quality.AFTER_END, None
-        if late[0] == of_segment[0] and self.start:
+        if self.start and (of_segment[0] < self.start or late[0] == left[0]):  # nothing before it can be told
             return Quality.BEFORE_LOG_START, late[0]
         return Quality.EXACT, late[0]
 

@@ -48,7 +48,7 @@ class PartitionTimes:
 
     Attributes:
         at: the first record with a timestamp at or after the time. None: there is none, or there was one below the log
-            start whose segment is still there, which hides all later ones (tried on Kafka 4.3 after DeleteRecords).
+            start whose segment is still there, which may hide later ones (tried on Kafka 4.3 after DeleteRecords).
         first: where there is an `at`: the first record that is held. None: not asked for, or hidden in the same way.
         latest: where there is no `at`: the record with the greatest timestamp, wherever it lies.
     """
@@ -77,7 +77,7 @@ def resolve(time_ms: int, seen: PartitionTimes | None) -> Resolved:
 
     A log that begins at offset 0 has lost nothing, so that its first record answers any earlier time exactly. Of a log
     that begins later nobody can tell whether records at or after the time have expired, where the first one that is
-    left is not before it.
+    left is not before it, or cannot be told.
 
     Does not guarantee: that the offset is a record's. The broker counts aborted records and the markers of transactions
     too, which bear the time of their end: the offset may then lie before the record that is meant, never after it.
@@ -96,7 +96,7 @@ def resolve(time_ms: int, seen: PartitionTimes | None) -> Resolved:
         return Resolved(Quality.BEFORE_LOG_START, bounds.start) if hidden else Resolved(Quality.AFTER_END)
     if at.offset >= bounds.end:
         return Resolved(Quality.AFTER_END)
-    if at.offset < bounds.start or (bounds.start > 0 and first is not None and at.offset <= first.offset):
+    if at.offset < bounds.start or (bounds.start > 0 and (first is None or at.offset <= first.offset)):
         late = timedelta(milliseconds=max(0, first.timestamp_ms - time_ms) if first else 0)
         return Resolved(Quality.BEFORE_LOG_START, max(at.offset, bounds.start), late)
     return Resolved(Quality.EXACT, at.offset)
