@@ -20,7 +20,7 @@ from millrace.adapters.postgres_locks import LockedError, in_turns
 from millrace.adapters.postgres_tables import TargetColumn
 from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import PostgresSettings
-from support.control_databases import Databases
+from support.control_databases import Databases, make_version
 from support.sink_writer import COLUMNS, Writer
 from support.waiting import Deadline, eventually, in_time, joined
 
@@ -155,11 +155,7 @@ def test_an_upgrade_of_the_control_database_says_who_is_in_its_way(
     control_databases: Databases, others: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh = control_databases.create()
-    upgrade(fresh.owner, fresh.working.user)
-    with connect(fresh.owner, "test") as admin:
-        for column in ("at", "by", "reason"):
-            admin.execute(f"ALTER TABLE alarm DROP COLUMN acknowledged_{column}")
-        admin.execute("UPDATE control_version SET version_num = '0002'")
+    make_version(fresh.owner, "0002")
     long = report(others, fresh.owner, "SELECT count(*) FROM alarm")
     monkeypatch.setattr(postgres_locks.in_turns, "__kwdefaults__", {"within": A_WHILE})
     with pytest.raises(LockedError, match=rf"in the way: pid {long.info.backend_pid} \(user "):

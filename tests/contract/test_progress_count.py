@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.config import Config
 
-from millrace.adapters import migrations
-from millrace.adapters.control_connection import open_engine
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.control_migrations import upgrade
 from millrace.domain.control import StreamProgress
 from millrace.errors import UnreachableError
-from millrace.settings import PostgresSettings
-from support.control_databases import Databases
+from support.control_databases import Databases, make_version
 
 PROGRESS = StreamProgress(
     "shop.purchases", 2, 1, datetime(2026, 5, 1, 12, tzinfo=UTC), 7, 10, 9, 1, 0.5, None, {"shop.purchases/0": 10}, 4
@@ -27,19 +21,6 @@ AS_RELEASE_0001_WRITES = """
         (stream, epoch, timeline, at, batch_id, rows_in, rows_out, quarantined, batch_seconds, last_error, positions)
     values (%s, 3, 1, '2026-05-01T12:00:00Z', 8, 10, 9, 1, 0.5, null, '{}')
 """
-
-
-def _make_first_version(owner: PostgresSettings) -> None:
-    """The tables of the first release, which knew no count."""
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__path__[0])).replace("%", "%%"))
-    engine = open_engine(owner)
-    try:
-        with engine.begin() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, "0001")
-    finally:
-        engine.dispose()
 
 
 def test_the_count_is_kept_and_replaced_with_the_progress(control_databases: Databases) -> None:
@@ -58,7 +39,7 @@ def test_a_database_of_the_release_before_says_to_upgrade_it_and_then_keeps_what
     control_databases: Databases,
 ) -> None:
     database = control_databases.create()
-    _make_first_version(database.owner)
+    make_version(database.owner, "0001")
     control_databases.execute(database.owner, AS_RELEASE_0001_WRITES, ("shop.old",))
     store = ControlStore(database.owner)
     try:

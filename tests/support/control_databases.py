@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
+from alembic import command
+from alembic.config import Config
 from psycopg import sql
 
+from millrace.adapters import migrations
+from millrace.adapters.control_connection import open_engine
 from millrace.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -72,6 +77,19 @@ class Databases:
             self.execute(self._superuser, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
             for role in (f"{name}_owner", f"{name}_working"):
                 self.execute(self._superuser, sql.SQL("drop role {}").format(sql.Identifier(role)))
+
+
+def make_version(owner: PostgresSettings, version: str) -> None:
+    """The tables of an earlier version, as the release that ended with it made them."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__path__[0])).replace("%", "%%"))
+    engine = open_engine(owner)
+    try:
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, version)
+    finally:
+        engine.dispose()
 
 
 def on(stack: Stack) -> Databases:
