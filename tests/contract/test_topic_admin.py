@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from millrace.adapters import kafka_topics
 from millrace.adapters.kafka_topics import KafkaTopicAdmin, _batches
 from millrace.domain.topics import NewTopic
 from millrace.errors import TopicAccessError, UnreachableError
 from millrace.ports import TopicAdmin
 from millrace.settings import KafkaSettings
 from support.fakes_topics import FakeTopicAdmin
-from support.waiting import Deadline, eventually
+from support.waiting import Deadline, at_once, eventually
 
 Name = Callable[[str], str]
 
@@ -41,6 +44,24 @@ def made(admin: TopicAdmin, *topics: NewTopic) -> None:
 def test_a_cluster_keeps_its_id(admin: TopicAdmin) -> None:
     assert admin.cluster_id()
     assert admin.cluster_id() == admin.cluster_id()
+
+
+def test_threads_that_use_it_first_at_the_same_time_share_one_client(
+    kafka,  # type: ignore[no-untyped-def]
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made_clients = []
+
+    def slowly(*arguments: object, **more: object) -> AdminClient:
+        made_clients.append(arguments)
+        both.wait(1) if len(made_clients) == 1 else both.set()
+        return AdminClient(*arguments, **more)
+
+    both = threading.Event()
+    monkeypatch.setattr(kafka_topics, "AdminClient", slowly)
+    admin = KafkaTopicAdmin(kafka.settings().kafka())
+    ids = at_once([admin.cluster_id] * 4, within=Deadline.SERVER, what="the cluster's id")
+    assert (len(set(ids)), len(made_clients)) == (1, 1)
 
 
 def test_a_created_topic_is_observed_as_it_was_asked_for(admin: TopicAdmin, name: Name) -> None:

@@ -7,6 +7,7 @@ broker (only resources of type broker need a request each).
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
@@ -59,17 +60,19 @@ class KafkaTopicAdmin:
         self._last_error = ""
         self._settings = settings
         self._opened: AdminClient | None = None
+        self._opening = threading.Lock()  # a second client would end the first with its requests under way
 
     @property
     def _client(self) -> AdminClient:
-        if self._opened is None:
-            configuration = {
-                **self._settings.librdkafka,
-                "socket.connection.setup.timeout.ms": 5_000,
-                "error_cb": self._remember,
-            }
-            self._opened = AdminClient(configuration, logger=_LOG)
-        return self._opened
+        with self._opening:
+            if self._opened is None:
+                configuration = {
+                    **self._settings.librdkafka,
+                    "socket.connection.setup.timeout.ms": 5_000,
+                    "error_cb": self._remember,
+                }
+                self._opened = AdminClient(configuration, logger=_LOG)
+            return self._opened
 
     def cluster_id(self) -> str:
         """The cluster's own id."""
