@@ -19,7 +19,7 @@ from millrace.adapters.control_db import ControlStore
 from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
 from millrace.domain.control import AlarmStanding, AppendOnly, StreamProgress
-from millrace.domain.plan import Change, ChangeResult, Outcome, Plan, PlanKind, PlanStatus
+from millrace.domain.plan import Asked, Change, ChangeResult, Outcome, Plan, PlanKind, PlanStatus
 from millrace.domain.streams import DesiredState
 from millrace.errors import RefusedError, StalePlanError, UnreachableError, UsageError
 from millrace.settings import PostgresSettings
@@ -254,6 +254,43 @@ def test_a_plan_comes_back_equal_and_an_equal_open_one_is_not_stored_twice(store
     assert store.plans.get(first.id).status is PlanStatus.OPEN
     later = store.plans.add(plan(NOW + timedelta(hours=25), subject="a.equal"))
     assert later.id != first.id
+
+
+def test_a_run_of_a_dag_is_bound_to_one_plan_for_ever_and_shares_it_with_nobody(store: ControlStore) -> None:
+    by_hand = store.plans.add(plan(subject="a.bound"))
+    mine = store.plans.add(plan(NOW + timedelta(seconds=1), subject="a.bound"), asked_in="shop.rewind/1")
+    assert mine.id != by_hand.id
+    again = store.plans.add(plan(NOW + timedelta(seconds=2), subject="a.other"), asked_in="shop.rewind/1")
+    assert again == mine
+    other = store.plans.add(plan(NOW + timedelta(seconds=3), subject="a.bound"), asked_in="shop.rewind/2")
+    assert other.id not in {mine.id, by_hand.id}
+    assert store.plans.add(plan(NOW + timedelta(seconds=4), subject="a.bound")) == by_hand
+    assert store.plans.of_run("shop.rewind/3") is None
+    found = store.plans.of_run("shop.rewind/1")
+    assert found
+    assert (found.plan, found.asked, found.confirmed) == (mine, Asked("shop.rewind/1"), False)
+
+
+def test_only_the_plan_that_was_shown_is_confirmed_and_only_while_it_is_open(store: ControlStore) -> None:
+    mine = store.plans.add(plan(subject="a.shown"), asked_in="shop.rewind/4")
+    assert not store.plans.confirm(mine, "anna", NOW), "nothing was shown"
+    assert store.plans.note_shown(mine)
+    assert not store.plans.confirm(replace(mine, target="elsewhere"), "anna", NOW)
+    assert store.plans.confirm(mine, "anna", NOW)
+    stored = store.plans.get(mine.id)
+    assert stored.confirmed
+    assert stored.asked == Asked("shop.rewind/4", mine.hash, "anna", NOW)
+    store.plans.begin(mine.id)
+    assert not store.plans.refuse(mine), "it is run"
+    assert not store.plans.note_shown(mine)
+
+    rejected = store.plans.add(plan(subject="a.rejected"), asked_in="shop.rewind/5")
+    assert store.plans.note_shown(rejected)
+    assert store.plans.refuse(rejected)
+    assert not store.plans.confirm(rejected, "anna", NOW)
+    assert store.plans.get(rejected.id).status is PlanStatus.REFUSED
+    by_hand = store.plans.add(plan(subject="a.byhand"))
+    assert not store.plans.note_shown(by_hand), "nobody asked for it in a form"
 
 
 def test_an_unknown_plan_is_a_usage_error(store: ControlStore) -> None:

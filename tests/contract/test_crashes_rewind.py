@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from millrace.adapters.kafka_groups import KafkaGroups
+from millrace.adapters.kafka_log import KafkaLog
 from millrace.domain.plan import PlanStatus
 from millrace.embedded.stack import Stack
 from millrace.errors import RefusedError, StalePlanError
-from millrace.usecases import rewinds, streams
+from millrace.settings import PostgresSettings, open_settings
+from millrace.usecases import plans, rewinds, streams
 from support import stack as runs
 from support.control_databases import Databases
-from support.faults import Life, Moment, crash_at_call, crash_at_every_call, unexpected
-from support.rewound_streams import ACTOR, RewoundStream, Surroundings
+from support.faults import Life, Moment, Outage, crash_at_call, crash_at_every_call, strike_at_every_call, unexpected
+from support.killed_child import alarmed, die, must_be_killed
+from support.rewound_streams import ACTOR, Apps, RewoundStream, Surroundings
 
 CALLS = (
     "plans.running",
@@ -93,12 +104,99 @@ def test_a_rewind_that_is_taken_back_by_who_dies_at_any_call_is_as_it_was(given:
     crash_at_every_call(moment, lambda life: take_back(given.new(), life)).must_be_well(*OF_ABORT, "runner.submit")
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("act", ["run", "abort"])
+def test_a_server_that_is_away_from_any_call_on_is_told_and_the_plan_gone_on_with(
+    given: Surroundings, act: str
+) -> None:
+    once = rewind if act == "run" else take_back
+    tried = strike_at_every_call(Outage, lambda life: once(given.new(), life), f"{act}, a server away from")
+    tried.must_be_well()
+    assert {step.call.partition(".")[0] for step in tried.steps} >= {"plans", "streams", "log", "groups", "kafka"}
+
+
+@pytest.mark.parametrize("call", ["plans.end_step", "groups.move", "sink.record_of_work", "sink.count_in"])
+def test_a_server_that_is_away_for_the_rest_of_a_run_is_told_and_the_plan_gone_on_with(
+    given: Surroundings, call: str
+) -> None:
+    plain = Life()
+    rewind(given.new(), plain)
+    life = Outage(plain.calls.index(call) + 1)
+    assert rewind(given.new(), life) == []
+    assert life.struck
+
+
 def test_a_rewind_whose_runner_dies_at_one_call_of_each_kind_is_run_to_its_end(given: Surroundings) -> None:
     _at_each(given, CALLS, rewind)
 
 
 def test_a_rewind_that_is_taken_back_by_who_dies_at_one_call_of_each_kind_is_as_it_was(given: Surroundings) -> None:
     _at_each(given, OF_ABORT, take_back)
+
+
+IN_CHILDREN = (
+    ("run", "plans.begin_step"),
+    ("run", "groups.move"),
+    ("run", "runner.submit"),
+    ("abort", "groups.move"),
+)
+
+
+def live_in_child(act: str, call: str, plan_id: str) -> None:
+    """Run a plan, or take it back, in a process that is gone right after a call, and its apps with it."""
+    alarmed()
+    told = json.load(sys.stdin)
+    nobody: Any = None  # the stack and the owner of the database are only needed to make a stream
+    kafka = open_settings(Path(told["root"])).kafka()
+    given: Any = SimpleNamespace(
+        project=SimpleNamespace(topic=told["topic"]),
+        database=PostgresSettings(**told["database"]),
+        groups=KafkaGroups(kafka),
+        log=KafkaLog(kafka, client_id="test"),
+        ends={int(number): end for number, end in told["ends"].items()},
+    )
+    stream = RewoundStream(Path(told["root"]), nobody, nobody, told["name"], 2, of=given)
+    life = crash_at_call(call, Moment.AFTER, dying=die)
+    plan: Any = SimpleNamespace(id=plan_id)
+    print(f"it was not struck and ended with {getattr(stream, act)(plan, life)}")
+
+
+@pytest.mark.parametrize(("act", "call"), IN_CHILDREN)
+def test_what_a_host_leaves_that_is_gone_in_the_middle_is_gone_on_with(
+    given: Surroundings, act: str, call: str
+) -> None:
+    stream = given.new()
+    plan = stream.plan(BACK)
+    stream.damage()
+    if act == "abort":
+        stream.run(plan, crash_at_call("groups.move", Moment.AFTER))
+    stream.apps = Apps(stream)  # the host's apps are gone with it
+    told = {
+        "root": str(stream.root),
+        "name": stream.name,
+        "topic": stream.topic,
+        "database": asdict(given.database),
+        "ends": given.ends,
+    }
+    must_be_killed(__file__, told, act, call, plan.id)
+    stream.end(plan, stream.run if act == "run" else stream.abort)
+    assert stream.status(plan) is (PlanStatus.DONE if act == "run" else PlanStatus.ABORTED)
+    assert stream.wrong(rewound=BACK if act == "run" else 0) == []
+
+
+def test_a_runner_without_patience_leaves_the_reading_to_the_next(given: Surroundings) -> None:
+    stream = given.new()
+    plan = stream.plan(BACK)
+    stream.damage()
+    held = stream.apps.hold()
+    with stream.platform_of() as platform:
+        for _ in range(3):
+            stored = plans.run(platform, plan.id, actor=ACTOR, patience=timedelta())
+            assert (stored.status, stored.steps[-1].name) == (PlanStatus.RUNNING, rewinds.Step.PROGRESS)
+        assert [step.name for step in stored.steps] == [step.value for step in rewinds.Step][: len(stored.steps)]
+        held()
+        assert plans.run(platform, plan.id, actor=ACTOR, patience=timedelta()).status is PlanStatus.DONE
+    assert stream.wrong(rewound=BACK) == []
 
 
 def _at_each(given: Surroundings, calls: tuple[str, ...], once: Callable[[RewoundStream, Life], list[str]]) -> None:

@@ -4,9 +4,6 @@ is made once and told in the action log."""
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import uuid
 from collections import Counter
@@ -22,7 +19,6 @@ from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.domain.declaration import Pipeline, Topic
 from millrace.domain.plan import Outcome, PlanStatus, StoredPlan
-from millrace.domain.streams import ExitReason
 from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError, RefusedError, StalePlanError
@@ -32,7 +28,7 @@ from millrace.wiring import Platform
 from support import stack as runs
 from support.control_databases import Databases
 from support.faults import Life, Moment, crash_at_call, crash_at_every_call, unexpected, watched_control
-from support.streams_project import TESTS
+from support.killed_child import alarmed, die, must_be_killed
 from support.waiting import Deadline, eventually
 
 ACTOR = "test:crash"
@@ -170,24 +166,15 @@ def test_a_plan_whose_runner_dies_at_any_call_is_run_to_its_end(surroundings: Su
     crash_at_every_call(moment, once).must_be_well(*CALLS)
 
 
-LIFE_SECONDS = 300
 IN_CHILDREN = ("plans.begin", "admin.create", "log.append")
-CHILD = """
-import sys
-
-sys.path[:0] = sys.argv[1:3]
-import test_crashes_topics
-
-test_crashes_topics.live_in_child(*sys.argv[3:])
-"""
 
 
 def live_in_child(root: str, pipeline: str, call: str) -> None:
     """Plan and run in a process that is gone right after a call: no `finally`, no farewell of a client."""
-    signal.alarm(LIFE_SECONDS)
+    alarmed()
     settings = open_settings(Path(root))
     given = Surroundings(settings, PostgresSettings(**json.load(sys.stdin)), KafkaTopicAdmin(settings.kafka()))
-    life = crash_at_call(call, Moment.AFTER, dying=lambda: os._exit(int(ExitReason.KILLED)))
+    life = crash_at_call(call, Moment.AFTER, dying=die)
     print(f"it was not struck and ended with {plan_and_run(life, given, declared(pipeline))}")
 
 
@@ -197,15 +184,5 @@ def test_what_a_process_leaves_that_is_gone_in_the_middle_is_run_to_its_end(
 ) -> None:
     with surroundings.platform() as platform:
         pipeline = three_topics(platform)
-        folders = [str(TESTS), str(Path(__file__).parent)]
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, *folders, str(surroundings.settings.root), pipeline.name, call],
-            input=json.dumps(asdict(surroundings.database)),
-            env={**os.environ, "PYTHONPATH": str(TESTS.parent / "include")},
-            capture_output=True,
-            text=True,
-            timeout=Deadline.COMMAND.seconds,
-            check=False,
-        )
-        assert done.returncode == ExitReason.KILLED, done.stdout + done.stderr
+        must_be_killed(__file__, asdict(surroundings.database), str(surroundings.settings.root), pipeline.name, call)
         assert go_on(platform, pipeline) == []

@@ -179,6 +179,38 @@ class Life:
             hang_up()
 
 
+SERVERS = {"plans": "control", "streams": "control", "log": "control", "groups": "kafka", "kafka": "kafka"}
+
+
+class Outage(Life):
+    """A life in which a server is gone from its n-th call on: every call to it fails until this life has ended.
+
+    What asks no server, as a runner of processes, is made.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(Moment.ANSWER_LOST)
+        self._number = number
+
+    def call(
+        self, name: str, act: Callable[[], Any], *, hang_up: Callable[[], None] = lambda: None, local: bool = False
+    ) -> Any:
+        with self._counting:
+            self.calls.append(name)
+            if len(self.calls) == self._number and not local and self._server(name):
+                self.struck = Step(self._number, Moment.ANSWER_LOST, name)
+            gone = self.struck is not None and self._server(name) == self._server(self.struck.call)
+        if gone:
+            hang_up()
+            raise UnreachableError(f"{self._server(name)} is away", where="a test that does so on purpose")
+        return act()
+
+    @staticmethod
+    def _server(name: str) -> str:
+        adapter = name.partition(".")[0]
+        return "" if adapter == "runner" else SERVERS.get(adapter, adapter)
+
+
 class _Watched:
     """An adapter whose public methods are counted. What is no method is handed through."""
 
@@ -345,11 +377,25 @@ class Tried:
 
 
 def crash_at_every_call(moment: Moment, once: Callable[[Life], list[str]], *, together: int = TOGETHER) -> Tried:
-    """Strike one life at its first call, the next at its second, until one goes through without being struck.
+    """Strike one life at its first call, the next at its second: see `strike_at_every_call`.
 
     Args:
         moment: when each is struck at its call.
         once: lives this life in surroundings of its own, goes on as the product would, and says what was wrong.
+        together: how many are lived at the same time.
+    """
+    return strike_at_every_call(lambda number: crash_at(number, moment), once, moment.value, together=together)
+
+
+def strike_at_every_call(
+    struck_at: Callable[[int], Life], once: Callable[[Life], list[str]], what: str, *, together: int = TOGETHER
+) -> Tried:
+    """Strike one life at its first call, the next at its second, until one goes through without being struck.
+
+    Args:
+        struck_at: a life that is struck at a call, by its number.
+        once: lives this life in surroundings of its own, goes on as the product would, and says what was wrong.
+        what: how they are struck.
         together: how many are lived at the same time.
 
     Raises:
@@ -362,12 +408,12 @@ def crash_at_every_call(moment: Moment, once: Callable[[Life], list[str]], *, to
             with one_at_a_time:
                 number = next(numbers)
             assert number <= MOST_CALLS, f"a life of more than {MOST_CALLS} calls: does it ever end?"
-            life = crash_at(number, moment)
+            life = struck_at(number)
             try:
                 wrong = once(life)
             except BaseException as error:
                 over.set()
-                error.add_note(f"{moment.value} call {number}: {life.struck}")
+                error.add_note(f"{what} call {number}: {life.struck}")
                 raise
             with one_at_a_time:
                 tried.note(number, life, wrong)
@@ -375,9 +421,9 @@ def crash_at_every_call(moment: Moment, once: Callable[[Life], list[str]], *, to
                 over.set()
 
     try:
-        at_once([work] * together, within=Deadline.STREAM, what=f"a crash at each call, {moment.value}")
+        at_once([work] * together, within=Deadline.STREAM, what=f"a life struck at each call, {what}")
     finally:
         over.set()
     assert tried.steps, "nobody was struck: nothing was tried"
-    print(f"{moment.value}: struck at {len(tried.steps)} of {tried.longest} calls")
+    print(f"{what}: struck at {len(tried.steps)} of {tried.longest} calls")
     return tried

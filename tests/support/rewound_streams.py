@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -63,6 +63,22 @@ class Apps:
         self._living: list[RunningApp] = []
         self._ended: dict[int, RunningApp] = {}
         self.wrong: list[str] = []
+        self._held: list[Callable[[], None]] | None = None
+
+    def hold(self) -> Callable[[], None]:
+        """From now on an app opens its timeline and reads nothing, until what this gives back is called."""
+        held = self._held = []
+
+        def go() -> None:
+            self._held = None
+            for read in held:
+                read()
+
+        return go
+
+    def read(self, act: Callable[[], None]) -> None:
+        """Read what there is: now, or once apps are no longer held."""
+        act() if self._held is None else self._held.append(act)
 
     def submit(self, submission: Submission) -> RunningApp:
         if self._living:
@@ -192,7 +208,7 @@ class RewoundStream(StreamProject):
         """All that there is to do, as a driver does it; why it was refused, where it was."""
         declared = load_pipeline(self.root, self.name).stream("s")
         sink = PostgresSink(self.settings.postgres(SINK), Identity(self.stream, epoch, instance), f"{self.name}.rows")
-        log, groups = self.of.log, self.of.groups
+        log = self.of.log
         sink.take_over()
         partitions = log.partitions([self.topic])
         opening = open_at(
@@ -209,17 +225,20 @@ class RewoundStream(StreamProject):
         if isinstance(opening, OpenTimeline):
             sink.open_positions(opening.timeline, positions)
         assert all(position.basis is not Basis.BEGINNING for position in opening.positions.values())
+        self.apps.read(lambda: self._read(sink, opening.timeline, positions, epoch))
+        return ""
+
+    def _read(self, sink: PostgresSink, timeline: int, positions: Mapping[TopicPartition, int], epoch: int) -> None:
         sink.prepare(COLUMNS)
         sink.empty_staging()
         ranges = [OffsetRange(p, first, self.of.ends[p.partition]) for p, first in positions.items()]
         staged = sum(map(len, ranges))
         self._stage(sink, ranges)
-        sink.commit_batch(opening.timeline, ranges, Staged((1,), staged))
+        sink.commit_batch(timeline, ranges, Staged((1,), staged))
         done = {entry.partition: entry.next for entry in ranges}
-        groups.move(self.group, {p: (o, self._metadata(p, opening.timeline, epoch, o)) for p, o in done.items()})
+        self.of.groups.move(self.group, {p: (o, self._metadata(p, timeline, epoch, o)) for p, o in done.items()})
         sink.discard_staging()
         sink.close()
-        return ""
 
     def _metadata(self, partition: TopicPartition, timeline: int, epoch: int, offset: int) -> str:
         return CommitMetadata(self.stream, partition.topic_id, timeline, epoch, offset).encode()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
@@ -14,6 +15,7 @@ from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.adapters.control_locks import transaction_lock
 from millrace.domain.plan import (
+    Asked,
     ChangeResult,
     Facts,
     Outcome,
@@ -36,8 +38,14 @@ class PlanTable:
         self._engine = engine
         self._settings = settings
 
-    def add(self, plan: Plan) -> Plan:
-        """Store a plan as open. Where an open one that says the same has not expired yet, that one is returned."""
+    def add(self, plan: Plan, *, asked_in: str = "") -> Plan:
+        """Store a plan as open. Where an open one that says the same has not expired yet, that one is returned.
+
+        Args:
+            plan: the plan.
+            asked_in: the run of a DAG, as DAG/RUN@TIME, that the plan shall be bound to for ever. Where that run has a
+                plan, that one is returned, whatever it says; it is never that of another run, or of none.
+        """
         table = tables.plan
         alike = (
             sa.select(table)
@@ -46,14 +54,16 @@ class PlanTable:
                 table.c.target == plan.target,
                 table.c.status == PlanStatus.OPEN.value,
                 table.c.expires_at > plan.created,
+                table.c.asked_in.is_(None),
             )
             .order_by(table.c.created_at.desc())
         )
         with translated(self._settings), self._engine.begin() as connection:
-            for row in connection.execute(alike).all():
-                stored = _stored(row).plan
-                if stored.says_the_same(plan):
-                    return stored
+            if not asked_in:
+                for row in connection.execute(alike).all():
+                    stored = _stored(row).plan
+                    if stored.says_the_same(plan):
+                        return stored
             values = {
                 "id": plan.id,
                 "kind": plan.kind.value,
@@ -64,9 +74,44 @@ class PlanTable:
                 "created_at": plan.created,
                 "created_by": plan.by,
                 "expires_at": plan.expires,
+                "asked_in": asked_in or None,
             }
             connection.execute(insert(table).values(values).on_conflict_do_nothing())
+            if asked_in:
+                query = sa.select(table).where(table.c.asked_in == asked_in)
+                return _stored(connection.execute(query).one()).plan
         return plan
+
+    def of_run(self, asked_in: str) -> StoredPlan | None:
+        """The plan that is bound to this run of a DAG, without its steps; None where there is none.
+
+        Raises:
+            StalePlanError: its content is no longer what was hashed.
+        """
+        query = sa.select(tables.plan).where(tables.plan.c.asked_in == asked_in)
+        with translated(self._settings), self._engine.begin() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else _stored(row)
+
+    def note_shown(self, plan: Plan) -> bool:
+        """Write down that this very plan is shown to who asked for it; False where it is no longer open."""
+        return self._change_open(plan.id, {"shown_hash": plan.hash})
+
+    def confirm(self, plan: Plan, by: str, at: datetime) -> bool:
+        """Write down who confirmed the plan that was shown; False where it is no longer open, or was not shown."""
+        return self._change_open(
+            plan.id, {"confirmed_by": by, "confirmed_at": at}, tables.plan.c.shown_hash == plan.hash
+        )
+
+    def refuse(self, plan: Plan) -> bool:
+        """End a plan that nobody confirmed; False where it is no longer open."""
+        return self._change_open(plan.id, {"status": PlanStatus.REFUSED.value, "finished_at": sa.func.now()})
+
+    def _change_open(self, plan_id: str, values: Mapping[str, object], *more: sa.ColumnElement[bool]) -> bool:
+        table = tables.plan
+        only = (table.c.id == plan_id, table.c.status == PlanStatus.OPEN.value, table.c.asked_in.is_not(None), *more)
+        with translated(self._settings), self._engine.begin() as connection:
+            return connection.execute(table.update().where(*only).values(values)).rowcount == 1
 
     def get(self, plan_id: str) -> StoredPlan:
         """The plan of this id.
@@ -174,4 +219,9 @@ def _stored(row: sa.Row[tuple[object, ...]]) -> StoredPlan:
     results = tuple(
         ChangeResult(r["action"], r["subject"], Outcome(r["outcome"]), r["error"]) for r in values["result"] or ()
     )
-    return StoredPlan(plan, PlanStatus(values["status"]), values["finished_at"], results)
+    asked = None
+    if values["asked_in"] is not None:
+        asked = Asked(
+            values["asked_in"], values["shown_hash"] or "", values["confirmed_by"] or "", values["confirmed_at"]
+        )
+    return StoredPlan(plan, PlanStatus(values["status"]), values["finished_at"], results, asked=asked)

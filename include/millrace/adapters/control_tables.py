@@ -82,7 +82,14 @@ plan = sa.Table(
     sa.Column("status", sa.Text, nullable=False, server_default="open"),
     sa.Column("finished_at", TIMESTAMP),
     sa.Column("result", JSONB),
-    sa.CheckConstraint("status in ('open', 'running', 'done', 'failed', 'stale', 'aborted')", name="plan_status_check"),
+    sa.Column("asked_in", sa.Text),
+    sa.Column("shown_hash", sa.Text),
+    sa.Column("confirmed_by", sa.Text),
+    sa.Column("confirmed_at", TIMESTAMP),
+    sa.CheckConstraint(
+        "status in ('open', 'running', 'done', 'failed', 'stale', 'aborted', 'refused')", name="plan_status_check"
+    ),
+    sa.UniqueConstraint("asked_in", name="plan_asked_in_key"),
     sa.Index("plan_created_at_idx", "created_at"),
 )
 

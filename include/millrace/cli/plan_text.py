@@ -39,10 +39,12 @@ def plan_document(plan: Plan, *, stored: bool) -> dict[str, object]:
 
 
 def stored_document(stored: StoredPlan) -> dict[str, object]:
-    """A stored plan and what came of it, as JSON."""
+    """A stored plan and what came of it, as JSON. `asked` is null where it was not asked for by a form of Airflow."""
+    asked = stored.asked
     return plan_document(stored.plan, stored=True) | {
         "status": stored.status,
         "finished_at": stored.finished_at,
+        "asked": asked and {"run": asked.run, "shown": asked.shown, "confirmed_by": asked.by, "confirmed_at": asked.at},
         "results": list(stored.results),
         "steps": [
             {"step": step.name, "begun_at": step.begun_at, "done_at": step.done_at, "detail": dict(step.detail)}
@@ -80,6 +82,9 @@ def print_stored(console: Console, stored: StoredPlan) -> None:
     print_plan(console, stored.plan)
     ended = f" at {stored.finished_at:%Y-%m-%d %H:%M:%S} UTC" if stored.finished_at else ""
     console.print(Text(f"plan {stored.plan.id}: {stored.status.value}{ended}"))
+    if asked := stored.asked:
+        confirmed = f"confirmed by {asked.by} at {asked.at:%Y-%m-%d %H:%M:%S} UTC" if asked.at else "not confirmed"
+        console.print(Text(f"  asked for in {asked.run}: {confirmed}"), soft_wrap=True)
     for step in stored.steps:
         console.print(Text(f"  {step.name}: {'done' if step.done_at else 'begun, not known to be done'}"))
     for result in stored.results:

@@ -35,6 +35,7 @@ class PlanStatus(StrEnum):
     FAILED = "failed"
     STALE = "stale"
     ABORTED = "aborted"  # taken back by a person; what it had begun was undone
+    REFUSED = "refused"  # who asked for it in Airflow rejected it, or confirmed nothing in its time
 
 
 class Outcome(StrEnum):
@@ -147,14 +148,37 @@ class StepDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """The run of a DAG that a plan is bound to for ever, and who confirmed there what.
+
+    `run` is DAG/RUN@TIME, for an id may be given again once its run was deleted. `shown` is the hash of the plan that
+    was shown, empty where none was yet; `by` is empty and `at` None until it is confirmed.
+    """
+
+    run: str
+    shown: str = ""
+    by: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredPlan:
-    """A plan with its fate. `results` is empty until it was run; `steps` are those of a plan that is run in steps."""
+    """A plan with its fate. `results` is empty until it was run; `steps` are those of a plan that is run in steps.
+
+    `asked` is None for a plan that was not asked for by a form.
+    """
 
     plan: Plan
     status: PlanStatus
     finished_at: datetime | None = None
     results: tuple[ChangeResult, ...] = ()
     steps: tuple[StepDone, ...] = ()
+    asked: Asked | None = None
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the very plan that is stored was shown and confirmed."""
+        return self.asked is not None and bool(self.asked.by) and self.asked.shown == self.plan.hash
 
 
 def facts(values: Mapping[str, object]) -> Facts:

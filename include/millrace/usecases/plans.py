@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.plan import (
@@ -31,6 +31,10 @@ class _Kind:
 
     look: Callable[[Platform, Plan], tuple[str, tuple[Standing, ...]]]
     run: Callable[[Platform, Plan, Sequence[Standing]], Iterator[tuple[Change, ChangeResult]]]
+
+
+class BusyPlanError(RefusedError):
+    """Somebody is running the plan, or was a moment ago: the same may be asked again."""
 
 
 _KINDS = {PlanKind.TOPICS: _Kind(topics.look, topics.run_changes)}
@@ -62,8 +66,19 @@ def run(
     reason: str = "",
     now: datetime | None = None,
     tell: Callable[[str], None] = lambda text: None,
+    patience: timedelta | None = None,
 ) -> StoredPlan:
     """Run a plan, once.
+
+    Args:
+        platform: the adapters.
+        plan_id: which.
+        actor: who runs it.
+        reason: why; the plan's own where it is empty.
+        now: the present; default the clock.
+        tell: told what it does.
+        patience: how long to wait for what a rewind reads again; then the plan is given back as running, and the next
+            run of it looks again. None: to the end.
 
     Each change that was made, or failed, is one entry of the action log. A plan whose runner died in the middle
     can be run again: what is done already is found done, and what nobody else touched since is done now.
@@ -72,7 +87,7 @@ def run(
 
     Raises:
         StalePlanError: it was run before, expired, is for another cluster, or what it saw has changed.
-        RefusedError: somebody is running it right now.
+        BusyPlanError: somebody is running it right now.
         UsageError: there is no plan of this id.
         UnreachableError: the cluster or the control database does not answer; run it again then.
     """
@@ -84,7 +99,7 @@ def run(
         at = now or datetime.now(UTC)
         if stored.plan.kind is PlanKind.REWIND:
             _must_not_have_ended(stored)
-            rewinds.run(platform, stored, actor=actor, reason=reason, now=at, tell=tell)
+            rewinds.run(platform, stored, actor=actor, reason=reason, now=at, tell=tell, patience=patience)
             return store.get(plan_id)
         standings = _checked(platform, stored, at)
         store.begin(plan_id)
@@ -128,8 +143,45 @@ def abort(
         return store.get(plan_id)
 
 
-def _busy(plan_id: str) -> RefusedError:
-    return RefusedError(
+def asked_in(platform: Platform, run_of_dag: str) -> StoredPlan | None:
+    """The plan that a run of a DAG, as DAG/RUN@TIME, is bound to."""
+    return platform.control().plans.of_run(run_of_dag)
+
+
+def confirm(platform: Platform, plan: Plan, *, by: str, at: datetime) -> None:
+    """Write down that who asked for a plan has confirmed what was shown. Confirming twice is confirming once.
+
+    Raises:
+        StalePlanError: it is no longer open, or another plan was shown.
+        UnreachableError: the control database does not answer; say it again.
+    """
+    control = platform.control()
+    if not control.plans.confirm(plan, by, at):
+        _must_be_open(control.plans.get(plan.id))
+        raise StalePlanError("it is not this plan that was shown", where=plan.id, next_step="ask for a new one")
+    control.log.append(actor=f"airflow:{by}", action="plan.confirm", subject=plan.target, reason=_why(plan))
+
+
+def refuse(platform: Platform, plan: Plan, *, actor: str, why: str) -> PlanStatus:
+    """End a plan that who asked for it did not confirm. One that has ended, or is run, stays as it is: its status."""
+    control = platform.control()
+    if control.plans.refuse(plan):
+        control.log.append(actor=actor, action="plan.refuse", subject=plan.target, reason=f"{why} (plan {plan.id})")
+    return control.plans.get(plan.id).status
+
+
+def _why(plan: Plan) -> str:
+    return f"{plan.reason} (plan {plan.id})"
+
+
+def _must_be_open(stored: StoredPlan) -> None:
+    _must_not_have_ended(stored)
+    if stored.status is PlanStatus.RUNNING:
+        raise _busy(stored.plan.id)
+
+
+def _busy(plan_id: str) -> BusyPlanError:
+    return BusyPlanError(
         "somebody is running this plan right now",
         where=plan_id,
         next_step=f"see with `millrace plans show {plan_id}` what comes of it",

@@ -109,6 +109,7 @@ def make_plan(
     policy: Policy,
     by: str,
     reason: str,
+    asked_in: str = "",
     now: datetime | None = None,
 ) -> Plan:
     """Store a plan that rewinds a stream. Changes nothing else.
@@ -120,6 +121,7 @@ def make_plan(
         policy: what to do with a partition whose log begins later.
         by: who asks.
         reason: why.
+        asked_in: the run of a DAG, as DAG/RUN@TIME, that the plan shall be bound to; none by default.
         now: the present; default the clock.
 
     Raises:
@@ -163,7 +165,7 @@ def make_plan(
         reason=reason,
         about=facts({"partitions": len(resolved), **_about(platform, given, record, found.moves, target, policy)}),
     )
-    return platform.control().plans.add(plan)
+    return platform.control().plans.add(plan, asked_in=asked_in)
 
 
 def _resolved(platform: Platform, given: _Stream, record: WorkRecord, target: Target) -> dict[TopicPartition, Resolved]:

@@ -35,6 +35,7 @@ FREE_WITHIN = timedelta(seconds=30)  # the member's session is 10 s
 STARTED_WITHIN = timedelta(minutes=3)
 LOOK_EVERY = timedelta(seconds=0.5)
 PROGRESS_EVERY = timedelta(seconds=2)
+_FOR_EVER = timedelta(days=365)
 _LOGGED = 50
 _NEVER = frozenset({StreamState.STOPPED, StreamState.GIVEN_UP, StreamState.RECREATED, StreamState.UNDECLARED})
 _WANTED = "wanted"
@@ -53,8 +54,27 @@ class Step(StrEnum):
     ABORT = "abort"
 
 
-def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now: datetime, tell: Tell) -> None:
+def run(
+    platform: Platform,
+    stored: StoredPlan,
+    *,
+    actor: str,
+    reason: str,
+    now: datetime,
+    tell: Tell,
+    patience: timedelta | None = None,
+) -> None:
     """Run a rewind, or go on with one whose runner died, to its verified end.
+
+    Args:
+        platform: the adapters.
+        stored: its plan, open or running.
+        actor: who runs it.
+        reason: why; the plan's own where it is empty.
+        now: the present.
+        tell: told what it does.
+        patience: how long to wait for what is read again, once the stream runs where it should; then the plan is left
+            running, and the next runner looks again. None: to the end.
 
     Guarantees: the group never points behind the work on record; a plan that is found stale after the stream was
     stopped leaves group and stream as they were.
@@ -78,7 +98,7 @@ def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now:
             raise RefusedError(
                 "it is being taken back", where=stored.plan.id, next_step=f"`millrace plans abort {stored.plan.id}`"
             )
-        at_work.go_on(now)
+        at_work.go_on(now, patience)
 
 
 def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, tell: Tell) -> None:
@@ -127,17 +147,17 @@ class _Work:
     def _id(self) -> str:
         return self.stored.plan.id
 
-    def go_on(self, now: datetime) -> None:
-        if not self._has_opened():
-            self._drain()
-            self._wait_for_session()
-            self._look(now)
-            self._reset()
-        self._start()
-        ends = self._ends()
-        self._verify_positions(ends)
-        results = self._verify_progress(ends)
-        self.platform.control().plans.finish(self._id, PlanStatus.DONE, results)
+    def go_on(self, now: datetime, patience: timedelta | None) -> None:
+        if not self._is_done(Step.POSITIONS):  # what an operator does to the stream after that is his to do
+            if not self._has_opened():
+                self._drain()
+                self._wait_for_session()
+                self._look(now)
+                self._reset()
+            self._start()
+            self._verify_positions(self._ends())
+        if results := self._verify_progress(self._ends(), patience):
+            self.platform.control().plans.finish(self._id, PlanStatus.DONE, results)
 
     def take_back(self) -> None:
         control = self.platform.control()
@@ -305,9 +325,12 @@ class _Work:
             raise self._unlike(wrong)
         self._end(Step.POSITIONS)
 
-    def _verify_progress(self, ends: Mapping[TopicPartition, int]) -> list[ChangeResult]:
-        """Wait until all is read again, then look at what lies in the sink."""
-        self._begin(Step.PROGRESS)
+    def _verify_progress(
+        self, ends: Mapping[TopicPartition, int], patience: timedelta | None
+    ) -> list[ChangeResult] | None:
+        """Wait until all is read again, then look at what lies in the sink; None where that takes longer."""
+        if all(step.name != Step.PROGRESS for step in self._steps()):
+            self._begin(Step.PROGRESS)
         todo = sum(ends[move.partition] - move.target for move in self.rewind.moved)
 
         def reached(report: Supervised) -> bool:
@@ -318,8 +341,12 @@ class _Work:
             self.tell(f"{self.rewind.stream}: {todo - left:,} of {todo:,} records read again")
             return not left
 
-        report = self._until(lambda now: reached(now) or now.state in _NEVER, None)
+        report = self._until(
+            lambda now: reached(now) or now.state in _NEVER, _FOR_EVER if patience is None else patience
+        )
         if not reached(report):
+            if report.state not in _NEVER:
+                return None
             raise self._failed(report, "does not get on", f"start it; `millrace plans run {self._id}` then goes on")
         sink = declared(self.platform, self.rewind.stream).stream.sink
         timeline = self.rewind.timeline + 1
@@ -383,15 +410,15 @@ class _Work:
     def _end(self, step: Step, **detail: str) -> None:
         self.platform.control().plans.end_step(self._id, step.value, facts(detail))
 
-    def _until(self, done: Callable[[Supervised], bool], within: timedelta | None) -> Supervised:
+    def _until(self, done: Callable[[Supervised], bool], within: timedelta) -> Supervised:
         return streams.supervise_until(
             self.platform,
             self.rewind.stream,
             self.actor,
             done=lambda report: not report.busy and done(report),
             tell=lambda report: None,
-            pause=lambda: time.sleep((LOOK_EVERY if within else PROGRESS_EVERY).total_seconds()),
-            within=within or timedelta(days=365),
+            pause=lambda: time.sleep((PROGRESS_EVERY if within is _FOR_EVER else LOOK_EVERY).total_seconds()),
+            within=within,
         )
 
     def _failed(self, report: Supervised, what: str, next_step: str) -> MillraceError:
