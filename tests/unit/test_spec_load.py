@@ -101,6 +101,20 @@ def test_an_environment_names_notifiers_and_operators(root: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["embedded", "staging"])
+def test_an_environment_bounds_what_is_rewound_by_one_person(root: Path, name: str) -> None:
+    file = root / "include/environments" / f"{name}.yaml"
+    longest, records = (None, None) if name == "embedded" else (timedelta(hours=1), 1_000_000)
+    for text, bounds in (
+        ("description: nothing said", (longest, records)),
+        ("unapproved_rewind: {longest: 2d}", (timedelta(days=2), records)),
+        ("unapproved_rewind: {records: 5}", (longest, 5)),
+    ):
+        file.write_text(f"{text}\n")
+        environment = spec.load_environment(root, name)
+        assert (environment.longest_rewind, environment.most_rewound) == bounds
+
+
 def test_the_variable_names_the_environment(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_ENVIRONMENT", "production")
 

@@ -83,9 +83,11 @@ Trigger = Annotated[
     ),
 ]
 Patience = Annotated[timedelta, bounded_duration(timedelta(seconds=30), timedelta(days=1), "30s to 1d", {})]
+Span = Annotated[timedelta, bounded_duration(timedelta(minutes=1), timedelta(days=3650), "1m to 3650d", {})]
 Memory = Annotated[int, bounded_size(512 * 1024**2, 1024**4, "512MiB to 1TiB")]
 Partitions = Annotated[int, whole_number(1, 10_000)]
 Replication = Annotated[int, whole_number(1, 32_767)]
+Records = Annotated[int, whole_number(1, 10**15)]
 
 
 class Document(BaseModel):
@@ -226,6 +228,13 @@ NotifierKind = pattern(
 )
 
 
+class UnapprovedDocument(Document):
+    """The largest rewind that one person may run alone."""
+
+    longest: Span | None = None
+    records: Records | None = None
+
+
 class EnvironmentDocument(Document):
     """One installation's differences: a file `include/environments/NAME.yaml`."""
 
@@ -237,3 +246,4 @@ class EnvironmentDocument(Document):
     streams: dict[QualifiedName, StreamOverride] = Field(default_factory=dict)
     notifiers: list[NotifierFields] = Field(default_factory=list)
     operators: list[Person] = Field(default_factory=list)
+    unapproved_rewind: UnapprovedDocument = Field(default_factory=UnapprovedDocument)

@@ -64,7 +64,7 @@ def read_environment(root: Path, name: str) -> tuple[Overlay | None, list[Findin
             step = nearest(name, known) or f"write the file {file}"
             raise UsageError(f"there is no environment `{name}`", where=file, next_step=step)
         empty = Mapping(Place(BUILT_IN, 1, ""), {})
-        return Overlay(_environment(name), file, _embedded(empty), {}), []
+        return Overlay(_environment(name, EnvironmentDocument(), ()), file, _embedded(empty), {}), []
     tree, findings = read_file(root, file)
     if tree is None:
         return None, findings
@@ -73,15 +73,22 @@ def read_environment(root: Path, name: str) -> tuple[Overlay | None, list[Findin
     notifiers = _notifiers(part.document, tree, findings)
     if errors(findings):
         return None, findings
-    environment = _environment(name, notifiers, tuple(part.document.operators))
+    environment = _environment(name, part.document, notifiers)
     overrides = _embedded(tree) if name == EMBEDDED else tree
     return Overlay(environment, file, overrides, part.document.connections), findings
 
 
-def _environment(name: str, notifiers: tuple[Notifier, ...] = (), operators: tuple[str, ...] = ()) -> Environment:
+def _environment(name: str, document: EnvironmentDocument, notifiers: tuple[Notifier, ...]) -> Environment:
     """What an environment is; on one machine that is for trying, a rewind of any size needs nobody else."""
-    found = Environment(name, notifiers, operators)
-    return replace(found, longest_rewind=None, most_rewound=None) if name == EMBEDDED else found
+    found = Environment(name, notifiers, tuple(document.operators))
+    if name == EMBEDDED:
+        found = replace(found, longest_rewind=None, most_rewound=None)
+    bounds = document.unapproved_rewind
+    return replace(
+        found,
+        longest_rewind=found.longest_rewind if bounds.longest is None else bounds.longest,
+        most_rewound=found.most_rewound if bounds.records is None else bounds.records,
+    )
 
 
 def _embedded(tree: Mapping) -> Mapping:
