@@ -34,6 +34,7 @@ PAGES = {
     "shop.topics": ("Keep the topics of shop as declared.", "commerce-data", "topics", "makes them as declared"),
     STREAM_DAG: ("Keep stream shop.purchases as wanted, and watch it.", "commerce-data", "stream", "one watch of"),
     OPERATE_DAG: ("Start, stop or accept a stream of shop", "commerce-data", "operate", "Press Trigger."),
+    "shop.rewind": ("Read part of a stream of shop again", "commerce-data", "rewind", "belongs to one plan for ever"),
     "shop.source.cdnow": ("Load cdnow into shop.purchases.", "commerce-data", "source", "sources/cdnow.py"),
     "millrace.supervise": ("Every five minutes, bring every stream", "millrace", "supervise", "tells alarms"),
     "millrace.alarms": ("One red run for every breach", "millrace", "alarms", "A red run is a breach"),

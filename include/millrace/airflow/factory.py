@@ -19,9 +19,11 @@ from millrace.airflow.operators import (
     WatchStuck,
     WatchWaiting,
 )
+from millrace.airflow.rewind_operators import ConfirmPlan, PlanRewind, RunPlan, VerifyPlan
 from millrace.airflow.settings import airflow_root
 from millrace.domain.control import SHORTEST_REASON
 from millrace.domain.declaration import Manage, Pipeline, SourceProgram, Stream, Topic
+from millrace.domain.time_travel import EARLIEST, Policy
 from millrace.domain.watch import WAITING, WatchTask
 from millrace.spec import load_pipeline
 
@@ -35,6 +37,9 @@ WAITING_DOCS = {
 }
 RETRIED: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
 """For tasks that a worker runs: one that hung or was killed is no breach. What is wrong fails at once all the same."""
+
+PATIENT: dict[str, Any] = {"retries": 10, "retry_delay": timedelta(seconds=30)}
+"""For tasks in the middle of a plan: they sit out a server that is away for some minutes."""
 
 
 def pipeline_dags(name: str) -> dict[str, DAG]:
@@ -52,7 +57,7 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
     made += [_source_dag(pipeline, source) for source in pipeline.sources]
     made += [_stream_dag(pipeline, stream) for stream in pipeline.streams]
     if pipeline.streams:
-        made.append(_operate_dag(pipeline))
+        made += [_operate_dag(pipeline), _rewind_dag(pipeline)]
     return {dag.dag_id: dag for dag in made}
 
 
@@ -197,25 +202,14 @@ def _operate_dag(pipeline: Pipeline) -> DAG:
         schedule=None,
         allowed_run_types=["manual"],
         params={
-            "stream": Param(
-                type="string",
-                enum=[stream.name for stream in pipeline.streams],
-                title="Stream",
-                description="Which stream it is about.",
-            ),
+            "stream": _stream_param(pipeline),
             "action": Param(
                 type="string",
                 enum=list(ACTIONS),
                 title="Action",
                 description="start also forgets past failures; stop lets the app finish its batch.",
             ),
-            "reason": Param(
-                type="string",
-                minLength=SHORTEST_REASON,
-                maxLength=500,
-                title="Reason",
-                description="For the action log.",
-            ),
+            "reason": _reason_param(),
         },
         **common(pipeline.owner, [pipeline.name, "operate"]) | {"max_active_runs": 4},
     )
@@ -227,3 +221,89 @@ def _operate_dag(pipeline: Pipeline) -> DAG:
         **RETRIED,
     )
     return dag
+
+
+def _rewind_dag(pipeline: Pipeline) -> DAG:
+    """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first."""
+    preset = {"default": pipeline.streams[0].name} if len(pipeline.streams) == 1 else {}
+    dag = DAG(
+        dag_id=names.rewind(pipeline),
+        description=f"Read part of a stream of {pipeline.name} again: planned, confirmed, run, verified.",
+        doc_md=(
+            "Press **Trigger** and fill in the form. `plan` says what would be read again and replaced, `confirm` "
+            "shows it to you under **Required Actions** and waits, `run` stops the stream, moves its consumer group "
+            "and starts it again, `verify` waits until all is read again and looks at the sink.\n\n"
+            "A run belongs to one plan for ever: clearing a task goes on with that plan, and changes nothing once it "
+            f"is done. By hand: `millrace streams rewind {pipeline.name}.STREAM --to TIME --reason ...`, and "
+            "`millrace plans abort ID` takes it back while nothing was read again."
+        ),
+        schedule=None,
+        allowed_run_types=["manual"],
+        params={
+            "stream": _stream_param(pipeline, **preset),
+            "to": Param(
+                type="string",
+                minLength=len(EARLIEST),
+                title="To",
+                description="A time with its zone, as 2026-05-01T08:00:00+02:00, or earliest.",
+            ),
+            "policy": Param(
+                default=Policy.FAIL.value,
+                type="string",
+                enum=[policy.value for policy in Policy],
+                title="Policy",
+                description="Where a log begins after the time: fail, or read it from its earliest record.",
+            ),
+            "reason": _reason_param(),
+        },
+        **common(pipeline.owner, [pipeline.name, "rewind"]) | {"max_active_runs": 16},
+    )
+    plan = PlanRewind(
+        task_id="plan",
+        pipeline=pipeline.name,
+        doc_md="Stores what would be done; changes nothing. Cleared, it finds the plan of this run.",
+        dag=dag,
+        **RETRIED,
+    )
+    confirm = ConfirmPlan(
+        task_id="confirm",
+        doc_md="Waits for who triggered the run, as long as the plan is good; then the plan is refused.",
+        dag=dag,
+        **RETRIED | {"retries": 1},
+    )
+    run = RunPlan(
+        task_id="run",
+        doc_md="Ends when the stream runs from where it was put. Cleared, it goes on where it stood.",
+        dag=dag,
+        **PATIENT,
+    )
+    verify = VerifyPlan(
+        task_id="verify",
+        mode="reschedule",
+        poke_interval=timedelta(seconds=15),
+        doc_md="Ends when all is read again and no row of before lies in the range.",
+        dag=dag,
+        **PATIENT,
+    )
+    plan >> confirm >> run >> verify
+    return dag
+
+
+def _stream_param(pipeline: Pipeline, **more: Any) -> Param:
+    return Param(
+        **more,
+        type="string",
+        enum=[stream.name for stream in pipeline.streams],
+        title="Stream",
+        description="Which stream it is about.",
+    )
+
+
+def _reason_param() -> Param:
+    return Param(
+        type="string",
+        minLength=SHORTEST_REASON,
+        maxLength=500,
+        title="Reason",
+        description="For the action log.",
+    )

@@ -30,6 +30,11 @@ def operate(pipeline: Pipeline) -> str:
     return f"{pipeline.name}.operate"
 
 
+def rewind(pipeline: Pipeline) -> str:
+    """The form that rewinds one of a pipeline's streams."""
+    return f"{pipeline.name}.rewind"
+
+
 def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
     """Every DAG of a pipeline, in the order they are made."""
     yield topics(pipeline)
@@ -37,3 +42,4 @@ def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
     yield from map(stream, pipeline.streams)
     if pipeline.streams:
         yield operate(pipeline)
+        yield rewind(pipeline)

@@ -1,0 +1,328 @@
+"""The tasks of a rewind's form: each reads the plan's row, and nothing that somebody may set in Airflow."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millrace.domain.plan import Change, Plan, PlanKind, PlanStatus, facts
+from support.fakes_plans import FakePlans
+
+DAG, RUN = "shop.rewind", "manual__1"
+TRIGGERED = datetime(2026, 5, 1, 8, tzinfo=UTC)
+DAY = timedelta(hours=24)
+
+
+class Given:
+    """A platform with nothing but plans, and the tasks of `shop.rewind` run by hand.
+
+    Attributes:
+        run_in: the plans that were run, and by whom.
+        outcome: the status a run of the plan gives it, or what it raises.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.plans = FakePlans()
+        self.logged: list[tuple[str, str]] = []
+        self.run_in: list[tuple[str, str]] = []
+        self.outcome: PlanStatus | Exception = PlanStatus.DONE
+        self.user: str | None = "anna"
+        self.triggered = TRIGGERED
+        log = SimpleNamespace(append=lambda *, actor, action, subject, reason: self.logged.append((actor, action)))
+        control = SimpleNamespace(plans=self.plans, log=log)
+        self.platform: Any = SimpleNamespace(settings=SimpleNamespace(root=root), control=lambda: control)
+
+    def task(self, name: str) -> Any:
+        from millrace.airflow.factory import pipeline_dags
+
+        return pipeline_dags("shop")[DAG].get_task(name).prepare_for_execution()
+
+    @property
+    def context(self) -> Any:
+        run = SimpleNamespace(dag_id=DAG, run_id=RUN, run_after=self.triggered, triggering_user_name=self.user)
+        params = {"stream": "purchases", "to": "earliest", "policy": "fail", "reason": "wrong numbers"}
+        return {"dag_run": run, "params": params, "task_instance": SimpleNamespace(id="ti-1")}
+
+    def make(self, *args: Any, by: str, asked_in: str, **asked: Any) -> Plan:
+        return self.bind(good_for=DAY, by=by, asked_in=asked_in)
+
+    def bind(
+        self,
+        good_for: timedelta = DAY,
+        by: str = "airflow:anna",
+        asked_in: str = f"{DAG}/{RUN}@{TRIGGERED.isoformat()}",
+    ) -> Plan:
+        now = datetime.now(UTC)
+        change = Change("rewind.move", "shop.purchases/0", facts({"offset": 9}), facts({"offset": 4}))
+        made = Plan(
+            PlanKind.REWIND, "shop.purchases", "c", "k", (change,), (), now - DAY, now + good_for, by, "wrong numbers"
+        )
+        return self.plans.add(made, asked_in=asked_in)
+
+    def confirmed(self) -> Plan:
+        plan = self.bind()
+        assert self.plans.note_shown(plan)
+        assert self.plans.confirm(plan, "anna", datetime.now(UTC))
+        return plan
+
+    def run(self, platform: Any, plan_id: str, *, actor: str, **more: Any) -> Any:
+        self.run_in.append((plan_id, actor))
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        self.plans.stored[plan_id] = replace(self.plans.stored[plan_id], status=self.outcome)
+        return self.plans.stored[plan_id]
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Given:
+    from millrace.airflow import settings
+    from millrace.domain.declaration import Environment
+    from millrace.usecases import alarms, plans, rewind_plan
+
+    monkeypatch.setenv("MILLRACE_ROOT", str(Path(__file__).resolve().parents[2]))
+    made = Given(tmp_path)
+    monkeypatch.setattr(settings, "airflow_platform", lambda: made.platform)
+    monkeypatch.setattr(alarms, "environment_of", lambda root: Environment("prod", (), ("anna", "bert")))
+    monkeypatch.setattr(rewind_plan, "make_plan", made.make)
+    monkeypatch.setattr(plans, "run", made.run)
+    return made
+
+
+def failed(given: Given, task: str, *, event: dict[str, Any] | None = None) -> str:
+    """The sentence that a task fails with, for good."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    running = given.task(task)
+    act = partial(running.execute_complete, event=event) if event else running.execute
+    with pytest.raises(AirflowFailException) as caught:
+        act(given.context)
+    return str(caught.value)
+
+
+def answer(option: str, user: str = "anna") -> dict[str, Any]:
+    return {
+        "chosen_options": [option],
+        "params_input": {},
+        "responded_at": datetime.now(UTC),
+        "responded_by_user": {"id": user, "name": user},
+    }
+
+
+@pytest.mark.parametrize("task", ["plan", "confirm", "run"])
+@pytest.mark.parametrize(("user", "why"), [(None, "nobody's name"), ("carl", "carl may not rewind")])
+def test_only_an_operator_who_pressed_trigger_gets_anywhere(
+    given: Given, task: str, user: str | None, why: str
+) -> None:
+    given.user = user
+    if task != "plan":
+        given.confirmed()
+    assert why in failed(given, task)
+    assert not given.run_in
+    assert len(given.plans.stored) == (0 if task == "plan" else 1)
+
+
+def test_a_run_is_bound_to_the_first_plan_it_made(given: Given) -> None:
+    given.task("plan").execute(given.context)
+    [(plan_id, stored)] = given.plans.stored.items()
+    assert stored.plan.by == "airflow:anna"
+    given.task("plan").execute(given.context)
+    assert list(given.plans.stored) == [plan_id]
+    given.plans.refuse(stored.plan)
+    assert "is refused, and this run is bound to it" in failed(given, "plan")
+
+
+def test_the_run_of_another_form_is_another_run_though_it_got_the_id_of_one_that_was_deleted(given: Given) -> None:
+    given.task("plan").execute(given.context)
+    [first] = given.plans.stored.values()
+    given.plans.finish(first.plan.id, PlanStatus.DONE)
+    given.triggered += timedelta(seconds=1)
+    given.task("plan").execute(given.context)
+    assert [stored.status for stored in given.plans.stored.values()] == [PlanStatus.DONE, PlanStatus.OPEN]
+
+
+@pytest.mark.parametrize("task", ["confirm", "run", "verify"])
+def test_a_run_without_a_plan_goes_no_further(given: Given, task: str) -> None:
+    if task == "verify":
+        from airflow.sdk.exceptions import AirflowFailException
+
+        with pytest.raises(AirflowFailException, match="no plan is bound"):
+            given.task(task).poke(given.context)
+    else:
+        assert "no plan is bound" in failed(given, task)
+
+
+def asked(given: Given, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The task that waits, with what Airflow was told to show."""
+    from airflow.providers.standard.operators import hitl
+    from airflow.sdk.exceptions import TaskAwaitingInput
+
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **detail: None)
+    running = given.task("confirm")
+    with pytest.raises(TaskAwaitingInput):
+        running.execute(given.context)
+    return running
+
+
+def test_the_plan_is_shown_to_who_asked_until_it_expires(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = given.bind(timedelta(hours=3))
+    running = asked(given, monkeypatch)
+    assert running.assigned_users == [{"id": "anna", "name": "anna"}]
+    assert plan.id in running.subject
+    assert "wrong numbers" in running.body
+    assert timedelta() < timedelta(hours=3) - running.response_timeout < timedelta(hours=1)
+    found = given.plans.stored[plan.id].asked
+    assert found
+    assert (found.shown, found.by) == (plan.hash, "")
+
+
+@pytest.mark.parametrize("status", [PlanStatus.RUNNING, PlanStatus.DONE])
+def test_what_is_no_longer_open_is_not_asked_about(given: Given, status: PlanStatus) -> None:
+    plan = given.confirmed()
+    given.plans.finish(plan.id, status)
+    given.task("confirm").execute(given.context)
+
+
+def test_what_was_confirmed_is_not_asked_about_again(given: Given) -> None:
+    given.confirmed()
+    given.task("confirm").execute(given.context)
+
+
+def test_a_plan_that_expired_before_it_was_shown_is_refused(given: Given) -> None:
+    plan = given.bind(-timedelta(seconds=1))
+    assert "not confirmed in its time" in failed(given, "confirm")
+    assert given.plans.get(plan.id).status is PlanStatus.REFUSED
+    assert given.logged == [("dag:shop.rewind", "plan.refuse")]
+
+
+def test_an_approval_is_written_to_the_row_and_repeated_changes_nothing(given: Given) -> None:
+    plan = given.bind()
+    given.plans.note_shown(plan)
+    event = answer("Approve")
+    for _ in range(2):
+        given.task("confirm").execute_complete(given.context, event)
+        found = given.plans.get(plan.id)
+        assert found.confirmed
+        assert found.asked
+        assert (found.asked.by, found.asked.at) == ("anna", event["responded_at"])
+
+
+def test_an_approval_of_what_was_not_shown_is_none(given: Given) -> None:
+    plan = given.bind()
+    assert "not this plan that was shown" in failed(given, "confirm", event=answer("Approve"))
+    assert not given.plans.get(plan.id).confirmed
+
+
+def test_the_answer_of_somebody_else_is_none(given: Given) -> None:
+    plan = given.bind()
+    given.plans.note_shown(plan)
+    for option in ("Approve", "Reject"):
+        assert "bert answered, but anna asked" in failed(given, "confirm", event=answer(option, "bert"))
+        found = given.plans.get(plan.id)
+        assert (found.status, found.confirmed) == (PlanStatus.OPEN, False)
+
+
+def test_a_plan_that_nobody_answers_for_is_refused(given: Given) -> None:
+    plan = given.bind()
+    given.plans.note_shown(plan)
+    event = {"error": "no answer in time", "error_type": "timeout"}
+    assert "not confirmed in its time" in failed(given, "confirm", event=event)
+    assert given.plans.get(plan.id).status is PlanStatus.REFUSED
+
+
+def test_a_rejection_that_came_too_late_is_told(given: Given) -> None:
+    plan = given.bind()
+    given.plans.note_shown(plan)
+    given.plans.finish(plan.id, PlanStatus.RUNNING)
+    assert "was rejected, but it is running" in failed(given, "confirm", event=answer("Reject"))
+    given.plans.finish(plan.id, PlanStatus.DONE)
+    assert "in its time, but it is done" in failed(given, "confirm", event={"error": "late", "error_type": "timeout"})
+
+
+@pytest.mark.parametrize("option", ["Approve", "Reject"])
+def test_an_answer_waits_for_a_control_database_that_is_away(
+    given: Given, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, option: str
+) -> None:
+    import tenacity
+
+    monkeypatch.setattr(tenacity.nap.time, "sleep", lambda seconds: None)
+    plan = given.bind()
+    given.plans.note_shown(plan)
+    given.plans.away = 3
+    running = given.task("confirm")
+    monkeypatch.setattr(running, "skip", lambda **more: None, raising=False)
+    context = {**given.context, "task": SimpleNamespace(get_direct_relatives=lambda upstream: []), "ti": None}
+    with caplog.at_level(logging.WARNING):
+        running.execute_complete(context, answer(option))
+    stored = given.plans.get(plan.id)
+    assert (stored.confirmed, stored.status) == (
+        (True, PlanStatus.OPEN) if option == "Approve" else (False, PlanStatus.REFUSED)
+    )
+    assert given.plans.away == 0
+
+
+def test_what_was_not_confirmed_is_not_run(given: Given) -> None:
+    plan = given.bind()
+    assert "was not confirmed" in failed(given, "run")
+    given.plans.note_shown(plan)
+    assert "was not confirmed" in failed(given, "run")
+    found = given.plans.stored[plan.id]
+    assert found.asked
+    given.plans.stored[plan.id] = replace(found, asked=replace(found.asked, by="anna", shown="another hash"))
+    assert "was not confirmed" in failed(given, "run")
+    assert not given.run_in
+
+
+def test_what_was_confirmed_is_run_in_the_name_of_who_asked_and_once(given: Given) -> None:
+    plan = given.confirmed()
+    given.outcome = PlanStatus.RUNNING
+    given.task("run").execute(given.context)
+    assert given.task("verify").poke(given.context) is False
+    given.outcome = PlanStatus.DONE
+    assert given.task("verify").poke(given.context) is True
+    assert given.run_in == [(plan.id, "airflow:anna")] * 3
+    given.task("run").execute(given.context)
+    assert given.task("verify").poke(given.context) is True
+    assert len(given.run_in) == 3
+
+
+@pytest.mark.parametrize("status", [PlanStatus.REFUSED, PlanStatus.STALE, PlanStatus.ABORTED])
+@pytest.mark.parametrize("task", ["plan", "confirm", "run"])
+def test_a_run_whose_plan_came_to_nothing_stays_failed(given: Given, task: str, status: PlanStatus) -> None:
+    plan = given.confirmed()
+    given.plans.finish(plan.id, status)
+    assert f"is {status.value}, and this run is bound to it" in failed(given, task)
+    assert not given.run_in
+
+
+def test_the_look_at_a_plan_that_somebody_runs_comes_again(given: Given) -> None:
+    from millrace.usecases.plans import BusyPlanError
+
+    plan = given.confirmed()
+    given.plans.finish(plan.id, PlanStatus.RUNNING)
+    given.outcome = BusyPlanError("somebody is running it", where=plan.id, next_step="wait")
+    assert given.task("verify").poke(given.context) is False
+
+
+@pytest.mark.parametrize("task", ["run", "verify"])
+def test_a_server_that_is_away_is_tried_again_and_a_stale_plan_is_not(given: Given, task: str) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from millrace.errors import StalePlanError, UnreachableError
+
+    plan = given.confirmed()
+    given.plans.finish(plan.id, PlanStatus.RUNNING)
+    running = given.task(task)
+    act = running.execute if task == "run" else running.poke
+    given.outcome = UnreachableError("the broker does not answer", where="kafka", next_step="wait")
+    with pytest.raises(UnreachableError):
+        act(given.context)
+    given.outcome = StalePlanError("it expired", where=plan.id, next_step="plan again")
+    with pytest.raises(AirflowFailException, match="it expired"):
+        act(given.context)
