@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from millrace.adapters.kafka_ids import topic_id_text
+from millrace.adapters.kafka_offsets import list_offsets
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
@@ -178,16 +179,11 @@ class KafkaLog:
         request = {ClientTopicPartition(p.topic, p.partition): spec for p, spec in asked.items()}
         if not request:
             return {}
-        answers = self._admin.list_offsets(
-            request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout
-        )
-        found: dict[tuple[str, int], tuple[int, int]] = {}
-        for entry, future in answers.items():
-            try:
-                answer = future.result()
-                found[entry.topic, entry.partition] = (answer.offset, answer.timestamp)
-            except KafkaException as error:
-                raise self._error(error, f"asking for the offsets of {entry.topic}/{entry.partition}") from error
+        try:
+            answers = list_offsets(self._admin, request, IsolationLevel.READ_COMMITTED, self._timeout)
+        except KafkaException as error:
+            raise self._error(error, "asking for offsets") from error
+        found = {(entry.topic, entry.partition): (a.offset, a.timestamp) for entry, a in answers.items()}
         return {p: found[p.topic, p.partition] for p in asked}
 
     def _error(self, error: KafkaException, doing: str) -> MillraceError:

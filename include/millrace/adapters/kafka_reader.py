@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import (
@@ -16,6 +17,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from millrace.adapters.kafka_offsets import list_offsets
 from millrace.domain.sources import TopicRecord
 from millrace.errors import DataLossError, DeclarationError, MillraceError, RefusedError, UnreachableError
 from millrace.settings import KafkaSettings
@@ -46,7 +48,8 @@ class TopicReader:
             DeclarationError: the topic does not exist.
             UnreachableError: the broker does not answer.
         """
-        described = self._answer(self._admin.describe_topics(TopicCollection([topic]))[topic], topic)
+        with self._answered(topic):
+            described = self._admin.describe_topics(TopicCollection([topic]))[topic].result(_ANSWER_SECONDS + 5)
         return sorted(partition.id for partition in described.partitions)
 
     def starts(self, topic: str) -> dict[int, int]:
@@ -169,12 +172,14 @@ class TopicReader:
 
     def _offsets(self, topic: str, which: Any, isolation: Any) -> dict[int, int]:
         asked = {TopicPartition(topic, partition): which for partition in self.partitions(topic)}
-        answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=_ANSWER_SECONDS)
-        return {item.partition: self._answer(answer, topic).offset for item, answer in answers.items()}
+        with self._answered(topic):
+            answers = list_offsets(self._admin, asked, isolation, _ANSWER_SECONDS)
+        return {item.partition: answer.offset for item, answer in answers.items()}
 
-    def _answer(self, future: Any, topic: str) -> Any:
+    @contextmanager
+    def _answered(self, topic: str) -> Iterator[None]:
         try:
-            return future.result(_ANSWER_SECONDS + 5)
+            yield
         except KafkaException as error:
             raise self._translated(error.args[0], topic) from error
         except TimeoutError as error:

@@ -1,0 +1,75 @@
+"""A broker that is not the leader yet is asked again, as the Java client does; any other error is told at once.
+
+What it answers then was seen of a real one: Kafka 4.3 on a loaded machine, the moment after a topic was made.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
+
+from millrace.adapters import kafka_offsets
+from millrace.adapters.kafka_offsets import list_offsets
+
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+NOT_LEADER = KafkaError.NOT_LEADER_FOR_PARTITION
+
+
+class Broker:
+    """Answers 7 for every partition once it has given back these errors, one a request."""
+
+    def __init__(self, *errors: tuple[TopicPartition, int]) -> None:
+        self._errors = list(errors)
+        self.asked: list[list[int]] = []
+
+    def list_offsets(self, asked: dict[TopicPartition, Any], **named: Any) -> dict[TopicPartition, Future[Any]]:
+        self.asked.append([entry.partition for entry in asked])
+        failing, code = self._errors.pop(0) if self._errors else (None, 0)
+        answers = {}
+        for entry in asked:
+            answers[entry] = future = Future[Any]()
+            if failing is not None and entry == failing:
+                future.set_exception(KafkaException(KafkaError(code)))
+            else:
+                future.set_result(ListOffsetsResultInfo(7, -1, -1))
+        return answers
+
+
+def ask(broker: Any) -> dict[int, int]:
+    asked = {FIRST: OffsetSpec.latest(), SECOND: OffsetSpec.latest()}
+    found = list_offsets(broker, asked, IsolationLevel.READ_COMMITTED, 1.0)
+    return {entry.partition: answer.offset for entry, answer in found.items()}
+
+
+def test_only_who_was_not_the_leader_yet_is_asked_again() -> None:
+    broker = Broker((SECOND, NOT_LEADER), (SECOND, NOT_LEADER))
+    assert ask(broker) == {0: 7, 1: 7}
+    assert broker.asked == [[0, 1], [1], [1]]
+
+
+def test_who_never_becomes_the_leader_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_offsets, "_LEADER_WITHIN_SECONDS", 0.0)
+    with pytest.raises(KafkaException, match="t/1: Broker: Not leader for partition") as caught:
+        ask(Broker((SECOND, NOT_LEADER), (SECOND, NOT_LEADER)))
+    assert caught.value.args[0].code() == NOT_LEADER
+
+
+def test_any_other_error_is_told_at_once() -> None:
+    broker = Broker((FIRST, KafkaError.UNKNOWN_TOPIC_OR_PART))
+    with pytest.raises(KafkaException, match="t/0") as caught:
+        ask(broker)
+    assert caught.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert broker.asked == [[0, 1]]
+
+
+def test_a_client_that_says_nothing_is_told() -> None:
+    class Silent(Broker):
+        def list_offsets(self, asked: dict[TopicPartition, Any], **named: Any) -> dict[TopicPartition, Future[Any]]:
+            return {entry: Future() for entry in asked}
+
+    with pytest.raises(KafkaException, match="no answer"):
+        list_offsets(Silent(), {FIRST: OffsetSpec.latest()}, IsolationLevel.READ_COMMITTED, -4.9)  # type: ignore[arg-type]
