@@ -37,6 +37,7 @@ BATCHES = (
     "task.copy_rows",
     "task.copy_bad_records",
     "sink.commit_batch",
+    "log.ends",
     "streams.save_progress",
     "sink.discard_staging",
 )

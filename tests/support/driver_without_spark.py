@@ -24,7 +24,7 @@ from unittest.mock import MagicMock, patch
 import pyarrow as pa
 
 from millrace.adapters.postgres_tables import SOURCE_COLUMNS
-from millrace.domain.control import StreamProgress
+from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.domain.declaration import Topic
 from millrace.runtime import batches, driver
 from millrace.runtime.decode import Decoder
@@ -84,7 +84,8 @@ class DriverWithoutSpark(driver.Driver):
 class PromptReporter(Reporter):
     """Saves progress at once, so that a life makes the same calls in the same order every time."""
 
-    def progress(self, progress: StreamProgress) -> None:
+    def progress(self, progress: StreamProgress, steps: Mapping[str, float]) -> None:
+        self._remember(BatchSecond.of(progress, steps))
         self._try_to_save(progress)
 
     def alarm(self, detail: str | None) -> None:

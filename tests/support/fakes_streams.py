@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
-from millrace.domain.control import Alarm, Attempt, DesiredStream, StreamProgress
+from millrace.domain.control import Alarm, Attempt, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams import DesiredState
 from millrace.errors import PartFailedError, UnreachableError, UsageError
 from millrace.ports import RunningApp, RunState, Submission
@@ -34,6 +34,7 @@ class FakeStreams:
         self._clock = clock
         self._desired: dict[str, DesiredStream] = {}
         self._attempts: dict[tuple[str, int], Attempt] = {}
+        self.looks: dict[str, StreamLook] = {}
         self.down = False
         self.busy = ""
 
@@ -129,6 +130,10 @@ class FakeStreams:
         self._ask()
         own = [attempt for (name, _), attempt in self._attempts.items() if name == stream]
         return tuple(sorted(own, key=lambda attempt: -attempt.epoch)[:last])
+
+    def save_look(self, look: StreamLook) -> None:
+        self._ask()
+        self.looks[look.stream] = look
 
     def progress(self, stream: str) -> StreamProgress | None:
         return None

@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.errors import UnreachableError
-from millrace.runtime.reporter import Reporter
+from millrace.runtime.reporter import LONGEST_HISTORY, Reporter
 from support.waiting import Deadline, eventually, happened
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+def progress(seconds: float = 0.0, rows: int = 10) -> StreamProgress:
+    """Of a batch that ended so many seconds after noon."""
+    at = NOON + timedelta(seconds=seconds)
+    return StreamProgress("shop.purchases", 2, 1, at, int(seconds * 10), rows, rows - 1, 1, 0.5, None, {})
+
+
+class Saved:
+    """A control database that keeps seconds of history; while `away` it takes none."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[datetime, BatchSecond] = {}
+        self.sizes: list[int] = []
+        self.last = -1
+        self.away = False
+
+    def __call__(self, progress: StreamProgress, history: Sequence[BatchSecond]) -> None:
+        if self.away:
+            raise UnreachableError("the control database does not answer")
+        self.seconds |= {second.at: second for second in history}
+        self.sizes.append(len(history))
+        self.last = progress.batch_id
 
 
 class Told:
@@ -37,7 +64,7 @@ def told() -> Told:
 
 @pytest.fixture
 def reporter(told: Told) -> Iterator[Reporter]:
-    made = Reporter(lambda progress: None, told.set_alarm)
+    made = Reporter(lambda progress, history: None, told.set_alarm)
     yield made
     made.close()
 
@@ -82,9 +109,56 @@ def test_an_alarm_that_is_over_before_it_is_open_is_closed_all_the_same(reporter
 
 def test_what_waits_is_saved_before_the_end(told: Told) -> None:
     saved = threading.Event()
-    reporter = Reporter(lambda progress: saved.set(), told.set_alarm)
-    reporter.progress(object())  # type: ignore[arg-type]
+    reporter = Reporter(lambda progress, history: saved.set(), told.set_alarm)
+    reporter.progress(progress(), {})
     reporter.alarm("disk full")
     reporter.close()
     happened(saved, what="the progress")
     assert told.alarms == ["disk full"]
+
+
+def report(reporter: Reporter, saved: Saved, *reports: StreamProgress) -> None:
+    """Report batches, and wait until the last of them is saved."""
+    for each in reports:
+        reporter.progress(each, {"copy": 0.3, "merge": 0.2})
+    last = reports[-1].batch_id
+    eventually(lambda: saved.last == last, within=Deadline.THREAD, what=f"batch {last} to be saved")
+
+
+def test_history_has_every_batch_in_at_most_one_row_a_second(told: Told) -> None:
+    saved = Saved()
+    reporter = Reporter(saved, told.set_alarm)
+    report(reporter, saved, progress(0.1), progress(0.2))
+    report(reporter, saved, progress(0.3), progress(1.1), progress(1.2), progress(2.9, rows=100))
+    reporter.close()
+    assert {at: second.rows_in for at, second in saved.seconds.items()} == {
+        NOON: 30,
+        NOON + timedelta(seconds=1): 20,
+        NOON + timedelta(seconds=2): 100,
+    }
+    first = saved.seconds[NOON]
+    assert (first.batches, first.rows_out, first.quarantined, first.seconds) == (3, 27, 3, 1.5)
+    assert first.steps == pytest.approx({"copy": 0.9, "merge": 0.6})
+    assert max(saved.sizes) <= 3
+
+
+def test_what_is_saved_is_not_sent_again_but_for_its_last_second(told: Told) -> None:
+    saved = Saved()
+    reporter = Reporter(saved, told.set_alarm)
+    for second in range(5):
+        report(reporter, saved, progress(second + 0.1))
+    reporter.close()
+    assert max(saved.sizes) <= 2
+
+
+def test_history_waits_for_a_control_database_that_is_away_and_has_a_bound(told: Told) -> None:
+    saved = Saved()
+    saved.away = True
+    reporter = Reporter(saved, told.set_alarm)
+    for second in range(LONGEST_HISTORY + 50):
+        reporter.progress(progress(second), {})
+    saved.away = False
+    report(reporter, saved, progress(LONGEST_HISTORY + 50))
+    reporter.close()
+    assert len(saved.seconds) == LONGEST_HISTORY
+    assert max(saved.seconds) == NOON + timedelta(seconds=LONGEST_HISTORY + 50)

@@ -421,3 +421,25 @@ def test_a_start_is_above_the_app_that_a_restored_control_database_found_alive(
     assert living(platform) == [42]
     assert platform.logged[-1]["before"] == {"epoch": "0"}
     assert platform.logged[-1]["after"] == {"epoch": "42"}
+
+
+def test_what_supervision_saw_is_written_down_after_what_it_did(platform: FakePlatform) -> None:
+    report = started(platform)
+    seen = platform.streams.looks[STREAM]
+    assert (seen.state, seen.epoch, seen.why, seen.until) == (report.state, report.epoch, report.why, report.until)
+    platform.app_runner.end(STREAM, 1, 1)
+    report = supervise(platform, 1)
+    seen = platform.streams.looks[STREAM]
+    assert (seen.state, seen.until) == (StreamState.BACKING_OFF, report.until)
+    assert seen.why
+
+
+def test_supervision_goes_on_where_what_it_saw_cannot_be_written_down(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(look: object) -> None:
+        raise UnreachableError("the control database is not at the version this Millrace reads")
+
+    monkeypatch.setattr(platform.streams, "save_look", refuse)
+    assert started(platform).epoch == 1
+    assert living(platform) == [1]

@@ -8,6 +8,7 @@ from sqlalchemy.dialects.postgresql import insert
 from millrace.adapters import control_log
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
+from millrace.adapters.control_rows import alarm_of
 from millrace.domain.control import Alarm
 from millrace.errors import UsageError
 from millrace.settings import PostgresSettings
@@ -52,7 +53,7 @@ class AlarmTable:
         if only_untold:
             query = query.where(alarm.c.told_at.is_(None), alarm.c.acknowledged_at.is_(None))
         with translated(self._settings), self._engine.begin() as connection:
-            return tuple(_alarm(row) for row in connection.execute(query).all())
+            return tuple(alarm_of(row) for row in connection.execute(query).all())
 
     def get(self, identity: int) -> Alarm:
         """The alarm of this number.
@@ -109,20 +110,4 @@ def _get(connection: sa.Connection, identity: int) -> Alarm:
         raise UsageError(
             f"there is no alarm {identity}", next_step="see `millrace alarms list --all` for those there are"
         )
-    return _alarm(row)
-
-
-def _alarm(row: sa.Row[tuple[object, ...]]) -> Alarm:
-    values = row._mapping
-    return Alarm(
-        identity=values["id"],
-        kind=values["kind"],
-        subject=values["subject"],
-        detail=values["detail"],
-        opened_at=values["opened_at"],
-        closed_at=values["closed_at"],
-        told_at=values["told_at"],
-        acknowledged_at=values["acknowledged_at"],
-        acknowledged_by=values["acknowledged_by"],
-        acknowledged_reason=values["acknowledged_reason"],
-    )
+    return alarm_of(row)

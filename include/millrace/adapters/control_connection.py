@@ -26,14 +26,6 @@ def open_engine(settings: PostgresSettings, *, application_name: str = "millrace
     Guarantees: a server that cannot be connected to is given up after five seconds, one that vanished in
     the middle of a statement after 20; a statement after 15, and one that waits for a lock after five.
     """
-    url = sa.URL.create(
-        "postgresql+psycopg",
-        username=settings.user,
-        password=settings.password,
-        host=settings.host,
-        port=settings.port,
-        database=settings.database,
-    )
     arguments = {
         "connect_timeout": CONNECT_TIMEOUT_SECONDS,
         "application_name": application_name,
@@ -43,10 +35,24 @@ def open_engine(settings: PostgresSettings, *, application_name: str = "millrace
         "tcp_user_timeout": 20_000,
         "prepare_threshold": None,  # prepared statements do not survive a pooler between us and the server
     }
-    engine = sa.create_engine(url, pool_size=2, max_overflow=4, pool_pre_ping=True, connect_args=arguments)
+    engine = sa.create_engine(
+        control_url(settings), pool_size=2, max_overflow=4, pool_pre_ping=True, connect_args=arguments
+    )
     # In each transaction: what is set when a connection is made does not survive a pooler either.
     sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(_BOUNDS))
     return engine
+
+
+def control_url(settings: PostgresSettings) -> sa.URL:
+    """Where the database is, as SQLAlchemy wants it."""
+    return sa.URL.create(
+        "postgresql+psycopg",
+        username=settings.user,
+        password=settings.password,
+        host=settings.host,
+        port=settings.port,
+        database=settings.database,
+    )
 
 
 @contextmanager

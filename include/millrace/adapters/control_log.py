@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
+from millrace.adapters.control_rows import action_of
 from millrace.domain.control import Action
 from millrace.settings import PostgresSettings
 
@@ -87,10 +88,4 @@ class ActionLog:
                 sa.or_(log.c.subject == subject, log.c.subject.startswith(f"{subject}.", autoescape=True))
             )
         with translated(self._settings), self._engine.begin() as connection:
-            return tuple(
-                Action(
-                    row.id, row.at, row.actor, row.action, row.subject, row.reason,
-                    row.before or {}, row.after or {}, row.outcome,
-                )
-                for row in connection.execute(query)
-            )  # fmt: skip
+            return tuple(action_of(row) for row in connection.execute(query))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import Insert, insert
 
 from millrace.adapters import control_log
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.adapters.control_locks import transaction_lock
-from millrace.domain.control import Attempt, Claim, DesiredStream, StreamProgress
+from millrace.adapters.control_rows import desired_of, look_of
+from millrace.domain.control import Attempt, BatchSecond, Claim, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams import DesiredState
 from millrace.settings import PostgresSettings
 
@@ -48,7 +49,7 @@ class StreamTables:
         """What is wanted of every stream anybody ever said something about, by name."""
         query = sa.select(tables.desired_state).order_by(tables.desired_state.c.stream)
         with self._transaction() as connection:
-            return tuple(_desired_of(row) for row in connection.execute(query))
+            return tuple(desired_of(row) for row in connection.execute(query))
 
     def set_desired(
         self,
@@ -83,11 +84,11 @@ class StreamTables:
             made = known.on_conflict_do_nothing().returning(desired_state.c.stream)
             is_new = connection.execute(made).first() is not None
             locked = sa.select(desired_state).where(desired_state.c.stream == stream).with_for_update()
-            before = _desired_of(connection.execute(locked).one())
+            before = desired_of(connection.execute(locked).one())
             if state is not None:
                 values["state"] = state.value
             changed = desired_state.update().where(desired_state.c.stream == stream).values(values)
-            after = _desired_of(connection.execute(changed.returning(desired_state)).one())
+            after = desired_of(connection.execute(changed.returning(desired_state)).one())
             control_log.append(
                 connection,
                 actor=actor,
@@ -191,18 +192,68 @@ class StreamTables:
 
     # How far it is
 
-    def save_progress(self, progress: StreamProgress) -> bool:
-        """Keep a stream's latest progress; False, and nothing kept, where a newer epoch has already written."""
+    def save_progress(self, progress: StreamProgress, history: Sequence[BatchSecond] = ()) -> bool:
+        """Keep a stream's latest progress; False, and nothing kept, where a newer epoch has already written.
+
+        Args:
+            progress: the latest.
+            history: seconds of its batches, each with all that is known of it: saved again, it takes its own place.
+        """
         table = tables.stream_progress
-        values = {name: getattr(progress, name) for name in table.c.keys()}  # noqa: SIM118 (columns, not a dict)
-        values["positions"] = dict(progress.positions)
-        statement = insert(table).values(values)
-        rest = {name: statement.excluded[name] for name in values if name != "stream"}
+        statement = _put(table, [progress])
         newer = statement.on_conflict_do_update(
-            index_elements=[table.c.stream], set_=rest, where=table.c.epoch <= statement.excluded.epoch
+            index_elements=[table.c.stream],
+            set_=_all_but_keys(table, statement),
+            where=table.c.epoch <= statement.excluded.epoch,
         )
         with self._transaction() as connection:
-            return connection.execute(newer.returning(table.c.epoch)).first() is not None
+            kept = connection.execute(newer.returning(table.c.epoch)).first() is not None
+            if kept and history:
+                seconds = _put(tables.batch_second, history)
+                again = _all_but_keys(tables.batch_second, seconds)
+                again["lag"] = sa.func.coalesce(seconds.excluded.lag, tables.batch_second.c.lag)
+                keys = list(tables.batch_second.primary_key)
+                connection.execute(seconds.on_conflict_do_update(index_elements=keys, set_=again))
+            return kept
+
+    def forget_history(self, before: datetime, *, at_most: int = 50_000) -> int:
+        """Delete seconds of history that are older, the oldest first; how many that were.
+
+        About `at_most`, so that after a long pause no statement is long: call it again until nothing is left.
+        """
+        table = tables.batch_second
+        old = sa.select(table.c.at).where(table.c.at < before).order_by(table.c.at)
+        with self._transaction() as connection:
+            # asked for first: of a bound that it does not know PostgreSQL thinks a third of the table lies before it
+            last = connection.scalar(old.offset(at_most - 1).limit(1))
+            gone = table.c.at < before if last is None else table.c.at <= last  # more may be of that very second
+            return connection.execute(table.delete().where(gone)).rowcount
+
+    def save_look(self, look: StreamLook) -> None:
+        """Keep how a stream was when it was last supervised."""
+        table = tables.stream_look
+        statement = _put(table, [look])
+        later = statement.on_conflict_do_update(
+            index_elements=[table.c.stream],
+            set_=_all_but_keys(table, statement),
+            where=table.c.at <= statement.excluded.at,
+        )
+        with self._transaction() as connection:
+            connection.execute(later)
+
+    def forget_looks(self, before: datetime) -> int:
+        """Delete looks that are older, of streams that nobody ever wanted anything of; how many that were."""
+        looks, wanted = tables.stream_look, tables.desired_state
+        unwanted = ~sa.exists().where(wanted.c.stream == looks.c.stream)
+        with self._transaction() as connection:
+            return connection.execute(looks.delete().where(looks.c.at < before, unwanted)).rowcount
+
+    def look(self, stream: str) -> StreamLook | None:
+        """How a stream was when it was last supervised."""
+        query = sa.select(tables.stream_look).where(tables.stream_look.c.stream == stream)
+        with self._transaction() as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else look_of(row)
 
     def progress(self, stream: str) -> StreamProgress | None:
         """A stream's latest progress."""
@@ -218,15 +269,24 @@ class StreamTables:
             return tuple(StreamProgress(**row._mapping) for row in connection.execute(query))
 
 
+def _put(table: sa.Table, values: Sequence[object]) -> Insert:
+    """Rows of a table from values that have its columns as attributes."""
+    names = table.c.keys()
+    return insert(table).values([{name: _plain(getattr(value, name)) for name in names} for value in values])
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _all_but_keys(table: sa.Table, statement: Insert) -> dict[str, object]:
+    return {column.name: statement.excluded[column.name] for column in table.c if not column.primary_key}
+
+
 def _desired(connection: sa.Connection, stream: str) -> DesiredStream | None:
     query = sa.select(tables.desired_state).where(tables.desired_state.c.stream == stream)
     row = connection.execute(query).one_or_none()
-    return None if row is None else _desired_of(row)
-
-
-def _desired_of(row: sa.Row[tuple[object, ...]]) -> DesiredStream:
-    values = dict(row._mapping)
-    return DesiredStream(**values | {"state": DesiredState(values["state"])})
+    return None if row is None else desired_of(row)
 
 
 def _claim(connection: sa.Connection, stream: str, epoch: int) -> Claim | None:

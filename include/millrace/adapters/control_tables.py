@@ -65,6 +65,36 @@ stream_progress = sa.Table(
     sa.Column("last_error", sa.Text),
     sa.Column("positions", JSONB, nullable=False),
     sa.Column("truncated", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("lag", sa.BigInteger),
+)
+
+stream_look = sa.Table(
+    "stream_look",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("at", TIMESTAMP, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger),
+    sa.Column("since", TIMESTAMP),
+    sa.Column("why", sa.Text, nullable=False),
+    sa.Column("until", TIMESTAMP),
+)
+
+batch_second = sa.Table(
+    "batch_second",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("at", TIMESTAMP, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("batches", sa.Integer, nullable=False),
+    sa.Column("rows_in", sa.BigInteger, nullable=False),
+    sa.Column("rows_out", sa.BigInteger, nullable=False),
+    sa.Column("quarantined", sa.BigInteger, nullable=False),
+    sa.Column("seconds", sa.Double, nullable=False),
+    sa.Column("steps", JSONB, nullable=False),
+    sa.Column("lag", sa.BigInteger),
+    sa.Index("batch_second_at_idx", "at"),
+    sa.Index("batch_second_quarantined_idx", "at", postgresql_where=sa.text("quarantined > 0")),
 )
 
 plan = sa.Table(
@@ -91,6 +121,7 @@ plan = sa.Table(
     ),
     sa.UniqueConstraint("asked_in", name="plan_asked_in_key"),
     sa.Index("plan_created_at_idx", "created_at"),
+    sa.Index("plan_kind_idx", "kind", "target", "created_at"),
 )
 
 plan_step = sa.Table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -176,7 +177,7 @@ class SuperviseStreams(BaseOperator):
     def execute(self, context: Context) -> None:
         """Supervise each; a stream that cannot be looked at does not keep the others from it."""
         from millrace.airflow.settings import airflow_platform
-        from millrace.usecases.streams import supervise
+        from millrace.usecases.streams import supervise, tidy
 
         platform = airflow_platform()
         failures = []
@@ -188,6 +189,7 @@ class SuperviseStreams(BaseOperator):
                 failures.append(f"{desired.stream}: {error}")
                 continue
             self.log.info("%s: %s, epoch %s. %s", report.stream, report.state, report.epoch, report.why)
+        tidy(platform, datetime.now(UTC))
         if failures:
             raise AirflowException("\n".join(failures))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from millrace.domain.streams import DesiredState
+from millrace.domain.streams import DesiredState, StreamState
 
 SHORTEST_REASON = 5
 """Characters of a reason in the action log, wherever a person is asked for one."""
@@ -62,7 +62,8 @@ class StreamProgress:
     """How far a stream was when it last said so: a copy for people, never a position to start from.
 
     `positions` are next offsets by `topic/partition`; `batch_seconds` is how long the last batch took; `truncated` is
-    how many of its records had timestamps that were cut to microseconds.
+    how many of its records had timestamps that were cut to microseconds; `lag` is how many records up to the last
+    stable offset were not read when that batch was over, None where the brokers did not say.
     """
 
     stream: str
@@ -77,6 +78,91 @@ class StreamProgress:
     last_error: str | None
     positions: Mapping[str, int]
     truncated: int = 0
+    lag: int | None = None
+
+
+BATCH_STEPS = ("plan", "copy", "check", "merge", "group")
+HISTORY_KEPT = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSecond:
+    """What the batches of one epoch that ended within one second did together: history for people.
+
+    `at` is the second; `seconds` is how long they took, `steps` that by step; `lag` is what the last of them left.
+    """
+
+    stream: str
+    epoch: int
+    at: datetime
+    batches: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    quarantined: int = 0
+    seconds: float = 0.0
+    steps: Mapping[str, float] = field(default_factory=dict)
+    lag: int | None = None
+
+    @staticmethod
+    def of(progress: StreamProgress, steps: Mapping[str, float]) -> BatchSecond:
+        """The second of one batch."""
+        return BatchSecond(
+            progress.stream,
+            progress.epoch,
+            progress.at.replace(microsecond=0),
+            1,
+            progress.rows_in,
+            progress.rows_out,
+            progress.quarantined,
+            progress.batch_seconds,
+            dict(steps),
+            progress.lag,
+        )
+
+    def with_one_more(self, other: BatchSecond) -> BatchSecond:
+        """This second and a later batch in it."""
+        names = dict.fromkeys((*self.steps, *other.steps))
+        return replace(
+            other,
+            batches=self.batches + other.batches,
+            rows_in=self.rows_in + other.rows_in,
+            rows_out=self.rows_out + other.rows_out,
+            quarantined=self.quarantined + other.quarantined,
+            seconds=self.seconds + other.seconds,
+            steps={name: self.steps.get(name, 0.0) + other.steps.get(name, 0.0) for name in names},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What the batches of a stream that ended within one part of a time did together.
+
+    `steps` are seconds by step; `lag` is the greatest, None where none was known.
+    """
+
+    at: datetime
+    batches: int
+    rows_in: int
+    rows_out: int
+    quarantined: int
+    steps: Mapping[str, float]
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLook:
+    """How a stream was when somebody last supervised it: a copy for people, nothing is decided by it.
+
+    `until` is when something is due, as the end of a backoff.
+    """
+
+    stream: str
+    at: datetime
+    state: StreamState
+    epoch: int | None
+    since: datetime | None
+    why: str
+    until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +178,15 @@ class Action:
     before: Mapping[str, str]
     after: Mapping[str, str]
     outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamHistory:
+    """What is written down about one stream's past: attempts and actions newest first, buckets oldest first."""
+
+    attempts: Sequence[Attempt]
+    actions: Sequence[Action]
+    buckets: Sequence[Bucket]
 
 
 class AlarmStanding(StrEnum):

@@ -24,6 +24,7 @@ from millrace.adapters.kafka_reader import TopicReader
 from millrace.adapters.postgres_connection import SinkStatementError
 from millrace.adapters.postgres_merge import Source
 from millrace.adapters.postgres_sink import BatchCounts, PostgresSink, RowsRefusedError, Staged
+from millrace.domain.control import BATCH_STEPS
 from millrace.domain.declaration import OnBadRecord, Stream, Topic
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.errors import DataLossError, MillraceError, RecreatedTopicError, UnreachableError
@@ -37,7 +38,6 @@ from millrace.runtime.tries import Tries
 
 log = structlog.get_logger()
 
-STEPS = ("plan", "copy", "check", "merge", "group")
 _IN_SINK = frozenset({"plan", "copy", "merge"})
 _REFUSED_ROUNDS = 5
 
@@ -188,7 +188,7 @@ class BatchRunner:
         fixed.member.commit(positions, fixed.timeline)
         times.append(time.monotonic())
         self._positions |= positions
-        steps = dict(zip(STEPS, (end - begin for begin, end in pairwise(times)), strict=True))
+        steps = dict(zip(BATCH_STEPS, (end - begin for begin, end in pairwise(times)), strict=True))
         seconds = times[-1] - times[0]
         fixed.on_report(
             BatchReport(batch_id, read.records, read.truncated, counts, seconds, steps, dict(self._positions))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from millrace.adapters.kafka_reader import TopicReader
 from millrace.adapters.postgres_connection import SinkExhaustedError, SinkStatementError
 from millrace.adapters.postgres_fence import Identity
 from millrace.adapters.postgres_sink import PostgresSink
-from millrace.domain.control import StreamProgress
+from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import Basis, OpenTimeline, Refusal, Refuse, Resume, Wishes, open_at
@@ -89,9 +90,23 @@ class Driver:
         self._identity = Identity(launch.stream, launch.epoch, launch.instance)
         self._sink = PostgresSink(settings.postgres(stream.sink.connection), self._identity, stream.sink.table)
         self._member = GroupMember(kafka, stream=launch.stream, group=stream.group, epoch=launch.epoch)
-        self._reporter = Reporter(control.streams.save_progress, self._set_alarm)
+        self._reached: Mapping[TopicPartition, int] = {}  # by the last batch
+        self._reporter = Reporter(self._save_progress, self._set_alarm)
         self._pulse = Pulse(folder / "status.json", stream.stuck_after)
         self._lookout = Lookout(self._pulse)
+
+    def _save_progress(self, progress: StreamProgress, history: Sequence[BatchSecond]) -> None:
+        """Save it with the lag, which is asked for here and not in the batch: brokers that hang hold up no row."""
+        reached = self._reached
+        lag: int | None
+        try:
+            ends = self._log.ends(reached)
+            lag = sum(max(0, ends[partition] - offset) for partition, offset in reached.items())
+        except MillraceError:  # the batches that fail of it say so
+            lag = None
+        *before, last = history
+        saved = (*before, replace(last, lag=lag))
+        self._control.streams.save_progress(replace(progress, lag=lag), saved)
 
     def _set_alarm(self, detail: str | None) -> None:
         alarms = self._control.alarms
@@ -286,6 +301,7 @@ class Driver:
             **{f"{step}_seconds": round(seconds, 3) for step, seconds in report.steps.items()},
         )
         self._pulse.done(report.batch_id)
+        self._reached = report.positions
         self._reporter.progress(
             StreamProgress(
                 stream=self._launch.stream,
@@ -300,7 +316,8 @@ class Driver:
                 last_error=None,
                 positions={str(partition): offset for partition, offset in report.positions.items()},
                 truncated=report.truncated,
-            )
+            ),
+            report.steps,
         )
 
 

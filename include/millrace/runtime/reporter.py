@@ -6,41 +6,48 @@ Neither counts for correctness: a stream runs on without the control database, a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 import structlog
 
-from millrace.domain.control import StreamProgress
+from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.errors import MillraceError
 
 log = structlog.get_logger()
 
+LONGEST_HISTORY = 900  # seconds that are kept while the control database is away
+
+Save = Callable[[StreamProgress, Sequence[BatchSecond]], object]
+
 
 class Reporter:
-    """Saves progress and alarm from a thread of its own, latest wins.
+    """Saves progress and alarm from a thread of its own, latest wins; of batches in between their sums are kept.
 
     Args:
-        save: saves progress; may fail, then the next one is tried.
+        save: saves progress, and the seconds of history up to it; may fail, then the next one is tried.
         set_alarm: opens the stream's alarm with this text, or closes it; where it fails it is tried again with the
             next progress.
     """
 
-    def __init__(self, save: Callable[[StreamProgress], object], set_alarm: Callable[[str | None], object]) -> None:
+    def __init__(self, save: Save, set_alarm: Callable[[str | None], object]) -> None:
         self._save = save
         self._set_alarm = set_alarm
         self._alarm: tuple[str | None] | None = None
         self._alarm_set: tuple[str | None] | None = None  # None is not known: a former epoch may have left one open
         self._alarm_waits = False
         self._waiting: StreamProgress | None = None
+        self._history: dict[datetime, BatchSecond] = {}  # what is not saved yet, and the present second
         self._condition = threading.Condition()
         self._closing = False
         self._failing: set[str] = set()  # what was said not to be saved, so that it is said once
         self._thread = threading.Thread(target=self._save_latest, name="reporter", daemon=True)
         self._thread.start()
 
-    def progress(self, progress: StreamProgress) -> None:
-        """Save this progress soon, unless a later one comes first."""
+    def progress(self, progress: StreamProgress, steps: Mapping[str, float]) -> None:
+        """Save this progress soon, unless a later one comes first; `steps` are the seconds of the batch's steps."""
         with self._condition:
+            self._remember(BatchSecond.of(progress, steps))
             self._waiting = progress
             self._condition.notify()
 
@@ -57,6 +64,19 @@ class Reporter:
             self._closing = True
             self._condition.notify()
         self._thread.join(timeout=10)
+
+    def _remember(self, batch: BatchSecond) -> None:
+        before = self._history.pop(batch.at, None)
+        self._history[batch.at] = before.with_one_more(batch) if before else batch
+        while len(self._history) > LONGEST_HISTORY:
+            del self._history[next(iter(self._history))]
+
+    def _forget(self, saved: Sequence[BatchSecond]) -> None:
+        """Keep of what was saved only what a batch was added to meanwhile, and the last: its second may not be over."""
+        with self._condition:
+            for second in saved[:-1]:
+                if self._history.get(second.at) is second:
+                    del self._history[second.at]
 
     def _save_latest(self) -> None:
         while True:
@@ -77,7 +97,10 @@ class Reporter:
             self._alarm_set = alarm
 
     def _try_to_save(self, progress: StreamProgress) -> None:
-        self._tried("progress_not_saved", lambda: self._save(progress))
+        with self._condition:
+            history = list(self._history.values())
+        if self._tried("progress_not_saved", lambda: self._save(progress, history)):
+            self._forget(history)
 
     def _tried(self, otherwise: str, act: Callable[[], object]) -> bool:
         """Do it; where it fails say so, once until it has worked again."""

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import structlog
+
+from millrace.domain.control import HISTORY_KEPT, StreamLook
 from millrace.domain.streams import (
     SINK_EXHAUSTED,
     Adopt,
@@ -34,12 +37,16 @@ from millrace.usecases.stream_look import Seen, Supervised, look
 if TYPE_CHECKING:
     from millrace.wiring import Platform
 
+log = structlog.get_logger()
+
 DIED, GAVE_UP, RECREATED, STUCK = "stream.died", "stream.gave_up", "stream.recreated", "stream.stuck"
 WELL_AFTER = timedelta(seconds=60)
 BUSY_TRIES = 20
 BUSY_SECONDS = 0.25
 ANSWERS_WITHIN = timedelta(seconds=6)  # a heartbeat is written every five at most
 LOOK_AGAIN = timedelta(seconds=0.5)
+LOOKS_KEPT = timedelta(days=7)
+MOST_PARTS = 20
 
 
 def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | None = None) -> Supervised:
@@ -70,8 +77,20 @@ def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | No
             seen = look(platform, stream, now=now)
         _record(platform, seen)
         _alarms(platform, seen)  # first: an app that cannot be ended is told as well
-        acted = _act(platform, seen, actor)
-        return look(platform, stream, now=now).report if acted else seen.report
+        if _act(platform, seen, actor):
+            seen = look(platform, stream, now=now)
+        _save_look(platform, seen)
+        return seen.report
+
+
+def _save_look(platform: Platform, seen: Seen) -> None:
+    """Keep what was seen for those who read it where no runner is, as the pages do: a copy, so it may fail."""
+    report = seen.report
+    found = StreamLook(seen.stream, seen.at, report.state, report.epoch, report.since, report.why, report.until)
+    try:
+        platform.control().streams.save_look(found)
+    except UnreachableError as error:
+        log.warning("look_not_saved", stream=seen.stream, error=str(error))
 
 
 def _answers_after_all(platform: Platform, seen: Seen) -> bool:
@@ -250,6 +269,21 @@ def _is_well(seen: Seen) -> bool:
         app = seen.apps[0]
         return app.phase == Phase.RUNNING and app.started_at is not None and seen.at - app.started_at >= WELL_AFTER
     return seen.desired is not None and seen.desired.state is DesiredState.STOPPED and not seen.apps
+
+
+def tidy(platform: Platform, now: datetime) -> int:
+    """Forget what pages no longer show: history of batches, and looks at streams nobody wants any more; the rows.
+
+    A bounded number at a time: after a long pause the next calls go on.
+    """
+    streams = platform.control().streams
+    forgotten = 0
+    for _ in range(MOST_PARTS):
+        part = streams.forget_history(now - HISTORY_KEPT)
+        forgotten += part
+        if part == 0:
+            break
+    return forgotten + streams.forget_looks(now - LOOKS_KEPT)
 
 
 def start(platform: Platform, stream: str, actor: str, reason: str) -> Supervised:
