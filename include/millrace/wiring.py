@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from millrace.errors import UsageError
@@ -11,6 +12,7 @@ from millrace.settings import Settings
 
 if TYPE_CHECKING:
     from millrace.adapters.control_db import ControlStore
+    from millrace.adapters.control_pages import PageReader
     from millrace.adapters.kafka_groups import KafkaGroups
     from millrace.adapters.kafka_log import KafkaLog
     from millrace.adapters.kafka_reader import TopicReader
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 CONTROL = "millrace_control"
 CONTROL_OWNER = "millrace_control_owner"
 SPARK = "millrace_spark"
+PAGE_SECONDS = 1.5  # for the statements of one page; the page as a whole has two seconds
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Platform:
     _topic_admins: dict[str, TopicAdmin] = field(default_factory=dict, repr=False)
     _runners: list[StreamRunner] = field(default_factory=list, repr=False)
     _groups: dict[str, KafkaGroups] = field(default_factory=dict, repr=False)
+    _pages: list[PageReader] = field(default_factory=list, repr=False)
     unanswered: dict[str, float] = field(default_factory=dict, repr=False)
     _logs: dict[str, KafkaLog] = field(default_factory=dict, repr=False)
 
@@ -92,6 +96,20 @@ class Platform:
         from millrace.adapters.sink_reader import SinkReader
 
         return SinkReader(self.settings.postgres(connection))
+
+    def hasty_sink(self, connection: str) -> SinkReader:
+        """The same for a page, that has no time to wait."""
+        from millrace.adapters.sink_reader import SinkReader
+
+        return SinkReader(self.settings.postgres(connection), statement_seconds=PAGE_SECONDS, connect_seconds=2)
+
+    def pages(self) -> PageReader:
+        """What pages show, out of the control database."""
+        if not self._pages:
+            from millrace.adapters.control_pages import PageReader
+
+            self._pages.append(PageReader(self.settings.postgres(CONTROL), timedelta(seconds=PAGE_SECONDS)))
+        return self._pages[0]
 
     def runner(self) -> StreamRunner:
         """Where stream apps run: `process` for a `millrace_spark` whose host is `local`.

@@ -144,7 +144,7 @@ def test_counting_that_takes_too_long_is_given_up_and_named(
     sink.execute(
         "CREATE VIEW millrace.quarantine AS SELECT kept.* FROM millrace.kept, pg_sleep(60) WHERE pg_sleep IS NOT NULL"
     )
-    monkeypatch.setattr(sink_reader, "_LONGEST_STATEMENT_SECONDS", 0.1)
+    monkeypatch.setitem(sink_reader.SinkReader.__init__.__kwdefaults__, "statement_seconds", 0.1)
     done = call("list", "--json")
     assert done.exit_code == 3
     [problem] = json.loads(done.stdout)["problems"]

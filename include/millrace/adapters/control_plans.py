@@ -61,7 +61,7 @@ class PlanTable:
         with translated(self._settings), self._engine.begin() as connection:
             if not asked_in:
                 for row in connection.execute(alike).all():
-                    stored = _stored(row).plan
+                    stored = stored_plan(row).plan
                     if stored.says_the_same(plan):
                         return stored
             values = {
@@ -79,7 +79,7 @@ class PlanTable:
             connection.execute(insert(table).values(values).on_conflict_do_nothing())
             if asked_in:
                 query = sa.select(table).where(table.c.asked_in == asked_in)
-                return _stored(connection.execute(query).one()).plan
+                return stored_plan(connection.execute(query).one()).plan
         return plan
 
     def of_run(self, asked_in: str) -> StoredPlan | None:
@@ -91,7 +91,7 @@ class PlanTable:
         query = sa.select(tables.plan).where(tables.plan.c.asked_in == asked_in)
         with translated(self._settings), self._engine.begin() as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else _stored(row)
+        return None if row is None else stored_plan(row)
 
     def note_shown(self, plan: Plan) -> bool:
         """Write down that this very plan is shown to who asked for it; False where it is no longer open."""
@@ -122,12 +122,12 @@ class PlanTable:
         """
         with translated(self._settings), self._engine.begin() as connection:
             row = connection.execute(sa.select(tables.plan).where(tables.plan.c.id == plan_id)).one_or_none()
-            steps = _steps(connection, plan_id)
+            steps = steps_of(connection, plan_id)
         if row is None:
             raise UsageError(
                 "there is no plan of this id", where=plan_id, next_step="see `millrace plans list` for those there are"
             )
-        return replace(_stored(row), steps=steps)
+        return replace(stored_plan(row), steps=steps)
 
     def list(
         self, *, status: PlanStatus | None = None, target: str | None = None, limit: int = 50
@@ -139,7 +139,7 @@ class PlanTable:
         if status is not None:
             query = query.where(tables.plan.c.status == status.value)
         with translated(self._settings), self._engine.begin() as connection:
-            return tuple(_stored(row) for row in connection.execute(query).all())
+            return tuple(stored_plan(row) for row in connection.execute(query).all())
 
     @contextmanager
     def running(self, plan_id: str) -> Iterator[bool]:
@@ -198,13 +198,19 @@ class PlanTable:
             connection.execute(statement)
 
 
-def _steps(connection: sa.Connection, plan_id: str) -> tuple[StepDone, ...]:
+def steps_of(connection: sa.Connection, plan_id: str) -> tuple[StepDone, ...]:
+    """The steps of a plan, in the order they were begun."""
     table = tables.plan_step
     query = sa.select(table).where(table.c.plan_id == plan_id).order_by(table.c.begun_at, table.c.step)
     return tuple(StepDone(row.step, row.begun_at, row.done_at, facts(row.detail)) for row in connection.execute(query))
 
 
-def _stored(row: sa.Row[tuple[object, ...]]) -> StoredPlan:
+def stored_plan(row: sa.Row[tuple[object, ...]]) -> StoredPlan:
+    """A row of `plan`, without its steps.
+
+    Raises:
+        StalePlanError: its content is no longer what was hashed.
+    """
     values = row._mapping
     try:
         plan = parse(json.dumps(values["body"]))

@@ -22,6 +22,7 @@ from millrace.settings import PostgresSettings
 
 _ROWS_A_FETCH = 20_000
 _LONGEST_STATEMENT_SECONDS: float = 60
+_CONNECT_SECONDS = 10
 _OFFSETS_A_COUNT = 500_000
 _COUNTED = sql.SQL(
     "SELECT coalesce(sum(held), 0)::bigint, coalesce(sum(older), 0)::bigint FROM "
@@ -63,10 +64,20 @@ class SinkReader:
 
     Args:
         settings: the sink's database.
+        statement_seconds: how long one statement may take.
+        connect_seconds: how long a connection may take; at least two.
     """
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(
+        self,
+        settings: PostgresSettings,
+        *,
+        statement_seconds: float = _LONGEST_STATEMENT_SECONDS,
+        connect_seconds: int = _CONNECT_SECONDS,
+    ) -> None:
         self._settings = settings
+        self._statement_seconds = statement_seconds
+        self._connect_seconds = connect_seconds
 
     def next_offsets(self, stream: str, topic_id: str) -> dict[int, int]:
         """The next offset of each partition by the record of work, on the stream's newest timeline."""
@@ -265,7 +276,7 @@ class SinkReader:
                 ) from error
             except psycopg.errors.QueryCanceled as error:
                 raise UnreachableError(
-                    f"the sink database had no answer within {_LONGEST_STATEMENT_SECONDS} s",
+                    f"the sink database had no answer within {self._statement_seconds:g} s",
                     where=table,
                     next_step="see what else keeps the database busy; `--stream` asks for one stream only",
                 ) from error
@@ -285,10 +296,10 @@ class SinkReader:
                 user=self._settings.user,
                 password=self._settings.password,
                 application_name="millrace sink reader",
-                connect_timeout=10,
+                connect_timeout=self._connect_seconds,
                 options="-c timezone=UTC -c default_transaction_read_only=on "
                 "-c default_transaction_isolation=repeatable\\ read -c lock_timeout=10s "
-                f"-c statement_timeout={int(_LONGEST_STATEMENT_SECONDS * 1000)}",  # a fetch is a statement
+                f"-c statement_timeout={int(self._statement_seconds * 1000)}",  # a fetch is a statement
                 keepalives_idle=10,
                 keepalives_interval=5,
                 keepalives_count=3,

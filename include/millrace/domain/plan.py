@@ -181,6 +181,21 @@ class StoredPlan:
         return self.asked is not None and bool(self.asked.by) and self.asked.shown == self.plan.hash
 
 
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """A stored plan without what it would change, which may be megabytes: for lists. Its hash was not looked at."""
+
+    id: str
+    kind: PlanKind
+    target: str
+    status: PlanStatus
+    created: datetime
+    expires: datetime
+    by: str
+    reason: str
+    confirmed_by: str
+
+
 def facts(values: Mapping[str, object]) -> Facts:
     """Facts of a mapping, in the order they are compared and hashed in."""
     return tuple(sorted((key, str(value)) for key, value in values.items()))

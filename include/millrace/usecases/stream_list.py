@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import Pipeline, Stream
-from millrace.domain.streams import ExitReason, StreamState
+from millrace.domain.standing import last_error
+from millrace.domain.streams import StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.spec import Finding, Project, load
 from millrace.spec.project import file_of
@@ -114,9 +115,6 @@ def _row(
     seen = look(platform, name)
     progress = platform.control().streams.progress(name)
     last = next((attempt for attempt in seen.attempts if attempt.ended_at), None)
-    error = (progress.last_error if progress else None) or ""
-    if last and last.exit_code != ExitReason.STOPPED:  # also where no exit code is known: killed with its guard
-        error = f"epoch {last.epoch}: {last.outcome}. {last.detail or ''}".strip()
     return StreamRow(
         stream=name,
         wanted=seen.desired.state.value if seen.desired else "stopped",
@@ -124,7 +122,7 @@ def _row(
         declared=declared is not None,
         group=declared[1].group if declared else "",
         lag=lags.get(name),
-        last_error=error,
+        last_error=last_error(progress, last),
         progress=progress,
         attempts=seen.attempts,
         changed_by=seen.desired.changed_by if seen.desired else "",

@@ -1,0 +1,184 @@
+"""What the pages show of streams: out of the control database and the sink's record of work, no broker asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from millrace.domain.control import StreamHistory
+from millrace.domain.position import WorkRecord
+from millrace.domain.quarantine import RuleCount
+from millrace.domain.standing import Level, Standing, StreamFacts, standing
+from millrace.domain.streams import StreamState
+from millrace.errors import MillraceError, UnreachableError, UsageError
+from millrace.spec import load_pipeline
+from millrace.spec.show import EffectiveValue, effective
+
+if TYPE_CHECKING:
+    from millrace.wiring import Platform
+
+Readable = Callable[[set[str]], set[str]]
+"""Those of some streams, PIPELINE.STREAM, that the user may see."""
+
+LINES = 500
+BUCKETS = 120
+ATTEMPTS = 20
+ACTIONS = 10
+COUNTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLine:
+    """One stream as the overview shows it."""
+
+    facts: StreamFacts
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The streams that the user may see, by trouble, and one line about all of them.
+
+    `unshown` counts those that stand in no line, which are the ones that need nobody most.
+    """
+
+    at: datetime
+    lines: Sequence[StreamLine]
+    unshown: int
+    level: Level
+    headline: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPage:
+    """One stream with its past.
+
+    Attributes:
+        since: from when on the history is.
+        bucket: how long each of its buckets is.
+        declaration: its values as they count; empty where `problem` says why there are none.
+        reads: the topics it reads, by the declaration.
+    """
+
+    at: datetime
+    line: StreamLine
+    history: StreamHistory
+    since: datetime
+    bucket: timedelta
+    declaration: Sequence[EffectiveValue] = ()
+    problem: str = ""
+    reads: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPart:
+    """What the sink says of one stream: its record of work, and its quarantine by rule.
+
+    `problem` says why that is not counted; the record of work is known all the same.
+    """
+
+    at: datetime
+    connection: str
+    table: str
+    record: WorkRecord
+    quarantine: Sequence[RuleCount]
+    problem: str = ""
+
+
+def overview(platform: Platform, readable: Readable, now: datetime) -> Overview:
+    """All streams that the user may see.
+
+    Guarantees: the number of statements does not depend on the number of streams.
+
+    Raises:
+        UnreachableError: the control database does not answer, or not soon enough.
+    """
+    with platform.pages().page() as page:
+        facts = page.facts(now)
+    seen = readable(set(facts))
+    lines = [_line(facts[name], now) for name in sorted(seen)]
+    lines.sort(key=lambda line: (line.standing.level, line.facts.stream))
+    return Overview(now, lines[:LINES], max(0, len(lines) - LINES), *_headline(lines))
+
+
+def stream_page(platform: Platform, stream: str, now: datetime, window: timedelta) -> StreamPage:
+    """One stream, with what its batches did in this window.
+
+    Raises:
+        UsageError: nobody wanted anything of such a stream yet, nor looked at it.
+        UnreachableError: the control database does not answer, or not soon enough.
+    """
+    bucket = window / BUCKETS
+    since = now - window
+    with platform.pages().page() as page:
+        facts = page.facts(now, stream).get(stream)
+        if facts is None:
+            raise UsageError(f"there is no stream {stream}", next_step="a new one is known once its DAG has run")
+        history = page.history(stream, since=since, bucket=bucket, attempts=ATTEMPTS, actions=ACTIONS)
+    found = StreamPage(now, _line(facts, now), history, since, bucket)
+    return _declared(platform, stream, found)
+
+
+def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
+    """What the sink says of a stream.
+
+    Raises:
+        UsageError: no declaration names it.
+        InvalidDeclarationError: its declaration is wrong.
+        UnreachableError: the sink does not answer, or not soon enough.
+    """
+    pipeline_name, _, name = stream.partition(".")
+    pipeline = load_pipeline(platform.settings.root, pipeline_name)
+    try:
+        sink = pipeline.stream(name).sink
+    except KeyError:
+        raise UsageError(f"no declaration names {stream}, so its sink is not known") from None
+    reader = platform.hasty_sink(sink.connection)
+    record = reader.record_of_work(stream)
+    counts: Sequence[RuleCount] = ()
+    problem = ""
+    try:
+        counts = reader.quarantine_counts(stream, COUNTS)
+    except UnreachableError as error:
+        problem = f"{error.what}: `millrace quarantine list --stream {stream}` waits longer"
+    return SinkPart(now, sink.connection, sink.table, record, counts, problem)
+
+
+def _line(facts: StreamFacts, now: datetime) -> StreamLine:
+    return StreamLine(facts, standing(facts, now))
+
+
+def _headline(lines: Sequence[StreamLine]) -> tuple[Level, str]:
+    if not lines:
+        return Level.OFF, "No stream is known yet: a new one is once its DAG has run."
+    need = [line for line in lines if line.standing.level <= Level.WARNING]
+    if not need:
+        running = sum(line.facts.state is StreamState.RUNNING for line in lines)
+        changing = sum(line.standing.level is Level.CHANGING for line in lines)
+        also = f", {changing:,} on the way to what is wanted" if changing else ""
+        stopped = len(lines) - running - changing
+        return Level.FINE, f"All is well: {running:,} running{also}, {stopped:,} stopped as wanted."
+    first = need[0]
+    number = "A stream needs" if len(need) == 1 else f"{len(need):,} of {len(lines):,} streams need"
+    first_of_all = "" if len(need) == 1 else "the first: "
+    why = f", {first.standing.why}" if first.standing.why else ""
+    text = f"{number} somebody; {first_of_all}{first.facts.stream} is {first.facts.state.value}{why}"
+    return first.standing.level, text
+
+
+def _declared(platform: Platform, stream: str, page: StreamPage) -> StreamPage:
+    """The page with the stream's declaration, and that of the topics it reads."""
+    pipeline_name, _, name = stream.partition(".")
+    root = platform.settings.root
+    try:
+        declared = load_pipeline(root, pipeline_name).stream(name)
+        values = effective(root, pipeline_name).values
+    except KeyError:
+        return replace(page, problem=f"pipeline {pipeline_name} declares no stream {name}")
+    except MillraceError as error:
+        return replace(page, problem=str(error))
+    starts = (f"streams.{name}.", *(f"topics.{topic}." for topic in declared.reads))
+    shown = [value for value in values if value.field.startswith(starts) or "." not in value.field]
+    return replace(page, declaration=shown, reads=declared.reads)
