@@ -5,7 +5,9 @@ With MILLRACE_SCREENSHOTS naming a folder, the grid is kept there as a picture i
 
 from __future__ import annotations
 
+import html
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,6 +91,16 @@ class Grid:
         if folder := os.environ.get("MILLRACE_SCREENSHOTS"):
             self.page.screenshot(path=Path(folder) / f"grid-{self._taken}-{name}.png")
 
+    def overview_says(self, *words: str) -> None:
+        """Wait until the stream's line on Millrace's overview holds these words: its state, and the cause."""
+        row = re.compile(rf'<tr class="\w+" data-stream="{re.escape(self.pipeline.stream)}">.*?</tr>', re.DOTALL)
+
+        def said() -> bool:
+            found = row.search(self.pipeline.admin.page("/millrace/").text)
+            return found is not None and all(word in html.unescape(found[0]) for word in words)
+
+        eventually(said, within=Deadline.AIRFLOW, what=f"the overview to say {words}")
+
     def task_of(self, run: str, task: str, state: str) -> str:
         """Wait until a task of a run is over in this state; its log."""
         admin, dag = self.pipeline.admin, self.pipeline.dag
@@ -101,6 +113,7 @@ class Grid:
 def test_the_grid_tells_the_five_states_of_a_stream_apart(page: Page, pipeline: AirflowPipeline, stack: Stack) -> None:
     grid = Grid(page, pipeline)
     grid.stands_in("stopped")
+    grid.overview_says("stopped", "never started")
 
     pipeline.operate("start")
     pipeline.produce(range(10))
@@ -113,6 +126,7 @@ def test_the_grid_tells_the_five_states_of_a_stream_apart(page: Page, pipeline: 
         assert grid.stands_in("stuck") == watched
         told = grid.task_of(watched, "running", "success")
         assert f"waits for a lock of pid {report.info.backend_pid} (user {report.info.user}" in told
+        grid.overview_says("stuck", f"waits for a lock of pid {report.info.backend_pid} (user {report.info.user}")
         epochs = pipeline.epochs()
     pipeline.wait_for_books()
     grid.task_of(watched, "stuck", "success")
@@ -131,6 +145,7 @@ def test_the_grid_tells_the_five_states_of_a_stream_apart(page: Page, pipeline: 
     waiting = grid.stands_in("backing_off")
     told = pipeline.admin.log(pipeline.dag, waiting, "backing_off")
     assert "cannot reach the price list" in told
+    grid.overview_says("backing off", "times in a row, last with failed (1)")
 
     pipeline.program(NO_PYTHON)
     waiting = grid.stands_in("given_up")
@@ -139,6 +154,7 @@ def test_the_grid_tells_the_five_states_of_a_stream_apart(page: Page, pipeline: 
         within=Deadline.AIRFLOW,
         what="the log of `given_up` to say why",
     )
+    grid.overview_says("given up", "its declaration or app is wrong")
 
     pipeline.program(pipeline.transform)
     pipeline.operate("start")
@@ -148,3 +164,4 @@ def test_the_grid_tells_the_five_states_of_a_stream_apart(page: Page, pipeline: 
     pipeline.operate("stop")
     grid.task_of(waiting, "running", "success")
     grid.stands_in("stopped")
+    grid.overview_says("stopped", "stopped by airflow:admin: a test of the supervision")

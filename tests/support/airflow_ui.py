@@ -50,6 +50,10 @@ class AirflowUser:
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
         return answer.json() if answer.content else None
 
+    def page(self, path: str) -> httpx.Response:
+        """A page that is no part of the REST API, with its answer whatever that is."""
+        return self._client.get(path)
+
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """The runs of a DAG, newest first."""
         found: list[dict[str, Any]] = self.call("GET", f"/dags/{dag_id}/dagRuns?limit=100&order_by=-run_after")[

@@ -29,7 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     # `airflow.trim` imports nothing of Airflow: it only knows the names of our DAGs.
     "embedded": BELOW_ALL | {"spec", "ports", "adapters", "usecases", "wiring", "airflow"},
     "runtime": BELOW_ALL | {"spec", "ports", "adapters", "wiring"},
-    "airflow": BELOW_ALL | {"spec", "ports", "usecases", "wiring"},
+    "web": BELOW_ALL | {"spec", "ports", "usecases", "wiring"},
+    "airflow": BELOW_ALL | {"spec", "ports", "usecases", "wiring", "web"},  # `web` at the first page only
     "cli": BELOW_ALL | {"spec", "ports", "usecases", "wiring", "embedded"},
 }
 HEAVY = {"pyspark": {"runtime"}, "airflow": {"airflow"}, "great_expectations": set(), "pandas": set()}

@@ -25,6 +25,18 @@ def stream(declared: Stream) -> str:
     return f"{declared.pipeline}.stream.{declared.name}"
 
 
+def watch(qualified_name: str) -> str:
+    """The same, of a stream that perhaps no declaration names any more."""
+    pipeline, _, name = qualified_name.partition(".")
+    return f"{pipeline}.stream.{name}"
+
+
+def stream_of(dag_id: str) -> str:
+    """The stream, PIPELINE.STREAM, that a DAG watches; empty where it watches none."""
+    pipeline, _, name = dag_id.partition(".stream.")
+    return f"{pipeline}.{name}" if name and "." not in pipeline + name else ""
+
+
 def operate(pipeline: Pipeline) -> str:
     """The form that starts and stops a pipeline's streams."""
     return f"{pipeline.name}.operate"

@@ -1,0 +1,1 @@
+"""Pages for operators, mounted into Airflow's API server. They show; what changes anything is Airflow's own REST."""

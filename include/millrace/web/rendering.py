@@ -1,0 +1,67 @@
+"""The pages' templates, and how numbers and times are written in them. All text is escaped."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from millrace.domain.plan import Facts, PlanStatus, PlanSummary, StoredPlan
+from millrace.domain.standing import Level
+
+
+def render(template: str, **values: object) -> str:
+    """A template with these values."""
+    return _environment().get_template(template).render(**values)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("millrace.web", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "count": _count,
+        "age": _age,
+        "moment": _moment,
+        "level": _level,
+        "facts": _facts,
+        "status": _status,
+    }
+    return made
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
+def _moment(at: datetime | None) -> str:
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _age(at: datetime, now: datetime) -> str:
+    """How long ago something was, in the largest unit that fits."""
+    ago = max(now - at, timedelta())
+    for unit, length in (("d", timedelta(days=1)), ("h", timedelta(hours=1)), ("min", timedelta(minutes=1))):
+        if ago >= 2 * length:
+            return f"{ago // length:,} {unit} ago"
+    return f"{ago.total_seconds():.0f} s ago"
+
+
+def _level(level: Level) -> str:
+    return level.name.lower()
+
+
+def _facts(values: Facts) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values)
+
+
+def _status(found: PlanSummary | StoredPlan, now: datetime) -> str:
+    """How it stands with a plan; one that nobody started in time is told so."""
+    expires = found.expires if isinstance(found, PlanSummary) else found.plan.expires
+    return "expired" if found.status is PlanStatus.OPEN and now >= expires else found.status.value
