@@ -8,6 +8,8 @@ from millrace.domain.declaration import Pipeline, SourceProgram, Stream
 
 SUPERVISE = "millrace.supervise"
 ALARMS = "millrace.alarms"
+PAGES = "millrace"
+"""Airflow shows the pages under /plugin/PAGES, and under that, in its frame, the path of any page of its server."""
 
 
 def topics(pipeline: Pipeline) -> str:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 PREFIX = "/millrace"
-ROUTE = "millrace"  # Airflow shows /plugin/ROUTE, and under it, in its frame, the path of any page of this server
 
 
 def base_path() -> str:
@@ -59,7 +58,7 @@ class StreamPageLink(BaseOperatorLink):
         """The page's path, in Airflow's frame; empty, which shows no link, for what is no stream's."""
         stream = names.stream_of(ti_key.dag_id)
         base = base_path()
-        return f"{base}/plugin/{ROUTE}{base}{PREFIX}/streams/{quote(stream)}" if stream else ""
+        return f"{base}/plugin/{names.PAGES}{base}{PREFIX}/streams/{quote(stream)}" if stream else ""
 
 
 class MillracePlugin(AirflowPlugin):
@@ -72,7 +71,7 @@ class MillracePlugin(AirflowPlugin):
             "name": "Streams",
             "href": f"{base_path()}{PREFIX}/",
             "destination": "nav",
-            "url_route": ROUTE,
+            "url_route": names.PAGES,
         }
     ]
     global_operator_extra_links = [StreamPageLink()]  # noqa: RUF012 (Airflow's own form)

@@ -159,10 +159,16 @@ def _launch() -> tuple[float, float]:
 
 
 def _airflow_address(stack: Stack) -> dict[str, str]:
+    from millrace.airflow import names
     from millrace.embedded import ports
 
-    port = ports.read(stack.layout).get("airflow")
-    return {"url": f"http://127.0.0.1:{port}", "user": "admin", "password_file": str(stack.layout.airflow_passwords)}
+    url = f"http://127.0.0.1:{ports.read(stack.layout).get('airflow')}"
+    return {
+        "url": url,
+        "streams": f"{url}/plugin/{names.PAGES}",
+        "user": "admin",
+        "password_file": str(stack.layout.airflow_passwords),
+    }
 
 
 def _show_up(console: Console, stack: Stack, report: StackReport, downloading: float, own: float) -> None:
@@ -171,6 +177,7 @@ def _show_up(console: Console, stack: Stack, report: StackReport, downloading: f
     lines = [
         "",
         f"Airflow:  {airflow['url']}  user {airflow['user']}, password in {airflow['password_file']}",
+        f"Streams:  {airflow['streams']}",
         f"Time:     {downloading:.0f} s downloading, {own:.0f} s own work",
         "Next:     ./millrace status · ./millrace doctor · ./millrace run -- psql · "
         "./millrace run -- sh -c 'kafka-topics --bootstrap-server $KAFKA_BOOTSTRAP --list' · ./millrace down",
