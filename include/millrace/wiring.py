@@ -125,7 +125,8 @@ class Platform:
                 raise UsageError(
                     f"there is no runner for a Spark at `{host}` yet",
                     where="connection " + SPARK,
-                    next_step="set its host to `local`: apps then run as processes of this machine",
+                    next_step="run this where its host is `local`: apps are processes of that machine "
+                    "(with docker-compose.yaml, of the container `streams`)",
                 )
             self._runners.append(ProcessRunner(self.settings))
         return self._runners[0]

@@ -1,11 +1,16 @@
-"""How `millrace up` runs the example and prints what came of it."""
+"""How `millrace up` runs the example and prints what came of it; `python -m millrace.cli.example URL` does it alone."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+
 from rich.console import Console
 
+from millrace.cli.output import show_error
 from millrace.cli.sources import load_bar
-from millrace.settings import Settings
+from millrace.errors import MillraceError
+from millrace.settings import Settings, open_settings
 from millrace.usecases.example import FINDINGS_SHOWN, ExampleProgress, ExampleReport, run_example
 from millrace.wiring import open_example
 
@@ -46,7 +51,7 @@ def run_with_bar(settings: Settings, airflow_url: str, console: Console) -> Exam
         return run_example(parts, show)
 
 
-def print_report(console: Console, report: ExampleReport) -> None:
+def print_report(console: Console, report: ExampleReport, try_next: Sequence[tuple[str, str]] = _TRY_NEXT) -> None:
     """Print what came of the example: counts, quarantine, DAGs, what is wrong, and what to try next."""
     again = " (it was done before; nothing was started)" if report.already_done else ""
     lines = [
@@ -61,9 +66,8 @@ def print_report(console: Console, report: ExampleReport) -> None:
         "  latest run of each DAG",
         *(f"    {dag_id:<32} {state}" for dag_id, state in report.dags),
         *_judgement(report),
-        "",
-        "Try next",
-        *(f"  {command:<40} {why}" for command, why in _TRY_NEXT),
+        *(["", "Try next"] if try_next else []),
+        *(f"  {command:<40} {why}" for command, why in try_next),
     ]
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -77,3 +81,18 @@ def _judgement(report: ExampleReport) -> list[str]:
     if (more := len(report.findings) - FINDINGS_SHOWN) > 0:
         lines.append(f"    and {more:,} more")
     return lines
+
+
+def main(url: str) -> int:
+    """Run the example on the Airflow at this address, beside the one of `up`; the exit code."""
+    try:
+        report = run_with_bar(open_settings(), url, Console(stderr=True))
+    except MillraceError as error:
+        show_error(error)
+        return error.exit_code
+    print_report(Console(), report, ())
+    return report.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

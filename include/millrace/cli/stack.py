@@ -1,4 +1,4 @@
-"""`up`, `down`, `status`, `doctor`, `run`, `test`: the embedded stack and the project's environment."""
+"""`up`, `down`, `status`, `doctor`, `compose`, `run`, `test`: the embedded stack and the project's environment."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from millrace.cli.compose import compose
 from millrace.cli.output import emit
 from millrace.errors import UsageError
 from millrace.settings import project_root
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
     app.command()(down)
     app.command()(status)
     app.command()(doctor)
+    app.command()(compose)
     app.command(context_settings=_PASSED_ON)(run)
     app.command("test", context_settings=_PASSED_ON, add_help_option=False)(check)
 

@@ -68,7 +68,7 @@ class Airflow:
         Listeners: only the API server listens, on 127.0.0.1; the log servers of scheduler and triggerer, which
         would listen on all addresses, are off.
         """
-        api = f"http://127.0.0.1:{site.ports['airflow']}"
+        api = f"http://{site.address('airflow')}"
         root = site.layout.root
         sections = {
             "core": {
@@ -84,7 +84,7 @@ class Airflow:
                 "execution_api_server_url": f"{api}/execution/",
             },
             "database": {"sql_alchemy_pool_size": "5", "sql_alchemy_max_overflow": "5"},
-            "api": {"host": "127.0.0.1", "port": str(site.ports["airflow"]), "base_url": api, "workers": "1"},
+            "api": {"host": site.listen, "port": str(site.ports["airflow"]), "base_url": api, "workers": "1"},
             "dag_processor": {
                 "refresh_interval": "10",
                 "min_file_process_interval": "15",
@@ -113,7 +113,7 @@ class Airflow:
         signing key can speak as any user.
         """
         password = quote(site.credentials.database_passwords["airflow"], safe="")
-        address = f"127.0.0.1:{site.ports['postgres']}"
+        address = site.address("postgres")
         sections = {
             "core": {"fernet_key": site.credentials.airflow_fernet_key},
             "database": {"sql_alchemy_conn": f"postgresql+psycopg2://airflow:{password}@{address}/airflow"},
@@ -131,31 +131,37 @@ class Airflow:
             "airflow-scheduler": ["scheduler", "--skip-serve-logs"],
             "airflow-dag-processor": ["dag-processor"],
             "airflow-triggerer": ["triggerer", "--skip-serve-logs"],
-            "airflow-api-server": ["api-server", "--host", "127.0.0.1", "--port", str(site.ports["airflow"])],
+            "airflow-api-server": ["api-server", "--host", site.listen, "--port", str(site.ports["airflow"])],
         }
         arguments["airflow-api-server"] += ["--workers", "1"]
         return [
-            Program(name, [sys.executable, "-m", "airflow", *words], airflow=True) for name, words in arguments.items()
+            Program(name, [site.python, "-m", "airflow", *words], airflow=True) for name, words in arguments.items()
         ]
 
     def probe(self, site: Site) -> str:
         """Read the health page: all four components healthy, by heartbeats of their present life."""
-        address = f"http://127.0.0.1:{site.ports['airflow']}/api/v2/monitor/health"
+        self.components_healthy(site, ("metadatabase", *COMPONENTS))
+        return "all four components healthy"
+
+    def components_healthy(self, site: Site, names: Sequence[str]) -> str:
+        """Read the health page about some components, by its own words for them; what is healthy.
+
+        Raises:
+            NotReadyError: the page does not answer, or one of them is not healthy.
+        """
+        address = f"http://{site.address('airflow')}/api/v2/monitor/health"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(address, timeout=5) as answer:
                 health: dict[str, Any] = json.load(answer)
         except (OSError, ValueError) as error:
             raise NotReadyError(f"no answer from {address}: {error}") from error
-        ill = [name for name in ("metadatabase", *COMPONENTS) if (health.get(name) or {}).get("status") != "healthy"]
-        ill += [
-            name
-            for name, program in COMPONENTS.items()
-            if name not in ill and self._is_old(site, program, health[name])
-        ]
+        ill = [name for name in names if (health.get(name) or {}).get("status") != "healthy"]
+        started_here = [name for name in names if name in COMPONENTS and name not in ill]
+        ill += [name for name in started_here if self._is_old(site, COMPONENTS[name], health[name])]
         if ill:
             raise NotReadyError("not healthy yet: " + ", ".join(ill))
-        return "all four components healthy"
+        return "healthy: " + ", ".join(names)
 
     def complete(self, site: Site, tell: Callable[[str], None]) -> None:
         """Nothing: pools and variables come with what needs them."""
@@ -232,10 +238,10 @@ def _unfinished(site: Site) -> dict[str, datetime]:
     import psycopg
 
     query = "SELECT dag_id, min(start_date) FROM dag_run WHERE state IN ('queued', 'running') GROUP BY dag_id"
-    port, password = site.ports["postgres"], site.credentials.database_passwords["airflow"]
+    host, port, password = site.host("postgres"), site.ports["postgres"], site.credentials.database_passwords["airflow"]
     try:
         with psycopg.connect(
-            host="127.0.0.1", port=port, dbname="airflow", user="airflow", password=password, connect_timeout=10
+            host=host, port=port, dbname="airflow", user="airflow", password=password, connect_timeout=10
         ) as connection:
             return {dag: began for dag, began in connection.execute(query).fetchall() if began is not None}
     except psycopg.Error as error:

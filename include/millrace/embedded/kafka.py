@@ -54,7 +54,7 @@ class Kafka:
         """Write the broker's properties, format its folder on the first start, wrap the command line tools."""
         folder = self._folder(site)
         folder.mkdir(parents=True, exist_ok=True)
-        write_private(folder / "server.properties", self._properties(site))
+        write_private(folder / "server.properties", properties(site, folder / "data"))
         write_private(folder / "log4j2.properties", LOGGING.format(level="INFO", target="SYSTEM_OUT"))
         write_private(folder / "tools-log4j2.properties", LOGGING.format(level="WARN", target="SYSTEM_ERR"))
         if not (folder / "data" / "meta.properties").exists():
@@ -67,9 +67,7 @@ class Kafka:
         """The broker."""
         folder = self._folder(site)
         assert site.java is not None
-        command = [str(site.java.program), "-Xms128m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-        command += ["-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
-        command += ["kafka.Kafka", str(folder / "server.properties")]
+        command = broker_command(str(site.java.program), folder)
         return [Program("kafka", command, environment={"CLASSPATH": _class_path(site)})]
 
     def probe(self, site: Site) -> str:
@@ -77,7 +75,7 @@ class Kafka:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        address = f"127.0.0.1:{site.ports['kafka']}"
+        address = site.address("kafka")
         if ports.is_free(site.ports["kafka"]):  # the client would wait out its timeout before it said so
             raise NotReadyError(f"nothing listens on {address} yet")
         client = AdminClient({"bootstrap.servers": address, "log_level": 0}, logger=_silent())
@@ -117,35 +115,6 @@ class Kafka:
                 next_step="look at the message above; `./millrace down --wipe` starts from nothing",
             )
 
-    def _properties(self, site: Site) -> str:
-        broker, controller = site.ports["kafka"], site.ports["kafka_controller"]
-        lines = {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{broker}",
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": str(self._folder(site) / "data"),
-            "auto.create.topics.enable": "false",
-            "group.initial.rebalance.delay.ms": "0",
-            "offsets.topic.replication.factor": "1",
-            "offsets.topic.num.partitions": "8",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "transaction.state.log.num.partitions": "8",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
-            "share.coordinator.state.topic.num.partitions": "2",
-            "default.replication.factor": "1",
-            "min.insync.replicas": "1",
-            "num.network.threads": "2",
-            "num.io.threads": "4",
-            "log.cleaner.dedupe.buffer.size": "16777216",
-        }
-        return "".join(f"{key}={value}\n" for key, value in lines.items())
-
     def _wrap_tools(self, site: Site) -> None:
         assert site.java is not None
         logging = self._folder(site) / "tools-log4j2.properties"
@@ -157,6 +126,49 @@ class Kafka:
             )
             write_private(site.layout.tools / name, script)
             (site.layout.tools / name).chmod(0o700)
+
+
+def broker_command(java: str, folder: Path) -> list[str]:
+    """What starts a broker with the `server.properties` and `log4j2.properties` of a folder."""
+    command = [java, "-Xms128m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true"]
+    command += [f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
+    return [*command, "kafka.Kafka", str(folder / "server.properties")]
+
+
+def properties(site: Site, data: Path) -> str:
+    """The broker's properties. Its controller is reached by nobody but itself.
+
+    Args:
+        site: whose broker.
+        data: the folder of its logs.
+    """
+    broker, controller = site.ports["kafka"], site.ports["kafka_controller"]
+    lines = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"PLAINTEXT://{site.listen}:{broker},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{site.address('kafka')}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "8",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "2",
+        "default.replication.factor": "1",
+        "min.insync.replicas": "1",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "log.cleaner.dedupe.buffer.size": "16777216",
+    }
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
 def _class_path(site: Site) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -14,16 +15,35 @@ from millrace.embedded.layout import Layout
 from millrace.embedded.ports import Ports
 from millrace.embedded.program import Program
 
+LOOPBACK = "127.0.0.1"
+
 
 @dataclass(slots=True)
 class Site:
-    """One project's stack: its folders, ports, credentials, and, once found, its Java and jars."""
+    """One project's stack: its folders, ports, credentials, and, once found, its Java and jars.
+
+    Attributes:
+        listen: the address that servers listen on.
+        hosts: by part, the name that others reach it by, where it does not run beside them.
+        python: the interpreter of the project's environment.
+    """
 
     layout: Layout
     ports: Ports
     credentials: Credentials = field(repr=False)
     java: Java | None = None
     jars: dict[str, list[Path]] = field(default_factory=dict)
+    listen: str = LOOPBACK
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    python: str = sys.executable
+
+    def host(self, part: str) -> str:
+        """The host that others reach a part at."""
+        return self.hosts.get(part, LOOPBACK)
+
+    def address(self, part: str) -> str:
+        """`host:port` of a part's main port, for others."""
+        return f"{self.host(part)}:{self.ports[part]}"
 
 
 class NotReadyError(Exception):

@@ -33,6 +33,9 @@ LOGINS = (
 
 SYSTEM_USER = "pgserver"
 REACH_EVERYTHING = "--securebits=+no_setuid_fixup"
+ENCODING = ("-E", "UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+"""How initdb is told to sort and encode: the same on every machine, whatever its libraries."""
+
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -68,8 +71,7 @@ class Postgres:
         write_private(password_file, site.credentials.database_passwords["postgres"])
         as_user = as_unprivileged()
         command = [*as_user, str(programs_folder() / "initdb"), "-D", str(fresh), "-U", "postgres"]
-        command += [f"--pwfile={password_file}", "-A", "scram-sha-256", "-E", "UTF8", "--no-instructions"]
-        command += ["--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        command += [f"--pwfile={password_file}", "-A", "scram-sha-256", "--no-instructions", *ENCODING]
         answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
         password_file.unlink()
         if answer.returncode != 0:
@@ -141,7 +143,7 @@ class Postgres:
         import psycopg
 
         return psycopg.connect(
-            host="127.0.0.1",
+            host=site.host("postgres"),
             port=site.ports["postgres"],
             user=role,
             dbname=database,

@@ -25,18 +25,7 @@ class S3:
         """Write its properties and make its folder."""
         folder = site.layout.state / "s3"
         (folder / "data").mkdir(parents=True, exist_ok=True)
-        key, secret = site.credentials.s3_key, site.credentials.s3_secret
-        lines = {
-            "s3proxy.endpoint": f"http://127.0.0.1:{site.ports['s3']}",
-            "s3proxy.authorization": "aws-v2-or-v4",
-            "s3proxy.identity": key,
-            "s3proxy.credential": secret,
-            "jclouds.provider": "filesystem",
-            "jclouds.filesystem.basedir": str(folder / "data"),
-            "jclouds.identity": key,
-            "jclouds.credential": secret,
-        }
-        write_private(folder / "s3proxy.properties", "".join(f"{name}={value}\n" for name, value in lines.items()))
+        write_private(folder / "s3proxy.properties", properties(site))
 
     def programs(self, site: Site) -> list[Program]:
         """The server."""
@@ -78,4 +67,20 @@ class S3:
             aws_secret_access_key=site.credentials.s3_secret,
             region_name="us-east-1",
         )
-        return session.client("s3", endpoint_url=f"http://127.0.0.1:{site.ports['s3']}", config=patience)
+        return session.client("s3", endpoint_url=f"http://{site.address('s3')}", config=patience)
+
+
+def properties(site: Site) -> str:
+    """The server's properties, its key and secret among them."""
+    key, secret = site.credentials.s3_key, site.credentials.s3_secret
+    lines = {
+        "s3proxy.endpoint": f"http://{site.listen}:{site.ports['s3']}",
+        "s3proxy.authorization": "aws-v2-or-v4",
+        "s3proxy.identity": key,
+        "s3proxy.credential": secret,
+        "jclouds.provider": "filesystem",
+        "jclouds.filesystem.basedir": str(site.layout.state / "s3" / "data"),
+        "jclouds.identity": key,
+        "jclouds.credential": secret,
+    }
+    return "".join(f"{name}={value}\n" for name, value in lines.items())

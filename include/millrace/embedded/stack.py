@@ -21,7 +21,7 @@ from millrace.embedded.airflow import Airflow
 from millrace.embedded.credentials import Credentials
 from millrace.embedded.java import find_java
 from millrace.embedded.kafka import Kafka
-from millrace.embedded.layout import Layout
+from millrace.embedded.layout import Layout, write_private
 from millrace.embedded.locking import only_one
 from millrace.embedded.part import NotReadyError, Part, Site
 from millrace.embedded.postgres import Postgres
@@ -140,7 +140,7 @@ class Stack:
         if wanted & ON_JAVA:
             site.java = find_java(self.layout.state / "java")
         java_home = site.java.home if site.java else _former_java(self.layout)
-        environment.write_connections(self.layout, site.ports, credentials, java_home)
+        write_private(self.layout.environment_file, environment.connections_file(site, java_home))
         with ThreadPoolExecutor(2) as pool, self._giving_up_together():
             databases = pool.submit(self._start_databases, site, wanted, progress)
             servers = pool.submit(self._start_servers, site, wanted, progress)

@@ -1,0 +1,395 @@
+"""The embedded stack as a Compose file: the same programs, settings and variables, each server in a container.
+
+Everything here is derived from what `./millrace up` starts. What differs is where things are: host names in place of
+127.0.0.1, ports of the servers' own choice, and paths inside the images.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from millrace import __version__
+from millrace.embedded import environment, images
+from millrace.embedded.airflow import Airflow
+from millrace.embedded.credentials import Credentials
+from millrace.embedded.java import BUNDLED, Java
+from millrace.embedded.kafka import LOGGING, broker_command
+from millrace.embedded.kafka import properties as kafka_properties
+from millrace.embedded.layout import PRIVATE_FOLDER, Layout, write_private
+from millrace.embedded.part import Site
+from millrace.embedded.parts import read_lock
+from millrace.embedded.postgres import ENCODING, SETTINGS, programs_folder
+from millrace.embedded.s3 import S3
+from millrace.embedded.s3 import properties as s3_properties
+from millrace.errors import PartFailedError
+from millrace.settings import variable_name
+
+FILE = "docker-compose.yaml"
+ABOUT = "# docs/operations/compose.md says what it is; settings of your own go into docker-compose.override.yaml.\n"
+SECRETS_FOLDER = "docker/secrets"
+PORTS = {"kafka": 9092, "kafka_controller": 9093, "s3": 9000, "postgres": 5432, "airflow": 8080}
+HOSTS = {"kafka": "kafka", "s3": "s3", "postgres": "postgres", "airflow": "airflow-api-server"}
+EVERY_ADDRESS = "0.0.0.0"
+"""What servers listen on: their containers' network is the project's own, and only Airflow's port is published."""
+
+PUBLISHED = "${MILLRACE_AIRFLOW_PORT:-8080}"
+KAFKA_FOLDER = Path("/etc/millrace")
+KAFKA_DATA = Path("/var/lib/kafka/data")
+RUN_SECRETS = "/run/secrets"
+ELSEWHERE = "streams"
+"""The host that `millrace_spark` names where no stream may be started: not `local`, so that nothing tries."""
+
+_READABLE = 0o444
+"""A container's user is none of this machine's, so a secret's file is readable; its folder is closed."""
+
+
+def site(credentials: Credentials) -> Site:
+    """The stack as its containers see it."""
+    return Site(
+        Layout(images.ROOT),
+        dict(PORTS),
+        credentials,
+        java=Java(images.JAVA_HOME, 0, BUNDLED),
+        jars={"s3proxy": images.jars("s3proxy")},
+        listen=EVERY_ADDRESS,
+        hosts=HOSTS,
+        python=str(images.PYTHON),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret: its file's name, and where the containers that get it find it; None for Compose's own place."""
+
+    name: str
+    target: str | None = None
+
+    def mount(self) -> str | dict[str, str]:
+        """How a service asks for it."""
+        return self.name if self.target is None else {"source": self.name, "target": self.target}
+
+    @property
+    def path(self) -> str:
+        """Its path in a container."""
+        return self.target or f"{RUN_SECRETS}/{self.name}"
+
+
+_LAYOUT = Layout(images.ROOT)
+POSTGRES_PASSWORD = Secret("postgres-password")
+S3_PROPERTIES = Secret("s3proxy.properties", str(_LAYOUT.state / "s3" / "s3proxy.properties"))
+AIRFLOW_CONFIGURATION = Secret("airflow.cfg", str(_LAYOUT.airflow_configuration_file))
+AIRFLOW_USERS = Secret("airflow-passwords.json")
+AIRFLOW_USERS_TO_READ = Secret("airflow-passwords.json", str(_LAYOUT.airflow_passwords))
+CREDENTIALS = Secret("credentials.json", str(_LAYOUT.credentials_file))
+CONNECTIONS = Secret("connections", str(_LAYOUT.environment_file))
+CONNECTIONS_OF_OWNER = Secret("connections-owner", str(_LAYOUT.environment_file))
+CONNECTIONS_TO_LOOK = Secret("connections-look", str(_LAYOUT.environment_file))
+ALL_SECRETS = (
+    POSTGRES_PASSWORD,
+    S3_PROPERTIES,
+    AIRFLOW_CONFIGURATION,
+    AIRFLOW_USERS,
+    CREDENTIALS,
+    CONNECTIONS,
+    CONNECTIONS_OF_OWNER,
+    CONNECTIONS_TO_LOOK,
+)
+
+
+def generated_files() -> dict[str, str]:
+    """What `./millrace compose` writes, by path below the project's root. No secret is in it."""
+    return {
+        FILE: compose_file(),
+        "docker/airflow.Dockerfile": images.airflow_dockerfile(),
+        "docker/spark.Dockerfile": images.spark_dockerfile(),
+        ".dockerignore": images.dockerignore(),
+    }
+
+
+def secrets(credentials: Credentials) -> dict[str, str]:
+    """The text of each secret, by name. Each service gets those it works with and no other."""
+    here = site(credentials)
+    owner = environment.connections_file(here, images.JAVA_HOME, "./millrace compose")
+    hidden = variable_name("millrace_control_owner")
+    working = "".join(line for line in owner.splitlines(keepends=True) if not line.startswith(f"{hidden}="))
+    spark = variable_name("millrace_spark")
+    elsewhere = json.dumps({"conn_type": "spark", "host": ELSEWHERE, "extra": {}})
+    look = "".join(
+        f"{spark}={elsewhere}\n" if line.startswith(f"{spark}=") else line for line in working.splitlines(keepends=True)
+    )
+    return {
+        POSTGRES_PASSWORD.name: credentials.database_passwords["postgres"],
+        S3_PROPERTIES.name: s3_properties(here),
+        AIRFLOW_CONFIGURATION.name: Airflow().secret_configuration(here),
+        AIRFLOW_USERS.name: json.dumps(credentials.airflow_passwords),
+        CREDENTIALS.name: json.dumps(asdict(credentials), indent=1),
+        CONNECTIONS.name: working,
+        CONNECTIONS_OF_OWNER.name: owner,
+        CONNECTIONS_TO_LOOK.name: look,
+    }
+
+
+def write_secrets(root: Path) -> tuple[Path, bool]:
+    """Write the secrets' files; passwords that were made before are kept. Returns their folder, and whether it is new.
+
+    The folder is its owner's alone. The files in it can be read by everybody, because Compose mounts them as they are
+    and the containers' users are none of this machine's.
+    """
+    folder = root / SECRETS_FOLDER
+    folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    folder.chmod(PRIVATE_FOLDER)
+    stored = folder / CREDENTIALS.name
+    new = not stored.exists()
+    credentials = Credentials.make() if new else Credentials(**json.loads(stored.read_text(encoding="utf-8")))
+    for name, text in secrets(credentials).items():
+        path = folder / name
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        write_private(path, text)
+        path.chmod(_READABLE)
+    return folder, new
+
+
+def compose_file() -> str:
+    """The text of `docker-compose.yaml`."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.width = 4096  # a line a value, however long
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    text = io.StringIO()
+    yaml.dump(_document(), text)
+    return images.HEADER + ABOUT + text.getvalue()
+
+
+def _document() -> dict[str, Any]:
+    here = site(Credentials.make())  # only for what is not secret
+    shared = _shared(_airflow_environment(here))
+    return {
+        "name": "millrace",
+        "x-airflow-environment": shared,
+        "services": {
+            "kafka": _kafka(),
+            "postgres": _postgres(),
+            "s3": _s3(here),
+            "setup": _setup(shared),
+            "airflow-api-server": _api_server(here, shared),
+            "airflow-dag-processor": _dag_processor(here, shared),
+            "streams": _streams(shared),
+            "example": _example(here),
+        },
+        "configs": {
+            "kafka-server": {"content": _lines(_escaped(kafka_properties(here, KAFKA_DATA)))},
+            "kafka-log4j2": {"content": _lines(_escaped(LOGGING.format(level="INFO", target="SYSTEM_OUT")))},
+        },
+        "secrets": {secret.name: {"file": f"./{SECRETS_FOLDER}/{secret.name}"} for secret in ALL_SECRETS},
+        "volumes": {name: {} for name in ("kafka", "postgres", "s3", "state", "logs")},
+    }
+
+
+def _airflow_environment(here: Site) -> dict[str, str]:
+    configuration = Airflow().configuration(here)
+    escaped = {name: _escaped(value) for name, value in configuration.items()}
+    return escaped | {"AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{PUBLISHED}"}
+
+
+def _kafka() -> dict[str, Any]:
+    version = next(jar.version for jar in read_lock("kafka") if jar.name.startswith("kafka_2"))
+    server = broker_command("java", KAFKA_FOLDER)
+    tool = ["java", "-Xmx256m", next(word for word in server if "log4j2" in word), "kafka.tools.StorageTool"]
+    format_it = [*tool, "format", "--ignore-formatted", f"--config={KAFKA_FOLDER / 'server.properties'}"]
+    make_id = f'--cluster-id="$({shlex.join([*tool, "random-uuid"])})"'
+    script = (
+        f"test -f {KAFKA_DATA / 'meta.properties'} || {shlex.join(format_it)} {make_id}\nexec {shlex.join(server)}\n"
+    )
+    probe = ["java", "-Xmx128m", "org.apache.kafka.tools.BrokerApiVersionsCommand"]
+    probe += ["--bootstrap-server", f"{HOSTS['kafka']}:{PORTS['kafka']}"]
+    return {
+        "image": f"apache/kafka:{version}",
+        "entrypoint": ["/bin/sh", "-ec"],
+        "command": [_lines(_escaped(script))],
+        "environment": {"CLASSPATH": "/opt/kafka/libs/*"},
+        "configs": [
+            {"source": "kafka-server", "target": str(KAFKA_FOLDER / "server.properties")},
+            {"source": "kafka-log4j2", "target": str(KAFKA_FOLDER / "log4j2.properties")},
+        ],
+        "volumes": [f"kafka:{KAFKA_DATA}"],
+        "healthcheck": _healthcheck(probe),
+        **_lasting("60s"),
+    }
+
+
+def _postgres() -> dict[str, Any]:
+    settings = {name: value for name, value in SETTINGS.items() if name not in _OF_THE_IMAGE}
+    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    return {
+        "image": f"postgres:{postgres_version()}-bookworm",
+        "command": [_escaped(word) for word in ("postgres", *options)],
+        "environment": {
+            "POSTGRES_PASSWORD_FILE": POSTGRES_PASSWORD.path,
+            "POSTGRES_INITDB_ARGS": shlex.join(ENCODING),
+        },
+        "secrets": [POSTGRES_PASSWORD.mount()],
+        "shm_size": "256mb",  # parallel queries want more than Docker's 64
+        "volumes": ["postgres:/var/lib/postgresql"],
+        # while the image prepares its folder, a server answers on the socket alone
+        "healthcheck": _healthcheck(["pg_isready", "-h", "127.0.0.1", "-U", "postgres"]),
+        **_lasting("60s"),
+    }
+
+
+_OF_THE_IMAGE = ("listen_addresses", "unix_socket_directories")
+"""What the image sets itself; its own start needs a socket."""
+
+
+def postgres_version() -> str:
+    """The version of the PostgreSQL that the embedded stack runs."""
+    answer = subprocess.run([programs_folder() / "postgres", "--version"], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise PartFailedError("PostgreSQL does not tell its version", where=str(programs_folder()))
+    return answer.stdout.split()[-1]
+
+
+def _s3(here: Site) -> dict[str, Any]:
+    return {
+        **_image("spark"),
+        "command": S3().programs(here)[0].command,
+        "secrets": [S3_PROPERTIES.mount()],
+        "volumes": [f"s3:{_LAYOUT.state / 's3' / 'data'}"],
+        "healthcheck": _healthcheck(_inside("healthy", "s3")),
+        **_lasting("30s"),
+    }
+
+
+def _setup(variables: Mapping[str, str]) -> dict[str, Any]:
+    """What `up` does between starting servers and starting Airflow; done anew by each `docker compose up`."""
+    return {
+        **_image("airflow"),
+        "command": _inside("setup"),
+        "environment": variables,
+        "secrets": [secret.mount() for secret in (CREDENTIALS, CONNECTIONS_OF_OWNER)],
+        "depends_on": _after(healthy=("postgres", "s3")),
+        "restart": _quoted("no"),
+    }
+
+
+def _api_server(here: Site, variables: Mapping[str, str]) -> dict[str, Any]:
+    copy = ["install", "-m", "600", AIRFLOW_USERS.path, str(_LAYOUT.airflow_passwords)]  # Airflow opens it to write
+    script = f"{shlex.join(copy)}\nexec {shlex.join(_component(here, 'airflow-api-server'))}\n"
+    return {
+        **_image("airflow"),
+        "command": ["sh", "-ec", _lines(script)],
+        "environment": variables,
+        "secrets": [secret.mount() for secret in (AIRFLOW_CONFIGURATION, AIRFLOW_USERS, CONNECTIONS_TO_LOOK)],
+        "volumes": [f"logs:{_LAYOUT.airflow_home / 'logs'}"],
+        "ports": [f"127.0.0.1:{PUBLISHED}:{PORTS['airflow']}"],
+        "healthcheck": _healthcheck(_inside("healthy", "metadatabase")),
+        "depends_on": _after(done=("setup",)),
+        **_lasting("30s"),
+    }
+
+
+def _dag_processor(here: Site, variables: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        **_image("airflow"),
+        "command": _component(here, "airflow-dag-processor"),
+        "environment": variables,
+        "secrets": [AIRFLOW_CONFIGURATION.mount()],
+        "healthcheck": _healthcheck(_inside("healthy", "dag_processor")),
+        "depends_on": _after(done=("setup",), healthy=("airflow-api-server",)),
+        **_lasting("30s"),
+    }
+
+
+def _streams(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Airflow's scheduler and triggerer, and the streams they start: processes that must see one another."""
+    return {
+        **_image("spark"),
+        "command": _inside("streams"),
+        "environment": variables,
+        "secrets": [secret.mount() for secret in (AIRFLOW_CONFIGURATION, CONNECTIONS)],
+        "volumes": [f"state:{_LAYOUT.state}", f"logs:{_LAYOUT.airflow_home / 'logs'}"],
+        "healthcheck": _healthcheck(_inside("healthy", "scheduler", "triggerer")),
+        "depends_on": _after(done=("setup",), healthy=("kafka", "airflow-api-server")),
+        **_lasting("90s"),
+    }
+
+
+def _example(here: Site) -> dict[str, Any]:
+    """The example, on demand: `docker compose run --rm example`."""
+    return {
+        **_image("airflow"),
+        "profiles": ["example"],
+        "command": [str(images.PYTHON), "-m", "millrace.cli.example", f"http://{here.address('airflow')}"],
+        "secrets": [secret.mount() for secret in (AIRFLOW_USERS_TO_READ, CONNECTIONS_TO_LOOK)],
+        "depends_on": _after(healthy=("kafka", "airflow-api-server", "airflow-dag-processor", "streams")),
+        "restart": _quoted("no"),
+    }
+
+
+def _image(name: str) -> dict[str, Any]:
+    """An image of ours; each service that uses it says how it is built, so that none is looked for elsewhere."""
+    return {
+        "image": f"millrace-{name}:{__version__}",
+        "build": {"context": ".", "dockerfile": f"docker/{name}.Dockerfile"},
+        "init": True,
+    }
+
+
+def _inside(*words: str) -> list[str]:
+    return [str(images.PYTHON), "-m", "millrace.embedded.container", *words]
+
+
+def _component(here: Site, name: str) -> list[str]:
+    return next(program.command for program in Airflow().programs(here) if program.part == name)
+
+
+def _healthcheck(command: Sequence[str]) -> dict[str, Any]:
+    return {"test": ["CMD", *command], "interval": "10s", "timeout": "15s", "retries": 4, "start_period": "120s"}
+
+
+def _lasting(grace: str) -> dict[str, str]:
+    return {"restart": "unless-stopped", "stop_grace_period": grace}
+
+
+def _after(*, done: Iterable[str] = (), healthy: Iterable[str] = ()) -> dict[str, dict[str, str]]:
+    return {name: {"condition": "service_completed_successfully"} for name in done} | {
+        name: {"condition": "service_healthy"} for name in healthy
+    }
+
+
+def _escaped(text: str) -> str:
+    """Text that Compose must not take for a variable."""
+    return text.replace("$", "$$")
+
+
+def _lines(text: str) -> str:
+    """Text that the file shows line by line."""
+    from ruamel.yaml.scalarstring import LiteralScalarString
+
+    shown: str = LiteralScalarString(text)
+    return shown
+
+
+def _quoted(text: str) -> str:
+    """Text that an older YAML would take for something else."""
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    shown: str = DoubleQuotedScalarString(text)
+    return shown
+
+
+def _shared(variables: Mapping[str, str]) -> Any:
+    """A mapping that the file has once, under a name, however many services use it."""
+    from ruamel.yaml.comments import CommentedMap
+
+    shared = CommentedMap(variables)
+    shared.yaml_set_anchor("airflow-environment", always_dump=True)
+    return shared

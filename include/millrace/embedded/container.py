@@ -1,0 +1,187 @@
+"""What containers of `docker-compose.yaml` run: `python -m millrace.embedded.container setup|streams|healthy NAME...`.
+
+`streams` keeps Airflow's scheduler and triggerer running, as the embedded stack does, and lets the stream apps end with
+it. They are processes of one container because a stream's runner finds its apps among the processes it can see, and
+because an app must outlive the component that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from millrace.adapters.runner_process import ProcessRunner
+from millrace.embedded import compose, images
+from millrace.embedded.airflow import Airflow
+from millrace.embedded.credentials import Credentials
+from millrace.embedded.layout import Layout, write_private
+from millrace.embedded.locking import only_one
+from millrace.embedded.part import NotReadyError, Site
+from millrace.embedded.postgres import Postgres
+from millrace.embedded.progress import Progress
+from millrace.embedded.s3 import S3
+from millrace.embedded.supervisor import Supervisor
+from millrace.errors import MillraceError, PartFailedError, UsageError
+from millrace.settings import open_settings
+from millrace.usecases import control
+
+COMPONENTS = ("airflow-scheduler", "airflow-triggerer")
+LOOK_SECONDS = 5.0
+STREAM_GRACE = timedelta(seconds=30)
+PROBE_SECONDS = 5.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the first word says; the exit code."""
+    os.umask(0o077)
+    try:
+        match arguments:
+            case ["setup"]:
+                setup(compose.site(Credentials.of(Layout(images.ROOT))), Progress())
+            case ["streams"]:
+                Streams(compose.site(Credentials.make()), Progress()).run()
+            case ["healthy", *names] if names:
+                print(healthy(compose.site(Credentials.make()), names))
+            case _:
+                raise UsageError("setup, streams, or healthy with names", where=" ".join(arguments))
+    except NotReadyError as error:
+        print(f"millrace: {error}", file=sys.stderr)
+        return 1
+    except MillraceError as error:
+        print(f"millrace: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def setup(site: Site, progress: Progress) -> None:
+    """Make roles, databases and bucket, and bring Airflow's and the control database to this version; repeatable.
+
+    Raises:
+        PartFailedError: Airflow's database could not be brought to its version.
+        UnreachableError: a server does not answer.
+    """
+    site.layout.make()
+    (site.layout.state / "postgres").mkdir(exist_ok=True)
+    Postgres().complete(site, progress.say)
+    progress.say("postgres: roles and databases are there")
+    S3().complete(site, progress.say)
+    progress.say("s3: the bucket is there")
+    control.upgrade(open_settings(site.layout.root))
+    progress.say("control database: its tables are of this version")
+    Airflow().prepare(site, lambda line: progress.tell("airflow", line))
+    progress.say("airflow: its database is of this version")
+
+
+def healthy(site: Site, names: Sequence[str]) -> str:
+    """Ask a server by a real call; what it said.
+
+    Args:
+        site: whose.
+        names: `s3`, or words of Airflow's health page.
+
+    Raises:
+        NotReadyError: it does not answer as it should.
+    """
+    if list(names) == ["s3"]:
+        return _answers(f"http://{site.address('s3')}/")
+    return Airflow().components_healthy(site, names)
+
+
+def _answers(address: str) -> str:
+    """The status of any answer: a store that refuses who has no key is one that works."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(address, timeout=PROBE_SECONDS) as answer:
+            return f"{address} answers {answer.status}"
+    except urllib.error.HTTPError as error:
+        if error.code >= 500:
+            raise NotReadyError(f"{address} answers {error.code}") from error
+        return f"{address} answers {error.code}"
+    except OSError as error:
+        raise NotReadyError(f"{address} does not answer: {error}") from error
+
+
+class Streams:
+    """Airflow's scheduler and triggerer under a supervisor, until the container is told to stop.
+
+    Nothing that happens to either of them ends the container, for streams would end with it.
+    """
+
+    def __init__(self, site: Site, progress: Progress) -> None:
+        self._site = site
+        self._progress = progress
+        self._supervisor = Supervisor(site.layout)
+        self._told = threading.Event()
+
+    def run(self) -> None:
+        """Run until SIGTERM or SIGINT, then stop the components, let streams finish their batch, and return."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: self._told.set())
+        layout = self._site.layout
+        layout.make()
+        with self._progress, only_one(layout.state / "container.lock", "streams", self._progress):
+            self._write_down()
+            logs = [layout.log_file(name) for name in COMPONENTS]
+            for log in logs:
+                log.touch()
+            with subprocess.Popen(["tail", "-q", "-n", "0", "-F", *map(str, logs)], stdin=subprocess.DEVNULL) as tail:
+                try:
+                    self._keep_running()
+                finally:
+                    self._stop()
+                    tail.terminate()
+
+    def _write_down(self) -> None:
+        """What the components are started with: their programs, Airflow's variables, and Spark's jars."""
+        layout = self._site.layout
+        variables = {name: value for name, value in os.environ.items() if name.startswith("AIRFLOW")}
+        write_private(
+            layout.airflow_environment_file, "".join(f"{name}={value}\n" for name, value in variables.items())
+        )
+        images.write_spark_jars(layout)
+        for program in Airflow().programs(self._site):
+            if program.part in COMPONENTS:
+                program.write(layout)
+
+    def _keep_running(self) -> None:
+        """Look every few seconds; what does not run, the supervisor itself included, is started again."""
+        met = ""
+        while True:
+            try:
+                self._start_what_is_down()
+                met = ""
+            except PartFailedError as error:
+                if str(error) != met:
+                    met = str(error)
+                    self._progress.say(f"streams: {met}")
+            if self._told.wait(LOOK_SECONDS):
+                return
+
+    def _start_what_is_down(self) -> None:
+        if not self._supervisor.is_running():
+            self._supervisor.start({name: place for place, name in enumerate(COMPONENTS)})
+        for name, state in self._supervisor.states().items():
+            if not state.pid and state.state != "BACKOFF":
+                self._progress.say(f"streams: starting {name} ({state.state.lower()})")
+                self._supervisor.start_program(name)
+
+    def _stop(self) -> None:
+        """Airflow first, so that nothing starts an app again; then the apps."""
+        self._progress.say("streams: stopping")
+        with suppress(PartFailedError):  # what does not stop goes with the container
+            self._supervisor.stop_programs(COMPONENTS)
+        apps = ProcessRunner(open_settings(self._site.layout.root)).stop_all(STREAM_GRACE)
+        self._supervisor.shut_down()
+        self._progress.say(f"streams: {len(apps)} apps ended")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
