@@ -7,7 +7,6 @@ PostgreSQL and its Kafka. What this cannot show: that those images are as their 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -20,7 +19,9 @@ from typing import Any
 
 import psutil
 import pytest
+from sources import cdnow
 
+from millrace import __version__
 from millrace.embedded import compose, images
 from millrace.embedded.java import find_java
 from millrace.embedded.parts import fetch
@@ -106,20 +107,13 @@ def named(project: dict[str, Any]) -> list[dict[str, Any]]:
 
 def image_like(builder: Builder, name: str, airflow: Image, spark: Image) -> Image:
     """The image of this name, or what stands in for one that is made elsewhere."""
-    if name.startswith("millrace-"):
+    if "/" not in name and f":{__version__}" in name:
         return with_source(builder, name.replace(":", "-"), spark if "spark" in name else airflow)
-    if name.startswith("apache/kafka:"):
-        return kafka_like(builder, spark)
-    return postgres_like(builder, airflow)
+    return kafka_like(builder, spark) if name.startswith("apache/kafka:") else postgres_like(builder, airflow)
 
 
 def with_source(builder: Builder, name: str, image: Image) -> Image:
     """The image with the example's file in its user's cache: the services' network leads nowhere."""
-    program = importlib.util.spec_from_file_location("cdnow", CHECKOUT / "sources" / "cdnow.py")
-    assert program is not None
-    assert program.loader is not None
-    cdnow = importlib.util.module_from_spec(program)
-    program.loader.exec_module(cdnow)
     made = builder.layer(image, name)
     place = made.layers[0] / "home" / image.user / ".cache" / "millrace" / "sources"
     place.mkdir(parents=True)
@@ -163,10 +157,11 @@ def postgres_like(builder: Builder, airflow: Image) -> Image:
 
 def add_user(image: Image, name: str, number: int) -> None:
     users = image.find("/etc/passwd").read_text(encoding="utf-8")
-    users = "".join(line for line in users.splitlines(keepends=True) if f":x:{number}:" not in line)
+    others = [line for line in users.splitlines() if f":x:{number}:" not in line and not line.startswith(f"{name}:")]
     place = image.layers[0] / "etc" / "passwd"
     place.parent.mkdir(exist_ok=True)
-    place.write_text(f"{users}{name}:x:{number}:{number}::/home/{name}:/bin/sh\n", encoding="utf-8")
+    others.append(f"{name}:x:{number}:{number}::/home/{name}:/bin/sh")
+    place.write_text("\n".join(others) + "\n", encoding="utf-8")
 
 
 def own(folder: Path, user: int, group: int) -> None:
@@ -194,7 +189,11 @@ def driver(containers: Containers) -> psutil.Process | None:
 
 
 def test_the_loader_finds_what_the_embedded_stack_has(project: dict[str, Any]) -> None:
-    assert project["name"] == "millrace"
+    assert project["name"] == "checkout"  # its folder's: two checkouts on one host are two projects
+    assert {service["image"] for service in project["services"].values() if service.get("build")} == {
+        f"checkout-airflow:{__version__}",
+        f"checkout-spark:{__version__}",
+    }
     assert set(project["services"]) >= {"kafka", "s3", "postgres", "setup", "streams", "airflow-api-server"}
     published = [port for service in project["services"].values() for port in service.get("ports") or []]
     assert [(port["host_ip"], port["target"]) for port in published] == [("127.0.0.1", compose.PORTS["airflow"])]
@@ -247,6 +246,16 @@ def test_where_no_stream_runs_none_is_started(containers: Containers, example: s
     assert code == 2, said
     assert "`streams`" in said
     assert state_of(containers)["epoch"] == before
+
+
+def test_a_broker_that_comes_back_is_the_same_one(containers: Containers, example: str) -> None:
+    mark = containers.builder.folder / "volumes" / "kafka" / "meta.properties"
+    before = mark.read_text(encoding="utf-8")
+    assert containers.stop("kafka") == 128 + signal.SIGTERM  # as Java ends by it
+    containers.up("kafka")
+    containers.wait_healthy("kafka")
+    assert mark.read_text(encoding="utf-8") == before
+    eventually(lambda: state_of(containers)["lag"] == 0, within=Deadline.STREAM, what="the topic to be there again")
 
 
 def test_a_stop_lets_the_stream_finish_and_the_next_start_goes_on(containers: Containers, example: str) -> None:

@@ -8,6 +8,7 @@ Standard library only: it runs before there is anything of the container.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+PR_SET_PDEATHSIG = 1
 
 
 def mount(*words: str) -> None:
@@ -48,6 +51,7 @@ def become(spec: dict[str, Any]) -> None:
     os.setgroups([])
     os.setgid(spec["group"])
     os.setuid(spec["user"])
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the change of user has taken it back
     os.umask(0o022)
     variables = spec["environment"]
     os.environ["PATH"] = variables["PATH"]  # where execvpe looks

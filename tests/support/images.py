@@ -1,7 +1,7 @@
 """Images of the project's Dockerfiles, made without a container engine: each step in a layer over this machine's own.
 
 The base image's place is taken by this machine's programs and its Python. RUN steps run in a mount namespace of their
-own, chrooted into the layers; steps that two files have in common at their beginning are run once, as by a builder's cache.
+own, chrooted into the layers; what two files begin with is run once, as by a builder's cache.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ def base_layer(folder: Path) -> Path:
         if os.path.islink(f"/{name}"):
             (layer / name).symlink_to(os.readlink(f"/{name}"))
     subprocess.run(["cp", "-a", "/etc", str(layer / "etc")], check=True)
-    programs = folder / "usr-local" / "bin"
-    programs.mkdir(parents=True)
-    for name in ("python", "python3"):
-        (programs / name).symlink_to(Path(sys.base_prefix) / "bin" / "python3")
     return layer
 
 
-def base_binds(folder: Path) -> list[tuple[str, str, bool]]:
-    """This machine's programs and the Python that tests run on, which the base image stands for."""
-    binds = [("/usr", "/usr", True), (str(folder / "usr-local"), "/usr/local", True)]
-    return [*binds, (sys.base_prefix, sys.base_prefix, True)]
+def base_binds() -> list[tuple[str, str, bool]]:
+    """This machine's programs, and the Python that tests run on where the base image has its own.
+
+    That one is at its own place too: it may have been built to look for its libraries there.
+    """
+    own = sys.base_prefix
+    binds = [("/usr", "/usr", True)]
+    return binds if own in ("/usr", "/usr/local") else [*binds, (own, "/usr/local", True), (own, own, True)]
 
 
 class Builder:
@@ -166,7 +166,7 @@ class Builder:
         return {
             "lower": [str(layer) for layer in image.layers],
             **{part: str(own / part) for part in ("upper", "work", "merged")},
-            "binds": [*base_binds(self.folder), *binds],
+            "binds": [*base_binds(), *binds],
             "environment": dict(image.environment),
             "working_in": image.working_in,
             "user": user,

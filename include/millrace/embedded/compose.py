@@ -173,7 +173,6 @@ def _document() -> dict[str, Any]:
     here = site(Credentials.make())  # only for what is not secret
     shared = _shared(_airflow_environment(here))
     return {
-        "name": "millrace",
         "x-airflow-environment": shared,
         "services": {
             "kafka": _kafka(),
@@ -197,7 +196,8 @@ def _document() -> dict[str, Any]:
 def _airflow_environment(here: Site) -> dict[str, str]:
     configuration = Airflow().configuration(here)
     escaped = {name: _escaped(value) for name, value in configuration.items()}
-    return escaped | {"AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{PUBLISHED}"}
+    near = ",".join((environment.NOT_BY_PROXY, *HOSTS.values()))
+    return escaped | {"AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{PUBLISHED}", "NO_PROXY": near, "no_proxy": near}
 
 
 def _kafka() -> dict[str, Any]:
@@ -335,9 +335,12 @@ def _example(here: Site) -> dict[str, Any]:
 
 
 def _image(name: str) -> dict[str, Any]:
-    """An image of ours; each service that uses it says how it is built, so that none is looked for elsewhere."""
+    """An image of ours, a checkout's own.
+
+    Each service that uses it says how it is built, so that none is looked for elsewhere.
+    """
     return {
-        "image": f"millrace-{name}:{__version__}",
+        "image": f"${{COMPOSE_PROJECT_NAME:-millrace}}-{name}:{__version__}",
         "build": {"context": ".", "dockerfile": f"docker/{name}.Dockerfile"},
         "init": True,
     }

@@ -7,6 +7,7 @@ because an app must outlive the component that started it.
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
+import xmlrpc.client
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -26,6 +28,7 @@ from millrace.embedded.layout import Layout, write_private
 from millrace.embedded.locking import only_one
 from millrace.embedded.part import NotReadyError, Site
 from millrace.embedded.postgres import Postgres
+from millrace.embedded.program import Program
 from millrace.embedded.progress import Progress
 from millrace.embedded.s3 import S3
 from millrace.embedded.supervisor import Supervisor
@@ -34,6 +37,10 @@ from millrace.settings import open_settings
 from millrace.usecases import control
 
 COMPONENTS = ("airflow-scheduler", "airflow-triggerer")
+UNANSWERED = (OSError, http.client.HTTPException, xmlrpc.client.Error)
+"""What comes of a supervisor that dies while it is asked."""
+
+LOCK = "container.lock"
 LOOK_SECONDS = 5.0
 STREAM_GRACE = timedelta(seconds=30)
 PROBE_SECONDS = 5.0
@@ -47,7 +54,9 @@ def main(arguments: Sequence[str]) -> int:
             case ["setup"]:
                 setup(compose.site(Credentials.of(Layout(images.ROOT))), Progress())
             case ["streams"]:
-                Streams(compose.site(Credentials.make()), Progress()).run()
+                site = compose.site(Credentials.make())
+                programs = [program for program in Airflow().programs(site) if program.part in COMPONENTS]
+                Streams(site.layout, programs, Progress()).run()
             case ["healthy", *names] if names:
                 print(healthy(compose.site(Credentials.make()), names))
             case _:
@@ -65,15 +74,16 @@ def setup(site: Site, progress: Progress) -> None:
     """Make roles, databases and bucket, and bring Airflow's and the control database to this version; repeatable.
 
     Raises:
+        NotReadyError: a server does not answer, or not to the passwords it is asked with.
         PartFailedError: Airflow's database could not be brought to its version.
-        UnreachableError: a server does not answer.
+        UnreachableError: the control database does not answer any more.
     """
     site.layout.make()
     (site.layout.state / "postgres").mkdir(exist_ok=True)
-    Postgres().complete(site, progress.say)
-    progress.say("postgres: roles and databases are there")
-    S3().complete(site, progress.say)
-    progress.say("s3: the bucket is there")
+    for part, made in ((Postgres(), "roles and databases are"), (S3(), "the bucket is")):
+        part.probe(site)
+        part.complete(site, progress.say)
+        progress.say(f"{part.name}: {made} there")
     control.upgrade(open_settings(site.layout.root))
     progress.say("control database: its tables are of this version")
     Airflow().prepare(site, lambda line: progress.tell("airflow", line))
@@ -115,21 +125,25 @@ class Streams:
     Nothing that happens to either of them ends the container, for streams would end with it.
     """
 
-    def __init__(self, site: Site, progress: Progress) -> None:
-        self._site = site
+    def __init__(self, layout: Layout, programs: Sequence[Program], progress: Progress) -> None:
+        self._layout = layout
+        self._programs = programs
+        self._names = [program.part for program in programs]
         self._progress = progress
-        self._supervisor = Supervisor(site.layout)
+        self._supervisor = Supervisor(layout)
         self._told = threading.Event()
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT, then stop the components, let streams finish their batch, and return."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda _number, _frame: self._told.set())
-        layout = self._site.layout
-        layout.make()
-        with self._progress, only_one(layout.state / "container.lock", "streams", self._progress):
+        """Run until SIGTERM or SIGINT, then stop the components, let streams finish their batch, and return.
+
+        A second container on the same state waits until the first one is gone: it would not see that one's apps.
+        """
+        self._layout.make()
+        with self._progress, only_one(self._layout.state / LOCK, "streams", self._progress):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._tell)
             self._write_down()
-            logs = [layout.log_file(name) for name in COMPONENTS]
+            logs = [self._layout.log_file(name) for name in self._names]
             for log in logs:
                 log.touch()
             with subprocess.Popen(["tail", "-q", "-n", "0", "-F", *map(str, logs)], stdin=subprocess.DEVNULL) as tail:
@@ -139,17 +153,17 @@ class Streams:
                     self._stop()
                     tail.terminate()
 
+    def _tell(self, number: int, _frame: object) -> None:
+        self._told.set()
+        signal.signal(number, lambda _number, _frame: sys.exit(128 + _number))  # who asks twice does not wait
+
     def _write_down(self) -> None:
         """What the components are started with: their programs, Airflow's variables, and Spark's jars."""
-        layout = self._site.layout
-        variables = {name: value for name, value in os.environ.items() if name.startswith("AIRFLOW")}
-        write_private(
-            layout.airflow_environment_file, "".join(f"{name}={value}\n" for name, value in variables.items())
-        )
-        images.write_spark_jars(layout)
-        for program in Airflow().programs(self._site):
-            if program.part in COMPONENTS:
-                program.write(layout)
+        lines = [f"{name}={value}\n" for name, value in os.environ.items() if name.startswith("AIRFLOW")]
+        write_private(self._layout.airflow_environment_file, "".join(lines))
+        images.write_spark_jars(self._layout)
+        for program in self._programs:
+            program.write(self._layout)
 
     def _keep_running(self) -> None:
         """Look every few seconds; what does not run, the supervisor itself included, is started again."""
@@ -158,7 +172,7 @@ class Streams:
             try:
                 self._start_what_is_down()
                 met = ""
-            except PartFailedError as error:
+            except (PartFailedError, *UNANSWERED) as error:
                 if str(error) != met:
                     met = str(error)
                     self._progress.say(f"streams: {met}")
@@ -167,7 +181,7 @@ class Streams:
 
     def _start_what_is_down(self) -> None:
         if not self._supervisor.is_running():
-            self._supervisor.start({name: place for place, name in enumerate(COMPONENTS)})
+            self._supervisor.start({name: place for place, name in enumerate(self._names)})
         for name, state in self._supervisor.states().items():
             if not state.pid and state.state != "BACKOFF":
                 self._progress.say(f"streams: starting {name} ({state.state.lower()})")
@@ -176,9 +190,9 @@ class Streams:
     def _stop(self) -> None:
         """Airflow first, so that nothing starts an app again; then the apps."""
         self._progress.say("streams: stopping")
-        with suppress(PartFailedError):  # what does not stop goes with the container
-            self._supervisor.stop_programs(COMPONENTS)
-        apps = ProcessRunner(open_settings(self._site.layout.root)).stop_all(STREAM_GRACE)
+        with suppress(PartFailedError, *UNANSWERED):  # what does not stop goes with the container
+            self._supervisor.stop_programs(self._names)
+        apps = ProcessRunner(open_settings(self._layout.root)).stop_all(STREAM_GRACE)
         self._supervisor.shut_down()
         self._progress.say(f"streams: {len(apps)} apps ended")
 
