@@ -16,6 +16,7 @@ COPY plugins plugins
 COPY sources sources
 COPY spark_apps spark_apps
 COPY include include
-RUN python -m compileall -q include spark_apps \
-    && rm -rf .millrace && install -d -o millrace -g millrace -m 700 .millrace .millrace/airflow .millrace/airflow/logs .millrace/postgres .millrace/s3 .millrace/s3/data
+RUN chmod -R a+rX millrace pyproject.toml requirements.txt README.md LICENSE dags plugins sources spark_apps include \
+    && python -m compileall -q include spark_apps \
+    && rm -rf .millrace && install -d -o millrace -g millrace -m 700 .millrace .millrace/airflow .millrace/airflow/logs .millrace/s3 .millrace/s3/data
 USER millrace

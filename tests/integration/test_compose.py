@@ -33,7 +33,7 @@ from support.waiting import Deadline, eventually, output_of
 NEEDED = ("unshare", "nsenter", "setpriv", "ip", "mount", "go")
 MISSING = [program for program in NEEDED if shutil.which(program) is None] or (["root"] if os.geteuid() else [])
 STREAM = "shop.purchases"
-CLI = [str(images.PYTHON), "-m", "millrace.cli.main"]
+CLI = ["./millrace"]
 
 pytestmark = [
     pytest.mark.full,
@@ -70,6 +70,8 @@ def context(folder: Path) -> Path:
             shutil.copytree(CHECKOUT / name, made / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy2(CHECKOUT / name, made / name)
+    for path in (made, *made.rglob("*")):
+        path.chmod(path.stat().st_mode & 0o700)  # as one who shows nobody anything
     compose.write_secrets(made)
     return made
 
@@ -184,12 +186,13 @@ def state_of(containers: Containers) -> dict[str, Any]:
 
 
 def driver(containers: Containers) -> psutil.Process | None:
-    found = [each for each in containers.processes("streams") if f"--stream {STREAM}" in " ".join(each.cmdline())]
-    return next((each for each in found if "process_guard" not in " ".join(each.cmdline())), None)
+    lines = {process: " ".join(line) for process, line in containers.command_lines("streams").items()}
+    found = [each for each, line in lines.items() if f"--stream {STREAM}" in line and "process_guard" not in line]
+    return found[0] if found else None
 
 
 def test_the_loader_finds_what_the_embedded_stack_has(project: dict[str, Any]) -> None:
-    assert project["name"] == "checkout"  # its folder's: two checkouts on one host are two projects
+    assert project["name"] == "checkout"  # its folder's
     assert {service["image"] for service in project["services"].values() if service.get("build")} == {
         f"checkout-airflow:{__version__}",
         f"checkout-spark:{__version__}",
@@ -204,6 +207,15 @@ def test_the_example_runs_and_every_row_is_right(example: str) -> None:
     assert re.search(r"rows out +69,659 ", example), example
 
 
+def test_the_images_user_can_read_all_of_it(containers: Containers, example: str) -> None:
+    places = {"streams": ["/opt/java", "/opt/parts"], "airflow-api-server": []}
+    for name, more in places.items():
+        code, said = containers.run_in(name, ["find", str(images.ROOT), *more, "!", "-readable"])
+        assert (code, said) == (0, ""), name
+    code, said = containers.run_in("streams", ["sh", "-c", f"touch {images.ROOT}/include/x {images.JAVA_HOME}/x"])
+    assert code != 0, "the container's user owns its own code"
+
+
 def test_no_password_is_in_an_environment_or_on_a_command_line(
     containers: Containers, example: str, context: Path
 ) -> None:
@@ -212,9 +224,9 @@ def test_no_password_is_in_an_environment_or_on_a_command_line(
     assert len(words) == 13
     looked_at = 0
     for name in containers.running:
-        for process in (containers.running[name].first, *containers.processes(name)):
+        for process, words_of_it in containers.command_lines(name).items():
             try:
-                environment, line = process.environ(), " ".join(process.cmdline())
+                environment, line = process.environ(), " ".join(words_of_it)
             except psutil.NoSuchProcess:
                 continue
             looked_at += 1
@@ -230,9 +242,8 @@ def test_a_component_that_dies_comes_back_and_the_stream_does_not_notice(contain
     before = driver(containers)
     assert before is not None
     for component in ("scheduler", "triggerer"):
-        leader = next(
-            each for each in containers.processes("streams") if each.cmdline()[-3:-1] == ["airflow", component]
-        )
+        lines = containers.command_lines("streams")
+        leader = next(each for each, line in lines.items() if line[-3:-1] == ["airflow", component])
         leader.send_signal(signal.SIGKILL)
         leader.wait(Deadline.KILLED.seconds)
     containers.wait_healthy("streams")
@@ -265,7 +276,7 @@ def test_a_stop_lets_the_stream_finish_and_the_next_start_goes_on(containers: Co
     assert json.loads(exit_file.read_text(encoding="utf-8"))["exit_code"] == 0
     containers.done.discard("setup")
     containers.up("setup")  # as `docker compose up` does each time: with nothing left to do
-    containers.wait_done("setup")
+    assert "airflow: trimmed" in containers.wait_done("setup")
     containers.up("streams")
     containers.wait_healthy("streams")
     eventually(lambda: driver(containers), within=Deadline.STREAM, what="the stream to run again")

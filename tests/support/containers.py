@@ -7,6 +7,7 @@ each service's name has an address of its own. What is published is not: a test 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -158,9 +159,13 @@ class Containers:
         said = output_of(process, within=Deadline.COMMAND, what=f"{name}: {' '.join(command)}")
         return process.returncode, said
 
-    def processes(self, name: str) -> list[psutil.Process]:
-        """Everything that runs in a service, by what it is called outside."""
-        return self.running[name].first.children(recursive=True)
+    def command_lines(self, name: str) -> dict[psutil.Process, list[str]]:
+        """Everything that runs in a service now, by what it is called outside, and its command."""
+        lines = {}
+        for process in (self.running[name].first, *self.running[name].first.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended, or nobody has waited for it yet
+                lines[process] = process.cmdline()
+        return lines
 
     def _start(self, name: str, service: Mapping[str, Any]) -> Running:
         image = self.images[service["image"]]

@@ -30,6 +30,7 @@ def compose(check: CheckOnly = False, as_json: AsJson = False) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     document: dict[str, object] = {"schema": "millrace.compose/1", "files": states}
+    new = False
     if not check:
         folder, new = files.write_secrets(root)
         states[f"{folder.relative_to(root)}/"] = "passwords made" if new else "passwords kept"
@@ -40,6 +41,8 @@ def compose(check: CheckOnly = False, as_json: AsJson = False) -> None:
     def show(console: Console) -> None:
         for name, state in states.items():
             console.print(f"{name:<28} {state}", highlight=False, markup=False)
+        if not check and new:
+            console.print("Volumes that were made with other passwords do not open to these.", highlight=False)
         if not check:
             console.print("Next:  docker compose up --build --detach", highlight=False, markup=False)
 

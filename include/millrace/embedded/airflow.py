@@ -49,17 +49,21 @@ class Airflow:
 
     def prepare(self, site: Site, tell: Callable[[str], None]) -> None:
         """Write its configuration and users; bring its database to the installed version. Needs PostgreSQL ready."""
+        self.write_configuration(site)
+        mark = site.layout.state / "postgres" / MIGRATION_MARK
+        installed = version("apache-airflow-core")
+        if not mark.exists() or mark.read_text(encoding="utf-8") != installed:
+            self.migrate(site, tell)
+            write_private(mark, installed)
+            write_private(mark.with_name(TRIM_MARK), datetime.now(UTC).date().isoformat())
+        self._trim_daily(site, tell)
+
+    def write_configuration(self, site: Site) -> None:
+        """Write its configuration and users."""
         write_private(site.layout.airflow_passwords, json.dumps(site.credentials.airflow_passwords))
         lines = "".join(f"{name}={value}\n" for name, value in self.configuration(site).items())
         write_private(site.layout.airflow_environment_file, lines)
         write_private(site.layout.airflow_configuration_file, self.secret_configuration(site))
-        mark = site.layout.state / "postgres" / MIGRATION_MARK
-        installed = version("apache-airflow-core")
-        if not mark.exists() or mark.read_text(encoding="utf-8") != installed:
-            self._migrate(site, tell)
-            write_private(mark, installed)
-            write_private(mark.with_name(TRIM_MARK), datetime.now(UTC).date().isoformat())
-        self._trim(site, tell)
 
     def configuration(self, site: Site) -> dict[str, str]:
         """Airflow's configuration as the variables it reads, without what is secret.
@@ -174,7 +178,12 @@ class Airflow:
             return told is None
         return datetime.fromisoformat(str(told)) < started
 
-    def _migrate(self, site: Site, tell: Callable[[str], None]) -> None:
+    def migrate(self, site: Site, tell: Callable[[str], None]) -> None:
+        """Bring its database to the installed version; repeatable.
+
+        Raises:
+            PartFailedError: Airflow could not do it; the end of its log is in the message.
+        """
         failed = self._run(
             site, "airflow-migrate", ["db", "migrate"], "bringing its database to the installed version", tell
         )
@@ -185,12 +194,19 @@ class Airflow:
                 next_step="look at the log; an older Airflow cannot use a newer one's database",
             )
 
-    def _trim(self, site: Site, tell: Callable[[str], None]) -> None:
-        """Delete old runs of Millrace's DAGs, once a day: Airflow lets no task do that. `up` does not depend on it."""
+    def _trim_daily(self, site: Site, tell: Callable[[str], None]) -> None:
+        """Delete old runs of Millrace's DAGs, once a day. `up` does not depend on it."""
         mark = site.layout.state / "postgres" / TRIM_MARK
         today = datetime.now(UTC).date().isoformat()
         if mark.exists() and mark.read_text(encoding="utf-8") == today:
             return
+        if failed := self.trim(site, tell):
+            tell(f"airflow: old runs were not deleted: {failed.splitlines()[-1]}")
+        else:
+            write_private(mark, today)
+
+    def trim(self, site: Site, tell: Callable[[str], None]) -> str | None:
+        """Delete old runs of Millrace's DAGs, which Airflow lets no task do; why some were not deleted."""
         failed: str | None = None
         try:
             for arguments in trim.commands(KEEP_RUNS_DAYS, _unfinished(site), site.layout.root):
@@ -198,15 +214,12 @@ class Airflow:
                 failed = self._run(site, "airflow-trim", arguments, doing, tell) or failed
         except (DeclarationError, UnreachableError) as error:
             failed = str(error)
-        if failed:
-            tell(f"airflow: old runs were not deleted: {failed.splitlines()[-1]}")
-        else:
-            write_private(mark, today)
+        return failed
 
     def _run(
         self, site: Site, name: str, arguments: Sequence[str], doing: str, tell: Callable[[str], None]
     ) -> str | None:
-        """Run one command of Airflow's before its components start; the end of its log where it failed."""
+        """Run one command of Airflow's; the end of its log where it failed."""
         variables = environment.of_part(site.layout, Program(name, [], airflow=True))
         log = site.layout.log_file(name)
         with log.open("w", encoding="utf-8") as stream:

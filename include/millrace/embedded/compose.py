@@ -6,6 +6,7 @@ Everything here is derived from what `./millrace up` starts. What differs is whe
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import shlex
@@ -150,9 +151,8 @@ def write_secrets(root: Path) -> tuple[Path, bool]:
     credentials = Credentials.make() if new else Credentials(**json.loads(stored.read_text(encoding="utf-8")))
     for name, text in secrets(credentials).items():
         path = folder / name
-        if path.exists() and path.read_text(encoding="utf-8") == text:
-            continue
-        write_private(path, text)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_private(path, text)
         path.chmod(_READABLE)
     return folder, new
 
@@ -172,10 +172,14 @@ def compose_file() -> str:
 def _document() -> dict[str, Any]:
     here = site(Credentials.make())  # only for what is not secret
     shared = _shared(_airflow_environment(here))
+    configs = {
+        "kafka-server": kafka_properties(here, KAFKA_DATA),
+        "kafka-log4j2": LOGGING.format(level="INFO", target="SYSTEM_OUT"),
+    }
     return {
         "x-airflow-environment": shared,
         "services": {
-            "kafka": _kafka(),
+            "kafka": _kafka(configs),
             "postgres": _postgres(),
             "s3": _s3(here),
             "setup": _setup(shared),
@@ -184,10 +188,7 @@ def _document() -> dict[str, Any]:
             "streams": _streams(shared),
             "example": _example(here),
         },
-        "configs": {
-            "kafka-server": {"content": _lines(_escaped(kafka_properties(here, KAFKA_DATA)))},
-            "kafka-log4j2": {"content": _lines(_escaped(LOGGING.format(level="INFO", target="SYSTEM_OUT")))},
-        },
+        "configs": {name: {"content": _lines(_escaped(text))} for name, text in configs.items()},
         "secrets": {secret.name: {"file": f"./{SECRETS_FOLDER}/{secret.name}"} for secret in ALL_SECRETS},
         "volumes": {name: {} for name in ("kafka", "postgres", "s3", "state", "logs")},
     }
@@ -200,12 +201,12 @@ def _airflow_environment(here: Site) -> dict[str, str]:
     return escaped | {"AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{PUBLISHED}", "NO_PROXY": near, "no_proxy": near}
 
 
-def _kafka() -> dict[str, Any]:
+def _kafka(configs: Mapping[str, str]) -> dict[str, Any]:
     version = next(jar.version for jar in read_lock("kafka") if jar.name.startswith("kafka_2"))
     server = broker_command("java", KAFKA_FOLDER)
     tool = ["java", "-Xmx256m", next(word for word in server if "log4j2" in word), "kafka.tools.StorageTool"]
     format_it = [*tool, "format", "--ignore-formatted", f"--config={KAFKA_FOLDER / 'server.properties'}"]
-    make_id = f'--cluster-id="$({shlex.join([*tool, "random-uuid"])})"'
+    make_id = f'--cluster-id="$({shlex.join(["java", *tool[-1:], "random-uuid"])})"'  # without a log: it prints the id
     script = (
         f"test -f {KAFKA_DATA / 'meta.properties'} || {shlex.join(format_it)} {make_id}\nexec {shlex.join(server)}\n"
     )
@@ -216,12 +217,14 @@ def _kafka() -> dict[str, Any]:
         "entrypoint": ["/bin/sh", "-ec"],
         "command": [_lines(_escaped(script))],
         "environment": {"CLASSPATH": "/opt/kafka/libs/*"},
+        # Compose makes a container anew when its labels change, but not when the text of a configuration does
+        "labels": {"millrace.configuration": hashlib.sha256("".join(configs.values()).encode()).hexdigest()},
         "configs": [
             {"source": "kafka-server", "target": str(KAFKA_FOLDER / "server.properties")},
             {"source": "kafka-log4j2", "target": str(KAFKA_FOLDER / "log4j2.properties")},
         ],
         "volumes": [f"kafka:{KAFKA_DATA}"],
-        "healthcheck": _healthcheck(probe),
+        "healthcheck": _healthcheck(probe, every="20s"),  # a JVM each time
         **_lasting("60s"),
     }
 
@@ -259,7 +262,7 @@ def postgres_version() -> str:
 
 def _s3(here: Site) -> dict[str, Any]:
     return {
-        **_image("spark"),
+        **_image("spark", built=True),
         "command": S3().programs(here)[0].command,
         "secrets": [S3_PROPERTIES.mount()],
         "volumes": [f"s3:{_LAYOUT.state / 's3' / 'data'}"],
@@ -271,7 +274,7 @@ def _s3(here: Site) -> dict[str, Any]:
 def _setup(variables: Mapping[str, str]) -> dict[str, Any]:
     """What `up` does between starting servers and starting Airflow; done anew by each `docker compose up`."""
     return {
-        **_image("airflow"),
+        **_image("airflow", built=True),
         "command": _inside("setup"),
         "environment": variables,
         "secrets": [secret.mount() for secret in (CREDENTIALS, CONNECTIONS_OF_OWNER)],
@@ -302,6 +305,7 @@ def _dag_processor(here: Site, variables: Mapping[str, str]) -> dict[str, Any]:
         "command": _component(here, "airflow-dag-processor"),
         "environment": variables,
         "secrets": [AIRFLOW_CONFIGURATION.mount()],
+        "volumes": [f"logs:{_LAYOUT.airflow_home / 'logs'}"],
         "healthcheck": _healthcheck(_inside("healthy", "dag_processor")),
         "depends_on": _after(done=("setup",), healthy=("airflow-api-server",)),
         **_lasting("30s"),
@@ -318,7 +322,7 @@ def _streams(variables: Mapping[str, str]) -> dict[str, Any]:
         "volumes": [f"state:{_LAYOUT.state}", f"logs:{_LAYOUT.airflow_home / 'logs'}"],
         "healthcheck": _healthcheck(_inside("healthy", "scheduler", "triggerer")),
         "depends_on": _after(done=("setup",), healthy=("kafka", "airflow-api-server")),
-        **_lasting("90s"),
+        **_lasting("120s"),
     }
 
 
@@ -334,14 +338,16 @@ def _example(here: Site) -> dict[str, Any]:
     }
 
 
-def _image(name: str) -> dict[str, Any]:
-    """An image of ours, a checkout's own.
+def _image(name: str, *, built: bool = False) -> dict[str, Any]:
+    """An image of ours, a project's own.
 
-    Each service that uses it says how it is built, so that none is looked for elsewhere.
+    One service says how it is built, the first of its users to start: two that build the same name at once get into
+    each other's way. The others never look for it elsewhere.
     """
+    how = {"build": {"context": ".", "dockerfile": f"docker/{name}.Dockerfile"}}
     return {
         "image": f"${{COMPOSE_PROJECT_NAME:-millrace}}-{name}:{__version__}",
-        "build": {"context": ".", "dockerfile": f"docker/{name}.Dockerfile"},
+        **(how if built else {"pull_policy": "never"}),
         "init": True,
     }
 
@@ -354,12 +360,14 @@ def _component(here: Site, name: str) -> list[str]:
     return next(program.command for program in Airflow().programs(here) if program.part == name)
 
 
-def _healthcheck(command: Sequence[str]) -> dict[str, Any]:
-    return {"test": ["CMD", *command], "interval": "10s", "timeout": "15s", "retries": 4, "start_period": "120s"}
+def _healthcheck(command: Sequence[str], every: str = "10s") -> dict[str, Any]:
+    return {"test": ["CMD", *command], "interval": every, "timeout": "15s", "retries": 4, "start_period": "120s"}
 
 
-def _lasting(grace: str) -> dict[str, str]:
-    return {"restart": "unless-stopped", "stop_grace_period": grace}
+def _lasting(grace: str) -> dict[str, Any]:
+    """A service that stays, with as much of its output kept as the embedded stack keeps."""
+    logging = {"driver": "json-file", "options": {"max-size": "20m", "max-file": "3"}}
+    return {"restart": "unless-stopped", "stop_grace_period": grace, "logging": logging}
 
 
 def _after(*, done: Iterable[str] = (), healthy: Iterable[str] = ()) -> dict[str, dict[str, str]]:

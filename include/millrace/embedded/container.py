@@ -42,6 +42,7 @@ UNANSWERED = (OSError, http.client.HTTPException, xmlrpc.client.Error)
 
 LOCK = "container.lock"
 LOOK_SECONDS = 5.0
+COMPONENT_GRACE = timedelta(seconds=20)
 STREAM_GRACE = timedelta(seconds=30)
 PROBE_SECONDS = 5.0
 
@@ -79,15 +80,19 @@ def setup(site: Site, progress: Progress) -> None:
         UnreachableError: the control database does not answer any more.
     """
     site.layout.make()
-    (site.layout.state / "postgres").mkdir(exist_ok=True)
     for part, made in ((Postgres(), "roles and databases are"), (S3(), "the bucket is")):
         part.probe(site)
         part.complete(site, progress.say)
         progress.say(f"{part.name}: {made} there")
     control.upgrade(open_settings(site.layout.root))
     progress.say("control database: its tables are of this version")
-    Airflow().prepare(site, lambda line: progress.tell("airflow", line))
+    airflow = Airflow()
+    airflow.write_configuration(site)
+    # Each time: what was done is known to the database alone, for this container and the volume have lives of their own
+    airflow.migrate(site, lambda line: progress.tell("airflow", line))
     progress.say("airflow: its database is of this version")
+    failed = airflow.trim(site, lambda line: progress.tell("airflow", line))
+    progress.say(f"airflow: old runs were not deleted: {failed.splitlines()[-1]}" if failed else "airflow: trimmed")
 
 
 def healthy(site: Site, names: Sequence[str]) -> str:
@@ -191,7 +196,7 @@ class Streams:
         """Airflow first, so that nothing starts an app again; then the apps."""
         self._progress.say("streams: stopping")
         with suppress(PartFailedError, *UNANSWERED):  # what does not stop goes with the container
-            self._supervisor.stop_programs(self._names)
+            self._supervisor.stop_programs(self._names, within=COMPONENT_GRACE)
         apps = ProcessRunner(open_settings(self._layout.root)).stop_all(STREAM_GRACE)
         self._supervisor.shut_down()
         self._progress.say(f"streams: {len(apps)} apps ended")

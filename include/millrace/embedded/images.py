@@ -6,6 +6,7 @@ millrace.embedded.images` is the step of the second one that brings Java and jar
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from importlib.metadata import metadata
@@ -25,7 +26,7 @@ PARTS = Path("/opt/parts")
 
 USER, USER_ID = "millrace", 50000
 JAR_SETS = ("spark-connector", "s3proxy")
-FOLDERS = ("", "airflow", "airflow/logs", "postgres", "s3", "s3/data")
+FOLDERS = ("", "airflow", "airflow/logs", "s3", "s3/data")
 """Below `.millrace`: made in the image, so that a new volume in their place belongs to the user."""
 
 ENVIRONMENT = {
@@ -87,7 +88,8 @@ def _project() -> str:
 def _owned(folders: tuple[str, ...]) -> str:
     named = " ".join(str(PurePosixPath(".millrace") / folder) for folder in folders)
     return (
-        "RUN python -m compileall -q include spark_apps \\\n"
+        f"RUN chmod -R a+rX {' '.join((*INSTALLED, *PROJECT))} \\\n"  # a checkout may be its owner's alone
+        "    && python -m compileall -q include spark_apps \\\n"
         f"    && rm -rf .millrace && install -d -o {USER} -g {USER} -m 700 {named}\n"
     )
 
@@ -97,7 +99,7 @@ def _user() -> str:
 
 
 def bring_java_and_jars(java_home: Path = JAVA_HOME, cache: Path = PARTS) -> None:
-    """Lay Java and the jars of Spark's connector and of the S3 server where the image has them.
+    """Lay Java and the jars of Spark's connector and of the S3 server where the image has them, for every user.
 
     Raises:
         PartFailedError: a jar is not the one that the lock names.
@@ -110,6 +112,8 @@ def bring_java_and_jars(java_home: Path = JAVA_HOME, cache: Path = PARTS) -> Non
             target = jar.path_in(cache)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
+    for path in (*java_home.rglob("*"), *cache.rglob("*")):
+        path.chmod(path.stat().st_mode | (0o555 if path.is_dir() or os.access(path, os.X_OK) else 0o444))
     print(f"jars are in {cache}, downloaded to {cache_folder()} in {fetched.download_seconds:.0f} s")
 
 

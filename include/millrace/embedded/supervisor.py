@@ -133,13 +133,15 @@ class Supervisor:
                     next_step=f"look into {self._layout.log_file(name)}",
                 ) from fault
 
-    def stop_programs(self, names: Collection[str]) -> None:
+    def stop_programs(self, names: Collection[str], *, within: timedelta | None = None) -> None:
         """Ask these programs to end, all at once, and wait for it; one that does not is killed by the supervisor.
 
         Raises:
-            PartFailedError: one is still there after `STOP_SECONDS`: it hangs in the kernel; or the supervisor hangs.
+            PartFailedError: one is still there after `within`, else after `STOP_SECONDS`: it hangs in the kernel; or the
+                supervisor hangs.
         """
         remote = self._remote()
+        seconds = STOP_SECONDS if within is None else within.total_seconds()
         for name in names:
             try:
                 remote.supervisor.stopProcess(name, False)
@@ -152,11 +154,11 @@ class Supervisor:
                     where=f"{name}, {self._layout.log_file(RECORD)}",
                     next_step="run the same command again; what it does not stop is ended by its process group",
                 ) from error
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + seconds
         while left := [state for name, state in self.states().items() if name in names and state.pid]:
             if time.monotonic() > deadline:
                 raise PartFailedError(
-                    f"did not end within {STOP_SECONDS:.0f} s, though it was killed",
+                    f"did not end within {seconds:.0f} s, though it was killed",
                     where=", ".join(f"{state.name} (process {state.pid})" for state in left),
                     next_step="look at it with `ps`; one in state D waits for a disk or a network file system",
                 )
