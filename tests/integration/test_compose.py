@@ -22,7 +22,8 @@ import pytest
 from sources import cdnow
 
 from millrace import __version__
-from millrace.embedded import compose, images
+from millrace.embedded import compose, compose_secrets, images
+from millrace.embedded.compose_site import PORTS
 from millrace.embedded.java import find_java
 from millrace.embedded.parts import fetch
 from support.containers import Containers
@@ -72,7 +73,7 @@ def context(folder: Path) -> Path:
             shutil.copy2(CHECKOUT / name, made / name)
     for path in (made, *made.rglob("*")):
         path.chmod(path.stat().st_mode & 0o700)  # as one who shows nobody anything
-    compose.write_secrets(made)
+    compose_secrets.write(made)
     return made
 
 
@@ -199,7 +200,7 @@ def test_the_loader_finds_what_the_embedded_stack_has(project: dict[str, Any]) -
     }
     assert set(project["services"]) >= {"kafka", "s3", "postgres", "setup", "streams", "airflow-api-server"}
     published = [port for service in project["services"].values() for port in service.get("ports") or []]
-    assert [(port["host_ip"], port["target"]) for port in published] == [("127.0.0.1", compose.PORTS["airflow"])]
+    assert [(port["host_ip"], port["target"]) for port in published] == [("127.0.0.1", PORTS["airflow"])]
 
 
 def test_the_example_runs_and_every_row_is_right(example: str) -> None:
@@ -219,7 +220,9 @@ def test_the_images_user_can_read_all_of_it(containers: Containers, example: str
 def test_no_password_is_in_an_environment_or_on_a_command_line(
     containers: Containers, example: str, context: Path
 ) -> None:
-    stored = json.loads((context / compose.SECRETS_FOLDER / compose.CREDENTIALS.name).read_text(encoding="utf-8"))
+    stored = json.loads(
+        (context / compose_secrets.FOLDER / compose_secrets.CREDENTIALS.name).read_text(encoding="utf-8")
+    )
     words = [word for value in stored.values() for word in (value.values() if isinstance(value, dict) else [value])]
     assert len(words) == 13
     looked_at = 0

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from millrace.cli.main import build
-from millrace.embedded import compose, environment, images, kafka
+from millrace.embedded import compose, compose_secrets, environment, images, kafka
 from millrace.embedded.airflow import Airflow
 from millrace.embedded.credentials import Credentials
 from millrace.embedded.layout import Layout
@@ -103,34 +103,34 @@ def test_no_secret_stands_in_what_is_committed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(compose.Credentials, "make", lambda: made)  # whatever it writes, it writes of these
     words = secret_words(made)
     assert len(words) == 13
-    texts = compose.secrets(made)
+    texts = compose_secrets.texts(made)
     assert [word for word in words if not any(word in text for text in texts.values())] == []
     for name, text in compose.generated_files().items():
         assert [word for word in words if word in text] == [], name
 
 
 def test_secrets_are_closed_to_this_machine_s_users_and_open_to_a_container_s(project: Path) -> None:
-    folder, new = compose.write_secrets(project)
+    folder, new = compose_secrets.write(project)
     assert new
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o444}
-    assert {path.name for path in folder.iterdir()} == {secret.name for secret in compose.ALL_SECRETS}
+    assert {path.name for path in folder.iterdir()} == {secret.name for secret in compose_secrets.ALL}
     assert STATE_FOLDER not in folder.parts  # `down --wipe` must not take what volumes were made with
 
 
 def test_passwords_stay_what_they_are_and_a_lost_file_is_made_again_of_them(project: Path) -> None:
-    folder, _ = compose.write_secrets(project)
+    folder, _ = compose_secrets.write(project)
     before = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     (folder / "connections").unlink()
     (folder / "airflow.cfg").chmod(0o600)  # a former try was ended here
-    _, new = compose.write_secrets(project)
+    _, new = compose_secrets.write(project)
     assert not new
     assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == before
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o444}
 
 
 def test_only_the_set_up_knows_the_owner_and_only_the_streams_container_may_start_one(project: Path) -> None:
-    folder, _ = compose.write_secrets(project)
+    folder, _ = compose_secrets.write(project)
     known = {
         name: read_environment_file(folder / name) for name in ("connections", "connections-owner", "connections-look")
     }
@@ -145,7 +145,7 @@ def test_only_the_set_up_knows_the_owner_and_only_the_streams_container_may_star
 def test_the_connections_lead_to_the_services_and_each_role_to_its_database(
     project: Path, document: dict[str, Any]
 ) -> None:
-    folder, _ = compose.write_secrets(project)
+    folder, _ = compose_secrets.write(project)
     variables = read_environment_file(folder / "connections-owner")
     settings = Settings(project, lambda name: variables.get(environment.variable_name(name)))
     assert settings.kafka().bootstrap_servers == "kafka:9092"

@@ -19,6 +19,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 def compose(check: CheckOnly = False, as_json: AsJson = False) -> None:
     """Write docker-compose.yaml, two Dockerfiles and, once, the passwords they use."""
     from millrace.embedded import compose as files
+    from millrace.embedded import compose_secrets
 
     root = project_root()
     states: dict[str, str] = {}
@@ -32,7 +33,7 @@ def compose(check: CheckOnly = False, as_json: AsJson = False) -> None:
     document: dict[str, object] = {"schema": "millrace.compose/1", "files": states}
     new = False
     if not check:
-        folder, new = files.write_secrets(root)
+        folder, new = compose_secrets.write(root)
         states[f"{folder.relative_to(root)}/"] = "passwords made" if new else "passwords kept"
     else:
         stale = [name for name, state in states.items() if state == "differs"]

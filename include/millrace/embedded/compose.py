@@ -8,100 +8,33 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from millrace import __version__
+from millrace.embedded import compose_secrets as secrets
 from millrace.embedded import environment, images
 from millrace.embedded.airflow import Airflow
+from millrace.embedded.compose_site import HOSTS, PORTS, site
 from millrace.embedded.credentials import Credentials
-from millrace.embedded.java import BUNDLED, Java
 from millrace.embedded.kafka import LOGGING, broker_command
 from millrace.embedded.kafka import properties as kafka_properties
-from millrace.embedded.layout import PRIVATE_FOLDER, Layout, write_private
+from millrace.embedded.layout import Layout
 from millrace.embedded.part import Site
 from millrace.embedded.parts import read_lock
 from millrace.embedded.postgres import ENCODING, SETTINGS, programs_folder
 from millrace.embedded.s3 import S3
-from millrace.embedded.s3 import properties as s3_properties
 from millrace.errors import PartFailedError
-from millrace.settings import variable_name
 
 FILE = "docker-compose.yaml"
 ABOUT = "# docs/operations/compose.md says what it is; settings of your own go into docker-compose.override.yaml.\n"
-SECRETS_FOLDER = "docker/secrets"
-PORTS = {"kafka": 9092, "kafka_controller": 9093, "s3": 9000, "postgres": 5432, "airflow": 8080}
-HOSTS = {"kafka": "kafka", "s3": "s3", "postgres": "postgres", "airflow": "airflow-api-server"}
-EVERY_ADDRESS = "0.0.0.0"
-"""What servers listen on: their containers' network is the project's own, and only Airflow's port is published."""
-
 PUBLISHED = "${MILLRACE_AIRFLOW_PORT:-8080}"
 KAFKA_FOLDER = Path("/etc/millrace")
 KAFKA_DATA = Path("/var/lib/kafka/data")
-RUN_SECRETS = "/run/secrets"
-ELSEWHERE = "streams"
-"""The host that `millrace_spark` names where no stream may be started: not `local`, so that nothing tries."""
-
-_READABLE = 0o444
-"""A container's user is none of this machine's, so a secret's file is readable; its folder is closed."""
-
-
-def site(credentials: Credentials) -> Site:
-    """The stack as its containers see it."""
-    return Site(
-        Layout(images.ROOT),
-        dict(PORTS),
-        credentials,
-        java=Java(images.JAVA_HOME, 0, BUNDLED),
-        jars={"s3proxy": images.jars("s3proxy")},
-        listen=EVERY_ADDRESS,
-        hosts=HOSTS,
-        python=str(images.PYTHON),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """A secret: its file's name, and where the containers that get it find it; None for Compose's own place."""
-
-    name: str
-    target: str | None = None
-
-    def mount(self) -> str | dict[str, str]:
-        """How a service asks for it."""
-        return self.name if self.target is None else {"source": self.name, "target": self.target}
-
-    @property
-    def path(self) -> str:
-        """Its path in a container."""
-        return self.target or f"{RUN_SECRETS}/{self.name}"
-
-
 _LAYOUT = Layout(images.ROOT)
-POSTGRES_PASSWORD = Secret("postgres-password")
-S3_PROPERTIES = Secret("s3proxy.properties", str(_LAYOUT.state / "s3" / "s3proxy.properties"))
-AIRFLOW_CONFIGURATION = Secret("airflow.cfg", str(_LAYOUT.airflow_configuration_file))
-AIRFLOW_USERS = Secret("airflow-passwords.json")
-AIRFLOW_USERS_TO_READ = Secret("airflow-passwords.json", str(_LAYOUT.airflow_passwords))
-CREDENTIALS = Secret("credentials.json", str(_LAYOUT.credentials_file))
-CONNECTIONS = Secret("connections", str(_LAYOUT.environment_file))
-CONNECTIONS_OF_OWNER = Secret("connections-owner", str(_LAYOUT.environment_file))
-CONNECTIONS_TO_LOOK = Secret("connections-look", str(_LAYOUT.environment_file))
-ALL_SECRETS = (
-    POSTGRES_PASSWORD,
-    S3_PROPERTIES,
-    AIRFLOW_CONFIGURATION,
-    AIRFLOW_USERS,
-    CREDENTIALS,
-    CONNECTIONS,
-    CONNECTIONS_OF_OWNER,
-    CONNECTIONS_TO_LOOK,
-)
 
 
 def generated_files() -> dict[str, str]:
@@ -112,49 +45,6 @@ def generated_files() -> dict[str, str]:
         "docker/spark.Dockerfile": images.spark_dockerfile(),
         ".dockerignore": images.dockerignore(),
     }
-
-
-def secrets(credentials: Credentials) -> dict[str, str]:
-    """The text of each secret, by name. Each service gets those it works with and no other."""
-    here = site(credentials)
-    owner = environment.connections_file(here, images.JAVA_HOME, "./millrace compose")
-    hidden = variable_name("millrace_control_owner")
-    working = "".join(line for line in owner.splitlines(keepends=True) if not line.startswith(f"{hidden}="))
-    spark = variable_name("millrace_spark")
-    elsewhere = json.dumps({"conn_type": "spark", "host": ELSEWHERE, "extra": {}})
-    look = "".join(
-        f"{spark}={elsewhere}\n" if line.startswith(f"{spark}=") else line for line in working.splitlines(keepends=True)
-    )
-    return {
-        POSTGRES_PASSWORD.name: credentials.database_passwords["postgres"],
-        S3_PROPERTIES.name: s3_properties(here),
-        AIRFLOW_CONFIGURATION.name: Airflow().secret_configuration(here),
-        AIRFLOW_USERS.name: json.dumps(credentials.airflow_passwords),
-        CREDENTIALS.name: json.dumps(asdict(credentials), indent=1),
-        CONNECTIONS.name: working,
-        CONNECTIONS_OF_OWNER.name: owner,
-        CONNECTIONS_TO_LOOK.name: look,
-    }
-
-
-def write_secrets(root: Path) -> tuple[Path, bool]:
-    """Write the secrets' files; passwords that were made before are kept. Returns their folder, and whether it is new.
-
-    The folder is its owner's alone. The files in it can be read by everybody, because Compose mounts them as they are
-    and the containers' users are none of this machine's.
-    """
-    folder = root / SECRETS_FOLDER
-    folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-    folder.chmod(PRIVATE_FOLDER)
-    stored = folder / CREDENTIALS.name
-    new = not stored.exists()
-    credentials = Credentials.make() if new else Credentials(**json.loads(stored.read_text(encoding="utf-8")))
-    for name, text in secrets(credentials).items():
-        path = folder / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            write_private(path, text)
-        path.chmod(_READABLE)
-    return folder, new
 
 
 def compose_file() -> str:
@@ -189,7 +79,7 @@ def _document() -> dict[str, Any]:
             "example": _example(here),
         },
         "configs": {name: {"content": _lines(_escaped(text))} for name, text in configs.items()},
-        "secrets": {secret.name: {"file": f"./{SECRETS_FOLDER}/{secret.name}"} for secret in ALL_SECRETS},
+        "secrets": {secret.name: {"file": f"./{secrets.FOLDER}/{secret.name}"} for secret in secrets.ALL},
         "volumes": {name: {} for name in ("kafka", "postgres", "s3", "state", "logs")},
     }
 
@@ -236,10 +126,10 @@ def _postgres() -> dict[str, Any]:
         "image": f"postgres:{postgres_version()}-bookworm",
         "command": [_escaped(word) for word in ("postgres", *options)],
         "environment": {
-            "POSTGRES_PASSWORD_FILE": POSTGRES_PASSWORD.path,
+            "POSTGRES_PASSWORD_FILE": secrets.POSTGRES_PASSWORD.path,
             "POSTGRES_INITDB_ARGS": shlex.join(ENCODING),
         },
-        "secrets": [POSTGRES_PASSWORD.mount()],
+        "secrets": [secrets.POSTGRES_PASSWORD.mount()],
         "shm_size": "256mb",  # parallel queries want more than Docker's 64
         "volumes": ["postgres:/var/lib/postgresql"],
         # while the image prepares its folder, a server answers on the socket alone
@@ -264,7 +154,7 @@ def _s3(here: Site) -> dict[str, Any]:
     return {
         **_image("spark", built=True),
         "command": S3().programs(here)[0].command,
-        "secrets": [S3_PROPERTIES.mount()],
+        "secrets": [secrets.S3_PROPERTIES.mount()],
         "volumes": [f"s3:{_LAYOUT.state / 's3' / 'data'}"],
         "healthcheck": _healthcheck(_inside("healthy", "s3")),
         **_lasting("30s"),
@@ -277,20 +167,29 @@ def _setup(variables: Mapping[str, str]) -> dict[str, Any]:
         **_image("airflow", built=True),
         "command": _inside("setup"),
         "environment": variables,
-        "secrets": [secret.mount() for secret in (CREDENTIALS, CONNECTIONS_OF_OWNER)],
+        "secrets": [secret.mount() for secret in (secrets.CREDENTIALS, secrets.CONNECTIONS_OF_OWNER)],
         "depends_on": _after(healthy=("postgres", "s3")),
         "restart": _quoted("no"),
     }
 
 
 def _api_server(here: Site, variables: Mapping[str, str]) -> dict[str, Any]:
-    copy = ["install", "-m", "600", AIRFLOW_USERS.path, str(_LAYOUT.airflow_passwords)]  # Airflow opens it to write
+    copy = [
+        "install",
+        "-m",
+        "600",
+        secrets.AIRFLOW_USERS.path,
+        str(_LAYOUT.airflow_passwords),
+    ]  # Airflow opens it to write
     script = f"{shlex.join(copy)}\nexec {shlex.join(_component(here, 'airflow-api-server'))}\n"
     return {
         **_image("airflow"),
         "command": ["sh", "-ec", _lines(script)],
         "environment": variables,
-        "secrets": [secret.mount() for secret in (AIRFLOW_CONFIGURATION, AIRFLOW_USERS, CONNECTIONS_TO_LOOK)],
+        "secrets": [
+            secret.mount()
+            for secret in (secrets.AIRFLOW_CONFIGURATION, secrets.AIRFLOW_USERS, secrets.CONNECTIONS_TO_LOOK)
+        ],
         "volumes": [f"logs:{_LAYOUT.airflow_home / 'logs'}"],
         "ports": [f"127.0.0.1:{PUBLISHED}:{PORTS['airflow']}"],
         "healthcheck": _healthcheck(_inside("healthy", "metadatabase")),
@@ -304,7 +203,7 @@ def _dag_processor(here: Site, variables: Mapping[str, str]) -> dict[str, Any]:
         **_image("airflow"),
         "command": _component(here, "airflow-dag-processor"),
         "environment": variables,
-        "secrets": [AIRFLOW_CONFIGURATION.mount()],
+        "secrets": [secrets.AIRFLOW_CONFIGURATION.mount()],
         "volumes": [f"logs:{_LAYOUT.airflow_home / 'logs'}"],
         "healthcheck": _healthcheck(_inside("healthy", "dag_processor")),
         "depends_on": _after(done=("setup",), healthy=("airflow-api-server",)),
@@ -318,7 +217,7 @@ def _streams(variables: Mapping[str, str]) -> dict[str, Any]:
         **_image("spark"),
         "command": _inside("streams"),
         "environment": variables,
-        "secrets": [secret.mount() for secret in (AIRFLOW_CONFIGURATION, CONNECTIONS)],
+        "secrets": [secret.mount() for secret in (secrets.AIRFLOW_CONFIGURATION, secrets.CONNECTIONS)],
         "volumes": [f"state:{_LAYOUT.state}", f"logs:{_LAYOUT.airflow_home / 'logs'}"],
         "healthcheck": _healthcheck(_inside("healthy", "scheduler", "triggerer")),
         "depends_on": _after(done=("setup",), healthy=("kafka", "airflow-api-server")),
@@ -332,7 +231,7 @@ def _example(here: Site) -> dict[str, Any]:
         **_image("airflow"),
         "profiles": ["example"],
         "command": [str(images.PYTHON), "-m", "millrace.cli.example", f"http://{here.address('airflow')}"],
-        "secrets": [secret.mount() for secret in (AIRFLOW_USERS_TO_READ, CONNECTIONS_TO_LOOK)],
+        "secrets": [secret.mount() for secret in (secrets.AIRFLOW_USERS_TO_READ, secrets.CONNECTIONS_TO_LOOK)],
         "depends_on": _after(healthy=("kafka", "airflow-api-server", "airflow-dag-processor", "streams")),
         "restart": _quoted("no"),
     }

@@ -21,7 +21,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from millrace.adapters.runner_process import ProcessRunner
-from millrace.embedded import compose, images
+from millrace.embedded import compose_site, images
 from millrace.embedded.airflow import Airflow
 from millrace.embedded.credentials import Credentials
 from millrace.embedded.layout import Layout, write_private
@@ -53,13 +53,13 @@ def main(arguments: Sequence[str]) -> int:
     try:
         match arguments:
             case ["setup"]:
-                setup(compose.site(Credentials.of(Layout(images.ROOT))), Progress())
+                setup(compose_site.site(Credentials.of(Layout(images.ROOT))), Progress())
             case ["streams"]:
-                site = compose.site(Credentials.make())
+                site = compose_site.site(Credentials.make())
                 programs = [program for program in Airflow().programs(site) if program.part in COMPONENTS]
                 Streams(site.layout, programs, Progress()).run()
             case ["healthy", *names] if names:
-                print(healthy(compose.site(Credentials.make()), names))
+                print(healthy(compose_site.site(Credentials.make()), names))
             case _:
                 raise UsageError("setup, streams, or healthy with names", where=" ".join(arguments))
     except NotReadyError as error:

@@ -137,8 +137,8 @@ class Supervisor:
         """Ask these programs to end, all at once, and wait for it; one that does not is killed by the supervisor.
 
         Raises:
-            PartFailedError: one is still there after `within`, else after `STOP_SECONDS`: it hangs in the kernel; or the
-                supervisor hangs.
+            PartFailedError: one is still there after `within`, else after `STOP_SECONDS`: it hangs in the kernel; or
+                the supervisor hangs.
         """
         remote = self._remote()
         seconds = STOP_SECONDS if within is None else within.total_seconds()
