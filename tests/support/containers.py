@@ -138,8 +138,8 @@ class Containers:
     def stop(self, name: str) -> int:
         """Ask a service's first process to end, as an engine does, and wait; its exit code. Its root folder goes."""
         running = self.running.pop(name)
-        image = self._services()[name].get("stop_signal", "SIGTERM")
-        running.first.send_signal(signal.Signals[image])
+        asked = self._services()[name].get("stop_signal", "SIGTERM")
+        running.first.send_signal(signal.Signals[asked])
         code = exit_code_of(running.process, within=Deadline.STREAM, what=f"{name} to end")
         self._remove(running)
         return code

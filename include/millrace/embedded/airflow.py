@@ -69,7 +69,7 @@ class Airflow:
         """Airflow's configuration as the variables it reads, without what is secret.
 
         The last two scheduler settings bring work of a killed scheduler back within a minute instead of five.
-        Listeners: only the API server listens, on 127.0.0.1; the log servers of scheduler and triggerer, which
+        Listeners: only the API server listens, on the site's address; the log servers of scheduler and triggerer, which
         would listen on all addresses, are off.
         """
         api = f"http://{site.address('airflow')}"
