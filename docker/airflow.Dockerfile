@@ -16,5 +16,5 @@ COPY spark_apps spark_apps
 COPY include include
 RUN chmod -R a+rX millrace pyproject.toml requirements.txt README.md LICENSE dags plugins sources spark_apps include \
     && python -m compileall -q include spark_apps \
-    && rm -rf .millrace && install -d -o millrace -g millrace -m 700 .millrace .millrace/airflow .millrace/airflow/logs .millrace/s3 .millrace/s3/data
+    && rm -rf .millrace && install -d -o millrace -g millrace -m 700 .millrace .millrace/airflow .millrace/airflow/logs .millrace/s3 .millrace/s3/data .millrace/streams
 USER millrace

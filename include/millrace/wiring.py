@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -117,17 +117,24 @@ class Platform:
         Raises:
             UsageError: the Connection asks for a runner that does not exist.
         """
+        host = self.settings.connection(SPARK).host if self.settings.lookup(SPARK) else "local"
+        if host != "local":
+            raise UsageError(
+                f"there is no runner for a Spark at `{host}` yet",
+                where="connection " + SPARK,
+                next_step="run this where its host is `local`: apps are processes of that machine "
+                "(with docker-compose.yaml, of the container `streams`)",
+            )
+        return self._process_runner()
+
+    def last_lines(self, stream: str, epoch: int, count: int) -> Sequence[str]:
+        """What the driver of an epoch said last, at most so many lines; also where no app may be started."""
+        return self._process_runner().last_lines(stream, epoch, count)
+
+    def _process_runner(self) -> StreamRunner:
         if not self._runners:
             from millrace.adapters.runner_process import ProcessRunner
 
-            host = self.settings.connection(SPARK).host if self.settings.lookup(SPARK) else "local"
-            if host != "local":
-                raise UsageError(
-                    f"there is no runner for a Spark at `{host}` yet",
-                    where="connection " + SPARK,
-                    next_step="run this where its host is `local`: apps are processes of that machine "
-                    "(with docker-compose.yaml, of the container `streams`)",
-                )
             self._runners.append(ProcessRunner(self.settings))
         return self._runners[0]
 

@@ -54,6 +54,27 @@ exec "$@"
 """
 
 
+ASK_PAGES = """\
+import json, sys
+import httpx
+from millrace.settings import project_root
+passwords = json.loads((project_root() / ".millrace/airflow/passwords.json").read_text())
+client = httpx.Client(base_url="http://airflow-api-server:8080", trust_env=False, timeout=60)
+answer = client.post("/auth/token", json={"username": "viewer", "password": passwords["viewer"]})
+client.headers["Authorization"] = "Bearer " + answer.raise_for_status().json()["access_token"]
+def text(path):
+    return client.get(path).raise_for_status().text
+runs = json.loads(text("/api/v2/dags/shop.source.cdnow/dagRuns"))["dag_runs"]
+run = f"/api/v2/dags/shop.source.cdnow/dagRuns/{runs[0]['dag_run_id']}"
+task = json.loads(text(f"{run}/taskInstances"))["task_instances"][0]["task_id"]
+print(json.dumps({
+    "overview": text("/millrace/"),
+    "driver": text(f"/millrace/streams/{sys.argv[1]}/log/1"),
+    "task": text(f"{run}/taskInstances/{task}/logs/1"),
+}))
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     made = tmp_path_factory.mktemp("compose")
@@ -217,6 +238,15 @@ def test_the_images_user_can_read_all_of_it(containers: Containers, example: str
     assert code != 0, "the container's user owns its own code"
 
 
+def test_pages_and_logs_show_what_other_containers_did(containers: Containers, example: str) -> None:
+    code, said = containers.run_in("airflow-api-server", [str(images.PYTHON), "-c", ASK_PAGES, STREAM])
+    assert code == 0, said
+    shown: dict[str, str] = json.loads(said.splitlines()[-1])
+    assert STREAM in shown["overview"]
+    assert "Its driver said last:" in shown["driver"], shown["driver"]
+    assert "produced=69681" in shown["task"], shown["task"]  # written in `streams`
+
+
 def test_no_password_is_in_an_environment_or_on_a_command_line(
     containers: Containers, example: str, context: Path
 ) -> None:
@@ -275,7 +305,7 @@ def test_a_broker_that_comes_back_is_the_same_one(containers: Containers, exampl
 def test_a_stop_lets_the_stream_finish_and_the_next_start_goes_on(containers: Containers, example: str) -> None:
     epoch = state_of(containers)["epoch"]
     assert containers.stop("streams") == 0
-    exit_file = containers.builder.folder / "volumes" / "state" / "streams" / STREAM / str(epoch) / "exit.json"
+    exit_file = containers.builder.folder / "volumes" / "streams" / STREAM / str(epoch) / "exit.json"
     assert json.loads(exit_file.read_text(encoding="utf-8"))["exit_code"] == 0
     containers.done.discard("setup")
     containers.up("setup")  # as `docker compose up` does each time: with nothing left to do

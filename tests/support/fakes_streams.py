@@ -281,6 +281,9 @@ class FakePlatform:
     def runner(self) -> FakeRunner:
         return self.app_runner
 
+    def last_lines(self, stream: str, epoch: int, count: int) -> Sequence[str]:
+        return self.app_runner.last_lines(stream, epoch, count)
+
     def fences(self, connection: str) -> SimpleNamespace:
         return SimpleNamespace(epoch=lambda stream: self._epoch("fence"))
 

@@ -160,6 +160,17 @@ def test_the_connections_lead_to_the_services_and_each_role_to_its_database(
         elsewhere.runner()
 
 
+def test_what_a_driver_said_is_read_also_where_no_stream_may_be_started(project: Path) -> None:
+    spark = json.dumps({"conn_type": "spark", "host": compose_secrets.ELSEWHERE})
+    looking = open_platform(Settings(project, {"millrace_spark": spark}.get))
+    log = project / STATE_FOLDER / "streams" / "shop.purchases" / "7" / "driver.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("one\ntwo\n", encoding="utf-8")
+    assert looking.last_lines("shop.purchases", 7, 1) == ["two"]
+    with pytest.raises(UsageError):
+        looking.runner()  # also once that was read
+
+
 def test_nothing_but_the_project_goes_into_an_image() -> None:
     lines = [line for line in images.dockerignore().splitlines() if not line.startswith("#")]
     assert lines[0] == "*"

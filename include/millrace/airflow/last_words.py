@@ -18,7 +18,7 @@ def last_words(platform: Platform, stream: str, epoch: int) -> str:
     secrets masker its secrets. Where that cannot be, no line is shown.
     """
     whole = f"All of it: `millrace streams logs {stream} --epoch {epoch}`"
-    lines = platform.runner().last_lines(stream, epoch, LINES)
+    lines = platform.last_lines(stream, epoch, LINES)
     if not lines:
         return f"Its driver said nothing. {whole}"
     try:

@@ -35,6 +35,7 @@ PUBLISHED = "${MILLRACE_AIRFLOW_PORT:-8080}"
 KAFKA_FOLDER = Path("/etc/millrace")
 KAFKA_DATA = Path("/var/lib/kafka/data")
 _LAYOUT = Layout(images.ROOT)
+_LOGS = f"logs:{_LAYOUT.airflow_home / 'logs'}"
 
 
 def generated_files() -> dict[str, str]:
@@ -80,7 +81,7 @@ def _document() -> dict[str, Any]:
         },
         "configs": {name: {"content": _lines(_escaped(text))} for name, text in configs.items()},
         "secrets": {secret.name: {"file": f"./{secrets.FOLDER}/{secret.name}"} for secret in secrets.ALL},
-        "volumes": {name: {} for name in ("kafka", "postgres", "s3", "state", "logs")},
+        "volumes": {name: {} for name in ("kafka", "postgres", "s3", "state", "streams", "logs")},
     }
 
 
@@ -190,7 +191,7 @@ def _api_server(here: Site, variables: Mapping[str, str]) -> dict[str, Any]:
             secret.mount()
             for secret in (secrets.AIRFLOW_CONFIGURATION, secrets.AIRFLOW_USERS, secrets.CONNECTIONS_TO_LOOK)
         ],
-        "volumes": [f"logs:{_LAYOUT.airflow_home / 'logs'}"],
+        "volumes": [f"streams:{_LAYOUT.state / 'streams'}:ro", _LOGS],
         "ports": [f"127.0.0.1:{PUBLISHED}:{PORTS['airflow']}"],
         "healthcheck": _healthcheck(_inside("healthy", "metadatabase")),
         "depends_on": _after(done=("setup",)),
@@ -204,7 +205,7 @@ def _dag_processor(here: Site, variables: Mapping[str, str]) -> dict[str, Any]:
         "command": _component(here, "airflow-dag-processor"),
         "environment": variables,
         "secrets": [secrets.AIRFLOW_CONFIGURATION.mount()],
-        "volumes": [f"logs:{_LAYOUT.airflow_home / 'logs'}"],
+        "volumes": [_LOGS],
         "healthcheck": _healthcheck(_inside("healthy", "dag_processor")),
         "depends_on": _after(done=("setup",), healthy=("airflow-api-server",)),
         **_lasting("30s"),
@@ -218,7 +219,7 @@ def _streams(variables: Mapping[str, str]) -> dict[str, Any]:
         "command": _inside("streams"),
         "environment": variables,
         "secrets": [secret.mount() for secret in (secrets.AIRFLOW_CONFIGURATION, secrets.CONNECTIONS)],
-        "volumes": [f"state:{_LAYOUT.state}", f"logs:{_LAYOUT.airflow_home / 'logs'}"],
+        "volumes": [f"state:{_LAYOUT.state}", f"streams:{_LAYOUT.state / 'streams'}", _LOGS],
         "healthcheck": _healthcheck(_inside("healthy", "scheduler", "triggerer")),
         "depends_on": _after(done=("setup",), healthy=("kafka", "airflow-api-server")),
         **_lasting("120s"),

@@ -154,9 +154,9 @@ class Streams:
             with subprocess.Popen(["tail", "-q", "-n", "0", "-F", *map(str, logs)], stdin=subprocess.DEVNULL) as tail:
                 try:
                     self._keep_running()
-                finally:
                     self._stop()
-                    tail.terminate()
+                finally:
+                    tail.terminate()  # it is waited for here, and would never end by itself
 
     def _tell(self, number: int, _frame: object) -> None:
         self._told.set()

@@ -26,7 +26,7 @@ PARTS = Path("/opt/parts")
 
 USER, USER_ID = "millrace", 50000
 JAR_SETS = ("spark-connector", "s3proxy")
-FOLDERS = ("", "airflow", "airflow/logs", "s3", "s3/data")
+FOLDERS = ("", "airflow", "airflow/logs", "s3", "s3/data", "streams")
 """Below `.millrace`: made in the image, so that a new volume in their place belongs to the user."""
 
 ENVIRONMENT = {
