@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from millrace.errors import UsageError
+from millrace.errors import RefusedError, UsageError
 from millrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -115,8 +115,11 @@ class Platform:
         """Where stream apps run: `process` for a `millrace_spark` whose host is `local`.
 
         Raises:
+            RefusedError: the apps run in another container.
             UsageError: the Connection asks for a runner that does not exist.
         """
+        from millrace.adapters.app_processes import is_elsewhere
+
         host = self.settings.connection(SPARK).host if self.settings.lookup(SPARK) else "local"
         if host != "local":
             raise UsageError(
@@ -125,7 +128,14 @@ class Platform:
                 next_step="run this where its host is `local`: apps are processes of that machine "
                 "(with docker-compose.yaml, of the container `streams`)",
             )
-        return self._process_runner()
+        runner = self._process_runner()
+        if is_elsewhere(self.settings.root):
+            raise RefusedError(
+                "the apps of this project run in another container, where they cannot be seen from here",
+                where=str(self.settings.root),
+                next_step="run this in that container: `docker compose exec streams ./millrace ...`",
+            )
+        return runner
 
     def last_lines(self, stream: str, epoch: int, count: int) -> Sequence[str]:
         """What the driver of an epoch said last, at most so many lines; also where no app may be started."""

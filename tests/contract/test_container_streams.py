@@ -6,14 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from millrace.embedded.layout import Layout
-from millrace.embedded.supervisor import ProgramState, Supervisor
+from millrace.embedded.processes import Identity
+from millrace.embedded.supervisor import Supervisor
 from support.waiting import Deadline, eventually, exit_code_of
 
 BOUND_SECONDS = 300
@@ -48,18 +49,14 @@ class FirstProcess:
                 stderr=output,
             )
 
-    def states(self) -> dict[str, ProgramState]:
-        return Supervisor(Layout(self.root)).states()
+    def wait_running(self, besides: Collection[int] = ()) -> dict[str, int]:
+        """The ids of both programs, none of them one of these."""
+        return eventually(lambda: self._all_running(besides), within=Deadline.SERVER, what="both programs to run")
 
-    def pids(self) -> dict[str, int]:
-        return {name: state.pid for name, state in self.states().items() if state.state == "RUNNING"}
-
-    def wait_running(self) -> dict[str, int]:
-        return eventually(lambda: self._all_run(), within=Deadline.SERVER, what="both programs to run")
-
-    def _all_run(self) -> dict[str, int]:
-        pids = self.pids()
-        return pids if len(pids) == 2 else {}
+    def _all_running(self, besides: Collection[int]) -> dict[str, int]:
+        states = Supervisor(Layout(self.root)).states()
+        pids = {name: state.pid for name, state in states.items() if state.state == "RUNNING"}
+        return pids if len(pids) == 2 and not set(pids.values()) & set(besides) else {}
 
     def said(self) -> str:
         return self.log.read_text(encoding="utf-8")
@@ -70,54 +67,63 @@ class FirstProcess:
 
 
 @pytest.fixture
-def first(tmp_path: Path) -> Iterator[FirstProcess]:
+def another(tmp_path: Path) -> Iterator[Callable[[], FirstProcess]]:
+    """One more container on the test's state each time it is called; those that still run are ended with the test."""
+    opened: list[FirstProcess] = []
+
+    def one_more() -> FirstProcess:
+        opened.append(FirstProcess(tmp_path))
+        return opened[-1]
+
     (tmp_path / "database").touch()
-    opened = FirstProcess(tmp_path)
-    yield opened
-    if opened.process.poll() is None:
-        opened.end()
+    yield one_more
+    for each in opened:
+        if each.process.poll() is None:
+            each.process.terminate()  # `timeout` passes it on
+            exit_code_of(each.process, within=Deadline.STREAM, what="a container to end")
+
+
+@pytest.fixture
+def first(another: Callable[[], FirstProcess]) -> FirstProcess:
+    return another()
 
 
 def test_what_dies_is_started_again_the_supervisor_too_and_a_stop_leaves_nothing(first: FirstProcess) -> None:
     pids = first.wait_running()
     os.kill(pids["airflow-scheduler"], signal.SIGKILL)
-    eventually(
-        lambda: first.pids().get("airflow-scheduler", 0) not in (0, pids["airflow-scheduler"]),
-        within=Deadline.SERVER,
-        what="the scheduler to be another process",
-    )
-    supervisor = psutil.Process(first.pids()["airflow-triggerer"]).parent()
+    second = first.wait_running(besides=[pids["airflow-scheduler"]])
+    triggerer = Identity.of(second["airflow-triggerer"])
+    assert triggerer is not None
+    supervisor = psutil.Process(second["airflow-triggerer"]).parent()
     assert supervisor is not None
     supervisor.kill()
-    eventually(
-        lambda: first._all_run() and first.pids()["airflow-triggerer"] != pids["airflow-triggerer"],
-        within=Deadline.SERVER,
-        what="another supervisor's programs to run",
-    )
-    assert not psutil.pid_exists(pids["airflow-triggerer"]), "two of a component ran at once"
-    last = first.pids()
+    last = first.wait_running(besides=second.values())
+    assert not triggerer.is_alive(), "two of a component ran at once"
+    alive = [identity for pid in last.values() if (identity := Identity.of(pid))]
+    assert len(alive) == 2
     assert first.end() == 0
-    assert [pid for pid in last.values() if psutil.pid_exists(pid)] == []
+    assert [identity for identity in alive if identity.is_alive()] == []
     assert "at work" in first.said()  # what a component says is the container's log
     assert "0 apps ended" in first.said()
 
 
-def test_a_second_container_on_the_same_state_waits_for_the_first(first: FirstProcess) -> None:
+def test_a_second_container_on_the_same_state_waits_for_the_first(
+    first: FirstProcess, another: Callable[[], FirstProcess]
+) -> None:
     before = first.wait_running()
-    second = FirstProcess(first.root)
+    second = another()
     eventually(lambda: "waiting: `streams`" in second.said(), within=Deadline.SERVER, what="the second one to wait")
-    assert first.pids() == before
+    assert first.wait_running() == before
     assert first.end() == 0
-    after = second.wait_running()
-    assert not set(after.values()) & set(before.values())
+    second.wait_running(besides=before.values())
     assert second.end() == 0
 
 
 @pytest.mark.full
 def test_components_that_gave_up_while_their_database_was_away_come_back_with_it(first: FirstProcess) -> None:
-    first.wait_running()
+    pids = first.wait_running()
     (first.root / "database").unlink()
-    for pid in first.pids().values():
+    for pid in pids.values():
         os.kill(pid, signal.SIGKILL)
     eventually(
         lambda: "streams: starting airflow-scheduler (fatal)" in first.said(),

@@ -289,6 +289,9 @@ def test_where_no_stream_runs_none_is_started(containers: Containers, example: s
     code, said = containers.run_in("airflow-api-server", [*CLI, "streams", "start", STREAM, "--reason", "wrong place"])
     assert code == 2, said
     assert "`streams`" in said
+    code, said = containers.run_beside("streams", [*CLI, "streams", "start", STREAM, "--reason", "wrong namespace"])
+    assert code == 4, said
+    assert "another container" in said
     assert state_of(containers)["epoch"] == before
 
 
@@ -309,7 +312,9 @@ def test_a_stop_lets_the_stream_finish_and_the_next_start_goes_on(containers: Co
     assert json.loads(exit_file.read_text(encoding="utf-8"))["exit_code"] == 0
     containers.done.discard("setup")
     containers.up("setup")  # as `docker compose up` does each time: with nothing left to do
-    assert "airflow: trimmed" in containers.wait_done("setup")
+    said = containers.wait_done("setup")
+    assert "old runs were deleted" in said  # at the first time
+    assert "old runs are deleted when Airflow does not run" in said.splitlines()[-1]
     containers.up("streams")
     containers.wait_healthy("streams")
     eventually(lambda: driver(containers), within=Deadline.STREAM, what="the stream to run again")

@@ -159,6 +159,16 @@ class Containers:
         said = output_of(process, within=Deadline.COMMAND, what=f"{name}: {' '.join(command)}")
         return process.returncode, said
 
+    def run_beside(self, name: str, command: Sequence[str]) -> tuple[int, str]:
+        """Run a command in one more container of a service, as `docker compose run --rm` does; code, and output."""
+        self.running[f"{name}-run"] = running = self._start(
+            f"{name}-run", {**self._services()[name], "command": command}
+        )
+        code = exit_code_of(running.process, within=Deadline.COMMAND, what=f"{name}: {' '.join(command)}")
+        del self.running[f"{name}-run"]
+        self._remove(running)
+        return code, running.said()
+
     def command_lines(self, name: str) -> dict[psutil.Process, list[str]]:
         """Everything that runs in a service now, by what it is called outside, and its command."""
         lines = {}

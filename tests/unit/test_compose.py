@@ -11,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
+from millrace.adapters.app_processes import NAMESPACE_FILE, mark_namespace
 from millrace.cli.main import build
 from millrace.embedded import compose, compose_secrets, environment, images, kafka
 from millrace.embedded.airflow import Airflow
@@ -19,7 +20,7 @@ from millrace.embedded.layout import Layout
 from millrace.embedded.part import Site
 from millrace.embedded.ports import NAMES
 from millrace.embedded.postgres import DATABASES, SETTINGS
-from millrace.errors import UsageError
+from millrace.errors import RefusedError, UsageError
 from millrace.settings import STATE_FOLDER, Connection, Settings, read_environment_file
 from millrace.wiring import open_platform
 from support.stack import CHECKOUT
@@ -69,10 +70,16 @@ def test_airflow_has_the_embedded_one_s_variables_with_other_places(document: di
     embedded = Airflow().configuration(Site(Layout(tmp_path), ports, Credentials.make()))
     for name in ("airflow-api-server", "airflow-dag-processor", "streams", "setup"):
         given = document["services"][name]["environment"]
-        assert set(given) == {*embedded, "NO_PROXY", "no_proxy"}
+        assert set(given) == {*embedded, "NO_PROXY", "no_proxy", "MILLRACE_ENVIRONMENT"}
         different = {variable for variable in embedded if embedded[variable] != given[variable]}
         places = {"HOME", "FOLDER", "FILE", "KWARGS", "URL", "HOST", "PORT"}
         assert {variable.rpartition("_")[2] for variable in different} <= places, different
+
+
+def test_every_container_that_reads_declarations_is_told_the_environment_s_name(document: dict[str, Any]) -> None:
+    ours = {name: service for name, service in document["services"].items() if "PROJECT_NAME" in service["image"]}
+    told = {name for name, service in ours.items() if "MILLRACE_ENVIRONMENT" in service.get("environment", {})}
+    assert told == set(ours) - {"s3"}
 
 
 def test_servers_have_the_embedded_ones_settings_with_other_places(document: dict[str, Any], tmp_path: Path) -> None:
@@ -169,6 +176,18 @@ def test_what_a_driver_said_is_read_also_where_no_stream_may_be_started(project:
     assert looking.last_lines("shop.purchases", 7, 1) == ["two"]
     with pytest.raises(UsageError):
         looking.runner()  # also once that was read
+
+
+def test_who_is_in_another_process_namespace_is_refused_the_runner(project: Path) -> None:
+    (project / STATE_FOLDER).mkdir()
+    here = open_platform(Settings(project, lambda _name: None))
+    here.runner()  # an embedded stack notes nothing
+    mark_namespace(project)
+    here.runner()
+    file = project / NAMESPACE_FILE
+    file.write_text(file.read_text(encoding="utf-8").replace("pid:[", "pid:[9"), encoding="utf-8")
+    with pytest.raises(RefusedError, match="another container"):
+        here.runner()
 
 
 def test_nothing_but_the_project_goes_into_an_image() -> None:

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 APP_VARIABLE = "MILLRACE_APP"
+NAMESPACE_FILE = ".millrace/process-namespace"
 ROOT_VARIABLE = "MILLRACE_ROOT"
 PROC = Path("/proc")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -81,6 +82,25 @@ class AppProcesses:
 def app_folder(root: Path, stream: str, epoch: int) -> Path:
     """Where one app's log, status and exit code are."""
     return root / ".millrace" / "streams" / stream / str(epoch)
+
+
+def mark_namespace(root: Path) -> None:
+    """Note that this root's apps run where this process does: in another process namespace nobody sees them."""
+    (root / NAMESPACE_FILE).write_text(_namespace(), encoding="utf-8")
+
+
+def is_elsewhere(root: Path) -> bool:
+    """Whether this root's apps were noted to run in another process namespace, a container's."""
+    try:
+        return (root / NAMESPACE_FILE).read_text(encoding="utf-8") != _namespace()
+    except FileNotFoundError:
+        return False
+
+
+def _namespace() -> str:
+    """This process's namespace of process ids; an id of the kernel's, told apart by boot. See pid_namespaces(7)."""
+    boot = (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {os.readlink(PROC / 'self/ns/pid')}\n"
 
 
 def processes() -> Iterator[Process]:

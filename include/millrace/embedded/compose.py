@@ -88,8 +88,13 @@ def _document() -> dict[str, Any]:
 def _airflow_environment(here: Site) -> dict[str, str]:
     configuration = Airflow().configuration(here)
     escaped = {name: _escaped(value) for name, value in configuration.items()}
+    return escaped | {"AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{PUBLISHED}"} | _everywhere()
+
+
+def _everywhere() -> dict[str, str]:
+    """Variables of every service that runs Millrace's code."""
     near = ",".join((environment.NOT_BY_PROXY, *HOSTS.values()))
-    return escaped | {"AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{PUBLISHED}", "NO_PROXY": near, "no_proxy": near}
+    return {"MILLRACE_ENVIRONMENT": "${MILLRACE_ENVIRONMENT:-}", "NO_PROXY": near, "no_proxy": near}
 
 
 def _kafka(configs: Mapping[str, str]) -> dict[str, Any]:
@@ -232,7 +237,9 @@ def _example(here: Site) -> dict[str, Any]:
         **_image("airflow"),
         "profiles": ["example"],
         "command": [str(images.PYTHON), "-m", "millrace.cli.example", f"http://{here.address('airflow')}"],
+        "environment": _everywhere(),
         "secrets": [secret.mount() for secret in (secrets.AIRFLOW_USERS_TO_READ, secrets.CONNECTIONS_TO_LOOK)],
+        "volumes": [f"streams:{_LAYOUT.state / 'streams'}:ro"],
         "depends_on": _after(healthy=("kafka", "airflow-api-server", "airflow-dag-processor", "streams")),
         "restart": _quoted("no"),
     }

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+from millrace.adapters.app_processes import mark_namespace
 from millrace.adapters.runner_process import ProcessRunner
 from millrace.embedded import compose_site, images
 from millrace.embedded.airflow import Airflow
@@ -28,6 +29,7 @@ from millrace.embedded.layout import Layout, write_private
 from millrace.embedded.locking import only_one
 from millrace.embedded.part import NotReadyError, Site
 from millrace.embedded.postgres import Postgres
+from millrace.embedded.processes import end_left_of_part
 from millrace.embedded.program import Program
 from millrace.embedded.progress import Progress
 from millrace.embedded.s3 import S3
@@ -43,6 +45,7 @@ UNANSWERED = (OSError, http.client.HTTPException, xmlrpc.client.Error)
 LOCK = "container.lock"
 LOOK_SECONDS = 5.0
 COMPONENT_GRACE = timedelta(seconds=20)
+LEFT_GRACE = timedelta(seconds=3)
 STREAM_GRACE = timedelta(seconds=30)
 PROBE_SECONDS = 5.0
 
@@ -91,8 +94,18 @@ def setup(site: Site, progress: Progress) -> None:
     # Each time: what was done is known to the database alone, for this container and the volume have lives of their own
     airflow.migrate(site, lambda line: progress.tell("airflow", line))
     progress.say("airflow: its database is of this version")
+    progress.say(f"airflow: old runs {_trim(airflow, site, progress)}")
+    for secret in (site.layout.airflow_configuration_file, site.layout.airflow_passwords):
+        secret.unlink()  # nobody needs them here any more
+
+
+def _trim(airflow: Airflow, site: Site, progress: Progress) -> str:
+    """Delete old runs where no scheduler could be at work on one; what came of it."""
+    with suppress(NotReadyError):
+        airflow.components_healthy(site, ["metadatabase"])
+        return "are deleted when Airflow does not run"
     failed = airflow.trim(site, lambda line: progress.tell("airflow", line))
-    progress.say(f"airflow: old runs were not deleted: {failed.splitlines()[-1]}" if failed else "airflow: trimmed")
+    return f"were not deleted: {failed.splitlines()[-1]}" if failed else "were deleted"
 
 
 def healthy(site: Site, names: Sequence[str]) -> str:
@@ -164,7 +177,9 @@ class Streams:
 
     def _write_down(self) -> None:
         """What the components are started with: their programs, Airflow's variables, and Spark's jars."""
-        lines = [f"{name}={value}\n" for name, value in os.environ.items() if name.startswith("AIRFLOW")]
+        handed_on = {name: value for name, value in os.environ.items() if name.startswith(("AIRFLOW", "JAVA_HOME"))}
+        lines = [f"{name}={value}\n" for name, value in handed_on.items()]
+        mark_namespace(self._layout.root)
         write_private(self._layout.airflow_environment_file, "".join(lines))
         images.write_spark_jars(self._layout)
         for program in self._programs:
@@ -197,6 +212,8 @@ class Streams:
         self._progress.say("streams: stopping")
         with suppress(PartFailedError, *UNANSWERED):  # what does not stop goes with the container
             self._supervisor.stop_programs(self._names, within=COMPONENT_GRACE)
+        for name in self._names:  # a task that outlived its scheduler may start an app
+            end_left_of_part(self._layout, name, grace=LEFT_GRACE)
         apps = ProcessRunner(open_settings(self._layout.root)).stop_all(STREAM_GRACE)
         self._supervisor.shut_down()
         self._progress.say(f"streams: {len(apps)} apps ended")
