@@ -128,14 +128,13 @@ class Platform:
                 next_step="run this where its host is `local`: apps are processes of that machine "
                 "(with docker-compose.yaml, of the container `streams`)",
             )
-        runner = self._process_runner()
         if is_elsewhere(self.settings.root):
             raise RefusedError(
                 "the apps of this project run in another container, where they cannot be seen from here",
                 where=str(self.settings.root),
                 next_step="run this in that container: `docker compose exec streams ./millrace ...`",
             )
-        return runner
+        return self._process_runner()
 
     def last_lines(self, stream: str, epoch: int, count: int) -> Sequence[str]:
         """What the driver of an epoch said last, at most so many lines; also where no app may be started."""

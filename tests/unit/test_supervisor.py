@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import xmlrpc.client
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +48,24 @@ def test_a_supervisor_that_does_not_answer_is_not_waited_for(tmp_path: Path, mon
         assert client.states() == {}
         with pytest.raises(PartFailedError, match="the supervisor does not answer"):
             client.stop_programs(["kafka"])
+        with pytest.raises(PartFailedError, match="the supervisor does not answer"):
+            client.start_program("kafka")
+
+
+class Ending(Supervisor):
+    """One that is shutting down, and says no to everything."""
+
+    def _remote(self) -> Any:
+        def refuse(name: str, wait: bool) -> bool:
+            raise xmlrpc.client.Fault(6, "SHUTDOWN_STATE")
+
+        return SimpleNamespace(supervisor=SimpleNamespace(stopProcess=refuse, startProcess=refuse))
+
+
+@pytest.mark.parametrize("ask", [lambda one: one.stop_programs(["kafka"]), lambda one: one.start_program("kafka")])
+def test_a_supervisor_that_says_no_fails_its_part(tmp_path: Path, ask: Callable[[Supervisor], None]) -> None:
+    with pytest.raises(PartFailedError, match="SHUTDOWN_STATE"):
+        ask(Ending(Layout(tmp_path)))
 
 
 def test_what_does_not_stop_does_not_keep_the_rest_from_being_stopped(

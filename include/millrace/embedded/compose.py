@@ -35,6 +35,7 @@ PUBLISHED = "${MILLRACE_AIRFLOW_PORT:-8080}"
 KAFKA_FOLDER = Path("/etc/millrace")
 KAFKA_DATA = Path("/var/lib/kafka/data")
 _LAYOUT = Layout(images.ROOT)
+_STREAMS = f"streams:{_LAYOUT.state / 'streams'}"
 _LOGS = f"logs:{_LAYOUT.airflow_home / 'logs'}"
 
 
@@ -180,13 +181,8 @@ def _setup(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _api_server(here: Site, variables: Mapping[str, str]) -> dict[str, Any]:
-    copy = [
-        "install",
-        "-m",
-        "600",
-        secrets.AIRFLOW_USERS.path,
-        str(_LAYOUT.airflow_passwords),
-    ]  # Airflow opens it to write
+    # a copy, for Airflow opens it to write
+    copy = ["install", "-m", "600", secrets.AIRFLOW_USERS.path, str(_LAYOUT.airflow_passwords)]
     script = f"{shlex.join(copy)}\nexec {shlex.join(_component(here, 'airflow-api-server'))}\n"
     return {
         **_image("airflow"),
@@ -196,7 +192,7 @@ def _api_server(here: Site, variables: Mapping[str, str]) -> dict[str, Any]:
             secret.mount()
             for secret in (secrets.AIRFLOW_CONFIGURATION, secrets.AIRFLOW_USERS, secrets.CONNECTIONS_TO_LOOK)
         ],
-        "volumes": [f"streams:{_LAYOUT.state / 'streams'}:ro", _LOGS],
+        "volumes": [f"{_STREAMS}:ro", _LOGS],
         "ports": [f"127.0.0.1:{PUBLISHED}:{PORTS['airflow']}"],
         "healthcheck": _healthcheck(_inside("healthy", "metadatabase")),
         "depends_on": _after(done=("setup",)),
@@ -224,7 +220,7 @@ def _streams(variables: Mapping[str, str]) -> dict[str, Any]:
         "command": _inside("streams"),
         "environment": variables,
         "secrets": [secret.mount() for secret in (secrets.AIRFLOW_CONFIGURATION, secrets.CONNECTIONS)],
-        "volumes": [f"state:{_LAYOUT.state}", f"streams:{_LAYOUT.state / 'streams'}", _LOGS],
+        "volumes": [f"state:{_LAYOUT.state}", _STREAMS, _LOGS],
         "healthcheck": _healthcheck(_inside("healthy", "scheduler", "triggerer")),
         "depends_on": _after(done=("setup",), healthy=("kafka", "airflow-api-server")),
         **_lasting("120s"),
@@ -239,7 +235,7 @@ def _example(here: Site) -> dict[str, Any]:
         "command": [str(images.PYTHON), "-m", "millrace.cli.example", f"http://{here.address('airflow')}"],
         "environment": _everywhere(),
         "secrets": [secret.mount() for secret in (secrets.AIRFLOW_USERS_TO_READ, secrets.CONNECTIONS_TO_LOOK)],
-        "volumes": [f"streams:{_LAYOUT.state / 'streams'}:ro"],
+        "volumes": [f"{_STREAMS}:ro"],
         "depends_on": _after(healthy=("kafka", "airflow-api-server", "airflow-dag-processor", "streams")),
         "restart": _quoted("no"),
     }

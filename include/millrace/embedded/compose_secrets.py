@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -65,23 +66,23 @@ ALL = (
 def texts(credentials: Credentials) -> dict[str, str]:
     """The text of each secret, by name. Each service gets those it works with and no other."""
     here = site(credentials)
-    owner = environment.connections_file(here, images.JAVA_HOME, "./millrace compose")
-    hidden = variable_name("millrace_control_owner")
-    working = "".join(line for line in owner.splitlines(keepends=True) if not line.startswith(f"{hidden}="))
-    spark = variable_name("millrace_spark")
-    elsewhere = json.dumps({"conn_type": "spark", "host": ELSEWHERE, "extra": {}})
-    look = "".join(
-        f"{spark}={elsewhere}\n" if line.startswith(f"{spark}=") else line for line in working.splitlines(keepends=True)
-    )
+    everything = environment.connections(here)
+    working = {name: value for name, value in everything.items() if name != environment.OWNER_ONLY}
+    spark = json.dumps({"conn_type": "spark", "host": ELSEWHERE, "extra": {}})
+    looking = working | {variable_name("millrace_spark"): spark}
+
+    def file(variables: Mapping[str, str]) -> str:
+        return environment.connections_file(variables, images.JAVA_HOME, "./millrace compose")
+
     return {
         POSTGRES_PASSWORD.name: credentials.database_passwords["postgres"],
         S3_PROPERTIES.name: s3_properties(here),
         AIRFLOW_CONFIGURATION.name: Airflow().secret_configuration(here),
         AIRFLOW_USERS.name: json.dumps(credentials.airflow_passwords),
         CREDENTIALS.name: json.dumps(asdict(credentials), indent=1),
-        CONNECTIONS.name: working,
-        CONNECTIONS_OF_OWNER.name: owner,
-        CONNECTIONS_TO_LOOK.name: look,
+        CONNECTIONS.name: file(working),
+        CONNECTIONS_OF_OWNER.name: file(everything),
+        CONNECTIONS_TO_LOOK.name: file(looking),
     }
 
 

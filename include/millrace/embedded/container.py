@@ -7,18 +7,16 @@ because an app must outlive the component that started it.
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
-import xmlrpc.client
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from queue import Empty, SimpleQueue
 
 from millrace.adapters.app_processes import mark_namespace
 from millrace.adapters.runner_process import ProcessRunner
@@ -39,9 +37,6 @@ from millrace.settings import open_settings
 from millrace.usecases import control
 
 COMPONENTS = ("airflow-scheduler", "airflow-triggerer")
-UNANSWERED = (OSError, http.client.HTTPException, xmlrpc.client.Error)
-"""What comes of a supervisor that dies while it is asked."""
-
 LOCK = "container.lock"
 LOOK_SECONDS = 5.0
 COMPONENT_GRACE = timedelta(seconds=20)
@@ -149,7 +144,7 @@ class Streams:
         self._names = [program.part for program in programs]
         self._progress = progress
         self._supervisor = Supervisor(layout)
-        self._told = threading.Event()
+        self._told: SimpleQueue[int] = SimpleQueue()  # an event must not be set where its waiter is interrupted
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT, then stop the components, let streams finish their batch, and return.
@@ -172,7 +167,7 @@ class Streams:
                     tail.terminate()  # it is waited for here, and would never end by itself
 
     def _tell(self, number: int, _frame: object) -> None:
-        self._told.set()
+        self._told.put(number)
         signal.signal(number, lambda _number, _frame: sys.exit(128 + _number))  # who asks twice does not wait
 
     def _write_down(self) -> None:
@@ -192,11 +187,12 @@ class Streams:
             try:
                 self._start_what_is_down()
                 met = ""
-            except (PartFailedError, *UNANSWERED) as error:
+            except (PartFailedError, OSError) as error:  # also a disk that is full
                 if str(error) != met:
                     met = str(error)
                     self._progress.say(f"streams: {met}")
-            if self._told.wait(LOOK_SECONDS):
+            with suppress(Empty):
+                self._told.get(timeout=LOOK_SECONDS)
                 return
 
     def _start_what_is_down(self) -> None:
@@ -210,7 +206,7 @@ class Streams:
     def _stop(self) -> None:
         """Airflow first, so that nothing starts an app again; then the apps."""
         self._progress.say("streams: stopping")
-        with suppress(PartFailedError, *UNANSWERED):  # what does not stop goes with the container
+        with suppress(PartFailedError):  # what does not stop goes with the container
             self._supervisor.stop_programs(self._names, within=COMPONENT_GRACE)
         for name in self._names:  # a task that outlived its scheduler may start an app
             end_left_of_part(self._layout, name, grace=LEFT_GRACE)

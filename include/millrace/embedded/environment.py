@@ -83,12 +83,10 @@ def connections(site: Site) -> dict[str, str]:
     return {variable_name(name): json.dumps(document) for name, document in all_of_them.items()}
 
 
-def connections_file(site: Site, java_home: Path | None, made_by: str = "./millrace up") -> str:
+def connections_file(variables: Mapping[str, str], java_home: Path | None, made_by: str = "./millrace up") -> str:
     """The text of `.millrace/env`: the Connections and the Java that streaming apps run on."""
-    variables = connections(site)
-    if java_home is not None:
-        variables[JAVA_VARIABLE] = str(java_home)
-    lines = "".join(f"{name}={value}\n" for name, value in variables.items())
+    java = {} if java_home is None else {JAVA_VARIABLE: str(java_home)}
+    lines = "".join(f"{name}={value}\n" for name, value in {**variables, **java}.items())
     return f"# Made by `{made_by}`; read by the CLI, Airflow and for the apps.\n" + lines
 
 

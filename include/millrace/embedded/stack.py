@@ -140,7 +140,8 @@ class Stack:
         if wanted & ON_JAVA:
             site.java = find_java(self.layout.state / "java")
         java_home = site.java.home if site.java else _former_java(self.layout)
-        write_private(self.layout.environment_file, environment.connections_file(site, java_home))
+        connections = environment.connections_file(environment.connections(site), java_home)
+        write_private(self.layout.environment_file, connections)
         with ThreadPoolExecutor(2) as pool, self._giving_up_together():
             databases = pool.submit(self._start_databases, site, wanted, progress)
             servers = pool.submit(self._start_servers, site, wanted, progress)

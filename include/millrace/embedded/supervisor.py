@@ -31,6 +31,9 @@ STOP_SECONDS = 90.0
 ANSWER_SECONDS = 30.0
 """How long the supervisor may take over a request, each of which it answers at once."""
 
+UNANSWERED = (OSError, xmlrpc.client.Error, http.client.HTTPException)
+"""What comes of a supervisor that is not there, or dies while it is asked."""
+
 LONGEST_SOCKET_PATH = 90
 """A socket's path may have 107 bytes; supervisord first binds one with its process id appended."""
 
@@ -56,7 +59,7 @@ class Supervisor:
         """Whether it answers."""
         try:
             return bool(self._remote().supervisor.getState()["statename"] == "RUNNING")
-        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+        except UNANSWERED:
             return False
 
     def start(self, programs: Mapping[str, int]) -> None:
@@ -108,7 +111,7 @@ class Supervisor:
         """Every program's state; empty when the supervisor does not answer."""
         try:
             rows: Any = self._remote().supervisor.getAllProcessInfo()
-        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+        except UNANSWERED:
             return {}
         return {
             row["name"]: ProgramState(
@@ -122,7 +125,11 @@ class Supervisor:
         }
 
     def start_program(self, name: str) -> None:
-        """Start one program; nothing when it runs already."""
+        """Start one program; nothing when it runs already.
+
+        Raises:
+            PartFailedError: it cannot be started, or the supervisor does not answer.
+        """
         try:
             self._remote().supervisor.startProcess(name, False)
         except xmlrpc.client.Fault as fault:
@@ -132,6 +139,8 @@ class Supervisor:
                     where=name,
                     next_step=f"look into {self._layout.log_file(name)}",
                 ) from fault
+        except UNANSWERED as error:
+            raise self._does_not_answer(name, error) from error
 
     def stop_programs(self, names: Collection[str], *, within: timedelta | None = None) -> None:
         """Ask these programs to end, all at once, and wait for it; one that does not is killed by the supervisor.
@@ -145,15 +154,9 @@ class Supervisor:
         for name in names:
             try:
                 remote.supervisor.stopProcess(name, False)
-            except xmlrpc.client.Fault as fault:
-                if "NOT_RUNNING" not in fault.faultString:
-                    raise
-            except OSError as error:
-                raise PartFailedError(
-                    f"the supervisor does not answer: {error}",
-                    where=f"{name}, {self._layout.log_file(RECORD)}",
-                    next_step="run the same command again; what it does not stop is ended by its process group",
-                ) from error
+            except UNANSWERED as error:
+                if not (isinstance(error, xmlrpc.client.Fault) and "NOT_RUNNING" in error.faultString):
+                    raise self._does_not_answer(name, error) from error
         deadline = time.monotonic() + seconds
         while left := [state for name, state in self.states().items() if name in names and state.pid]:
             if time.monotonic() > deadline:
@@ -167,7 +170,7 @@ class Supervisor:
     def shut_down(self) -> None:
         """End it and what it still runs; returns when it is gone."""
         record = PartRecord.read(self._layout, RECORD)
-        with contextlib.suppress(OSError, xmlrpc.client.Error, http.client.HTTPException):
+        with contextlib.suppress(*UNANSWERED):
             self._remote().supervisor.shutdown()
         deadline = time.monotonic() + 60
         while record and record.leader.is_alive() and time.monotonic() < deadline:
@@ -178,6 +181,13 @@ class Supervisor:
         if socket.parent != self._layout.run:
             with contextlib.suppress(OSError):  # never made, or somebody else's
                 socket.parent.rmdir()
+
+    def _does_not_answer(self, name: str, error: Exception) -> PartFailedError:
+        return PartFailedError(
+            f"the supervisor does not answer: {error}",
+            where=f"{name}, {self._layout.log_file(RECORD)}",
+            next_step="run the same command again; what it does not stop is ended by its process group",
+        )
 
     def _remote(self) -> Any:
         from supervisor.xmlrpc import SupervisorTransport, UnixStreamHTTPConnection
