@@ -87,5 +87,13 @@ class TopicAccessError(RefusedError):
         )
 
 
+class ObjectExistsError(RefusedError):
+    """An object that may only be created is there already, with other bytes."""
+
+
+class CorruptArchiveError(MillraceError):
+    """An object or a manifest of the archive is not what it says it is, or what the chain says it is."""
+
+
 class IncompleteError(MillraceError):
     """What could be done by itself was done; the rest waits for a person or failed, and is named."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -120,4 +120,71 @@ class TopicAdmin(Protocol):
 
     def set_config(self, changes: Mapping[str, Mapping[str, str]]) -> Mapping[str, str | None]:
         """Set these keys of these topics and leave every other key alone; per topic None, or why it failed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a listing says of one object."""
+
+    key: str
+    size_bytes: int
+
+
+class Creation(StrEnum):
+    """What came of writing an object that must not exist yet."""
+
+    CREATED = "created"
+    WAS_THERE = "was there"  # with the same bytes: written before, or by a try whose answer was lost
+
+
+class ObjectStore(Protocol):
+    """One bucket of an object store. An object is whole or not there; what is written is seen by every later call.
+
+    Every call may raise UnreachableError: the store did not answer, let nobody in, or asked to slow down for too long.
+    A write may have happened then; writing the same again is safe.
+    """
+
+    def create(self, key: str, data: bytes) -> Creation:
+        """Write an object where none is, in parts where it is large; never over another one.
+
+        Raises:
+            ObjectExistsError: there is one, with other bytes. It was left alone.
+        """
+        ...
+
+    def get(self, key: str) -> bytes | None:
+        """An object's bytes; None where there is none."""
+        ...
+
+    def get_range(self, key: str, first: int, next: int) -> bytes | None:
+        """The bytes `first <= position < next` of an object, fewer where it ends earlier; None where there is none."""
+        ...
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """An object's size in bytes; None where there is none."""
+        ...
+
+    def list(self, prefix: str, *, after: str = "", page_size: int = 1000) -> Iterator[ObjectInfo]:
+        """Every object whose key begins with `prefix` and lies beyond `after`, in the order of the keys' UTF-8 bytes.
+
+        Pages of `page_size` (1 to 1000) are asked for as they are needed, so memory does not grow with the number of
+        objects. An object that is made or deleted meanwhile may be listed or not.
+        """
+        ...
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """What follows `prefix` up to and without the next slash, in order, once each: `archive/` gives the topics."""
+        ...
+
+    def delete(self, keys: Collection[str]) -> Mapping[str, str]:
+        """Delete objects, also many; one that is not there counts as deleted. Returns why, by key, others remain."""
+        ...
+
+    def prove_create_only(self) -> None:
+        """Try on objects of its own, which are deleted again, that nothing is written over what is there.
+
+        Raises:
+            RefusedError: the store ignores the condition; a chain of manifests would have two heads.
+        """
         ...

@@ -1,0 +1,169 @@
+"""The chain's rules: what the next manifest is, which ranges it covers, and who may write it.
+
+Only the app that keeps the backup writes the chain. Of two that both believe to be that app, the one with the higher
+epoch goes on: it has written a takeover, and whoever then finds its place taken reads on and sees that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan, Seen
+from millrace.domain.archive.partition import Label, Tile
+from millrace.domain.archive.tiling import ObservedLog, Tiling
+
+LOOK_AGAIN_AFTER = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes a chain: an epoch of the backup's app, and the instance that claimed it."""
+
+    epoch: int
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRanges:
+    """What to read next. `lost` is gone already: the next object of its partition will begin behind it."""
+
+    read: tuple[PartitionSpan, ...]
+    lost: tuple[Tile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recreated:
+    """The topic is gone, or another one has its name: this chain is complete. `lost` was never read."""
+
+    lost: tuple[Tile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """The log ended below what is archived: nothing more is written until somebody acknowledges these offsets."""
+
+    tiles: tuple[Tile, ...]
+
+
+def next_ranges(tiling: Tiling, log: ObservedLog) -> ReadRanges | Recreated | Diverged:
+    """What a chain needs next: from its end, or from the log's start where that is later, to the log's end.
+
+    Args:
+        tiling: the chain up to its head.
+        log: looked at after the head was read.
+
+    Raises:
+        ValueError: the log lacks a partition that the chain knows.
+    """
+    coverage = tiling.end(log)
+    tails = [
+        Tile(tile.partition, max(tile.first, covered.archived_to), tile.next, tile.label, tile.cause)
+        for covered in coverage.partitions
+        for tile in covered.tiles
+        if tile.label is Label.LOST and tile.next > covered.archived_to
+    ]
+    if coverage.gone:
+        return Recreated(tuple(tails))
+    diverged = [
+        tile
+        for covered in coverage.partitions
+        for tile in covered.unacknowledged
+        if tile.label is Label.DIVERGED and tile.first < covered.archived_to
+    ]
+    if diverged:
+        return Diverged(tuple(diverged))
+    read = [
+        PartitionSpan(tile.partition, tile.first, tile.next)
+        for covered in coverage.partitions
+        for tile in covered.tiles
+        if tile.label is Label.PENDING
+    ]
+    return ReadRanges(tuple(read), tuple(tails))
+
+
+def follow(
+    tiling: Tiling,
+    writer: Writer,
+    kind: Kind,
+    log: ObservedLog,
+    *,
+    objects: Sequence[ObjectEntry] = (),
+    acknowledged: Sequence[PartitionSpan] = (),
+    by: str = "",
+    reason: str = "",
+) -> Manifest:
+    """The manifest that comes next.
+
+    Args:
+        tiling: the chain up to its head.
+        writer: who writes it.
+        kind: what it is for.
+        log: as it was after the read. Of a topic that is gone nothing is said.
+        objects: what is new, or expires; in any order.
+        acknowledged: what somebody knows to be lost; in any order.
+        by: who asked for it.
+        reason: why.
+
+    Raises:
+        ValueError: it would not be one: objects that overlap, or of a partition that was not looked at.
+    """
+    here = tiling.incarnation
+    alive = log.topic_id == here.topic_id
+    return Manifest(
+        sequence=tiling.head.sequence + 1,
+        previous=tiling.head.sha256,
+        epoch=writer.epoch,
+        instance=writer.instance,
+        kind=kind,
+        topic=here.topic,
+        topic_id=here.topic_id,
+        at=log.at,
+        partitions=max(tiling.known, len(log.bounds) if alive else 0, 1),
+        seen=_worth_saying(tiling, kind, log, objects) if alive else (),
+        delete_retention_ms=log.delete_retention_ms if alive else None,
+        objects=tuple(sorted(objects, key=lambda entry: (entry.partition, entry.first))),
+        acknowledged=tuple(sorted(acknowledged, key=lambda span: (span.partition, span.first))),
+        by=by,
+        reason=reason,
+    )
+
+
+def _worth_saying(tiling: Tiling, kind: Kind, log: ObservedLog, objects: Sequence[ObjectEntry]) -> tuple[Seen, ...]:
+    """All bounds; in a data manifest, of which there may be one a minute, of partitions without objects only hourly.
+
+    Idle ones are looked at too, so that of what they get later it can be told whether it was read late.
+    """
+    brought = {entry.partition for entry in objects}
+    return tuple(
+        seen
+        for seen in log.seen()
+        if kind is not Kind.DATA
+        or seen.partition in brought
+        or seen.partition not in tiling.partitions
+        or log.at - tiling.partitions[seen.partition].look.at >= LOOK_AGAIN_AFTER
+    )
+
+
+class Standing(StrEnum):
+    """How a writer stands to a manifest that lies where it wanted to write."""
+
+    OWN = "own"  # it was written after all, by a try that had been given up
+    GO_ON = "go on"  # an older epoch wrote before the takeover: follow it
+    FENCED = "fenced"  # a newer epoch has taken over, or another instance of this one: end
+
+
+def standing(writer: Writer, taken_over: bool, found: Manifest) -> Standing:
+    """What a manifest that a writer finds means to it.
+
+    Args:
+        writer: who looks.
+        taken_over: its takeover is in the chain. From then on nobody else may write: an older epoch would have had to
+            read the head after it.
+        found: what lies there.
+    """
+    if (found.epoch, found.instance) == (writer.epoch, writer.instance):
+        return Standing.OWN
+    return Standing.GO_ON if found.epoch < writer.epoch and not taken_over else Standing.FENCED

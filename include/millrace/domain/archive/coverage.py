@@ -1,0 +1,176 @@
+"""What the proof says in the end: for each partition how far it goes and what is not archived, and one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.partition import Cause, Label, PartitionState, Tile
+from millrace.domain.archive.spans import Spans
+from millrace.domain.position import LogBounds
+
+_MOST_PROBLEMS = 1000
+
+
+class Verdict(StrEnum):
+    """What a look at an archive comes to."""
+
+    PROVEN = "proven"  # every offset is archived, absent, expired, or lost with somebody's knowledge
+    PENDING = "pending"  # the same, but for records that are still to be archived
+    BROKEN = "broken"  # something is lost, diverged, or not what it says
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong with the chain or what it names, and the offsets it is about, where that can be told."""
+
+    what: str
+    sequence: int | None = None
+    partition: int | None = None
+    first: int | None = None
+    next: int | None = None
+    key: str = ""
+
+    def __str__(self) -> str:
+        where = f"manifest {self.sequence}: " if self.sequence is not None else ""
+        where += f"{self.key}: " if self.key else ""
+        about = f" [{self.first}, {self.next}) of partition {self.partition}" if self.first is not None else ""
+        return f"{where}{self.what}{about}"
+
+
+@dataclass(slots=True)
+class Problems:
+    """The first thousand problems, and how many there are."""
+
+    found: list[Problem] = field(default_factory=list)
+    total: int = 0
+
+    def append(self, problem: Problem) -> None:
+        """One more."""
+        self.total += 1
+        if len(self.found) < _MOST_PROBLEMS:
+            self.found.append(problem)
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """More of them."""
+        for problem in problems:
+            self.append(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCoverage:
+    """One partition from `begin` up to and without `end`, the end of the audited log.
+
+    Attributes:
+        archived_to: the offset that the next object has to begin with.
+        records: how many its kept objects hold.
+        holes: how many offsets of their ranges were absent for good.
+        tiles: what is neither DATA nor HOLE, in order; DATA and HOLE are what is left.
+        late: ranges whose holes may hide a tombstone.
+        unacknowledged: what is lost or diverged, and nobody has said that they know.
+    """
+
+    partition: int
+    begin: int
+    end: int
+    archived_to: int
+    records: int
+    holes: int
+    tiles: tuple[Tile, ...]
+    late: tuple[tuple[int, int], ...]
+    unacknowledged: tuple[Tile, ...]
+
+    def offsets(self, label: Label) -> int:
+        """How many offsets have one of the labels that `tiles` tells."""
+        return sum(tile.next - tile.first for tile in self.tiles if tile.label is label)
+
+
+def cover(state: PartitionState, bounds: LogBounds | None) -> PartitionCoverage:
+    """What a partition's state comes to, beside the log as it is now.
+
+    Args:
+        state: after the last manifest; left as it is.
+        bounds: of the log now; None where the topic is gone.
+    """
+    lost = {cause: Spans(spans) for cause, spans in state.lost.items()}
+    diverged = Spans(state.diverged)
+    pending = Spans()
+    end = state.look.end
+    if bounds is None:
+        lost.setdefault(Cause.RECREATED, Spans()).add(state.next, end)
+    else:
+        end = bounds.end
+        lost.setdefault(Cause.UNREAD, Spans()).add(state.next, min(bounds.start, bounds.end))
+        pending.add(max(state.next, bounds.start), bounds.end)
+        diverged.add(max(bounds.end, state.begin), max(state.next, state.look.end))
+    tiles = sorted(_tiles(state, lost, diverged, pending), key=lambda tile: tile.first)
+    return PartitionCoverage(
+        partition=state.number,
+        begin=state.begin,
+        end=max(end, state.next, *(tile.next for tile in tiles)),
+        archived_to=state.next,
+        records=state.records,
+        holes=state.holes,
+        tiles=tuple(tiles),
+        late=tuple(state.late.minus(state.expired)),
+        unacknowledged=tuple(_without(tiles, state.acknowledged)),
+    )
+
+
+def _tiles(state: PartitionState, lost: dict[Cause, Spans], diverged: Spans, pending: Spans) -> Iterator[Tile]:
+    taken = Spans()
+    for cause, spans in lost.items():
+        yield from (Tile(state.number, *span, Label.LOST, cause) for span in spans)
+        for span in spans:
+            taken.add(*span)
+    for label, spans in ((Label.EXPIRED, state.expired), (Label.DIVERGED, diverged), (Label.PENDING, pending)):
+        rest = spans.minus(taken)
+        yield from (Tile(state.number, *span, label) for span in rest)
+        for span in rest:
+            taken.add(*span)
+
+
+def _without(tiles: Iterable[Tile], acknowledged: Spans) -> Iterator[Tile]:
+    for tile in tiles:
+        if tile.label in (Label.LOST, Label.DIVERGED):
+            for first, next_ in acknowledged.outside(tile.first, tile.next):
+                yield Tile(tile.partition, first, next_, tile.label, tile.cause)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """A whole incarnation.
+
+    Attributes:
+        sequence: of the chain's last manifest, -1 where there is none, and `sha256` of its bytes.
+        gone: the topic was deleted; another one may have its name.
+        problems: what is wrong with the chain itself.
+    """
+
+    incarnation: Incarnation
+    sequence: int
+    sha256: str
+    gone: bool
+    partitions: tuple[PartitionCoverage, ...]
+    problems: Problems
+
+    @property
+    def verdict(self) -> Verdict:
+        """Broken goes before pending."""
+        if self.problems.total or any(partition.unacknowledged for partition in self.partitions):
+            return Verdict.BROKEN
+        if any(partition.offsets(Label.PENDING) for partition in self.partitions):
+            return Verdict.PENDING
+        return Verdict.PROVEN
+
+    def breaches(self) -> Iterator[str]:
+        """Why it is broken, a sentence each, offsets named."""
+        yield from map(str, self.problems.found)
+        if more := self.problems.total - len(self.problems.found):
+            yield f"and {more} more problems"
+        for partition in self.partitions:
+            for tile in partition.unacknowledged:
+                cause = f": {tile.cause}" if tile.cause else ""
+                yield f"partition {tile.partition} [{tile.first}, {tile.next}) is {tile.label}{cause}"

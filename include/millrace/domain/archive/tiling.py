@@ -1,0 +1,174 @@
+"""The proof: a chain, manifest by manifest, held against the log as it is now, until every offset has one label.
+
+Pure. It is given manifests in the order of their sequences and never holds more of them than one: a chain of a million
+entries needs no more memory than its partitions and what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from millrace.domain.archive.coverage import Coverage, PartitionCoverage, Problem, Problems, cover
+from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, Seen
+from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.partition import Look, PartitionState, Tile
+from millrace.domain.position import LogBounds
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The last manifest of a chain: what the next one has to follow. Of no chain: sequence -1, epoch 0."""
+
+    sequence: int = -1
+    sha256: str = ""
+    epoch: int = 0
+    instance: str = ""  # that wrote it
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedLog:
+    """A topic's log as it is now, looked at after the chain's head was read.
+
+    Attributes:
+        at: a moment before it was looked at, and after what was read before that.
+        topic_id: of the topic that has the name now; None where there is none.
+        bounds: of every partition of that topic, for a reader of committed records.
+        delete_retention_ms: its `delete.retention.ms`, where it is compacted; None where it is not.
+    """
+
+    at: datetime
+    topic_id: str | None
+    bounds: Mapping[int, LogBounds]
+    delete_retention_ms: int | None = None
+
+    def seen(self) -> tuple[Seen, ...]:
+        """The same as a manifest says it."""
+        return tuple(Seen(number, bounds.start, bounds.end) for number, bounds in sorted(self.bounds.items()))
+
+
+def link_faults(head: Head, incarnation: Incarnation, manifest: Manifest) -> Iterator[str]:
+    """Why a manifest cannot be the one after `head`."""
+    if manifest.incarnation != incarnation:
+        yield f"it is of {manifest.incarnation}, in the chain of {incarnation}"
+        return
+    if manifest.sequence != head.sequence + 1:
+        yield f"it follows manifest {head.sequence}"
+    elif head.sha256 and manifest.previous != head.sha256:
+        yield f"it names another manifest than {head.sequence} as the one before it"
+    if manifest.epoch < head.epoch:
+        yield f"epoch {manifest.epoch} wrote after epoch {head.epoch} had taken over"
+    elif (manifest.epoch > head.epoch) != (manifest.kind is Kind.TAKEOVER):
+        yield f"epoch {manifest.epoch} after epoch {head.epoch} in a manifest of kind {manifest.kind}"
+
+
+_NEVER = Look(datetime.min.replace(tzinfo=UTC), 0, 0, None)
+
+
+class Tiling:
+    """The labels of one incarnation's offsets, up to the last manifest that was added.
+
+    Attributes:
+        head: the last manifest that was added.
+        known: how many partitions the topic had at most when the chain was written.
+        partitions: what the chain says of each, by number.
+        problems: what is wrong with the chain itself.
+    """
+
+    def __init__(self, incarnation: Incarnation) -> None:
+        self.incarnation = incarnation
+        self.head = Head()
+        self.known = 0
+        self.partitions: dict[int, PartitionState] = {}
+        self.problems = Problems()
+
+    def add(self, manifest: Manifest, sha256: str) -> list[Tile]:
+        """The labels that a manifest gives. A later label of an offset replaces an earlier one.
+
+        A manifest that does not follow is a problem; what it brings is counted all the same, so that one fault is not
+        told as a thousand. One of another topic, or that is not the one its key names, brings nothing.
+
+        Args:
+            manifest: the next of the chain.
+            sha256: of its bytes.
+        """
+        wrong = list(link_faults(self.head, self.incarnation, manifest))
+        self.problems.extend(Problem(what, manifest.sequence) for what in wrong)
+        stranger = manifest.incarnation != self.incarnation
+        if not stranger and manifest.sequence > self.head.sequence:
+            self.head = Head(manifest.sequence, sha256, max(manifest.epoch, self.head.epoch), manifest.instance)
+        elif wrong:
+            return []
+        tiles = list(self._take(manifest))
+        self.known = max(self.known, manifest.partitions)
+        return tiles
+
+    def pass_over(self, sequence: int, sha256: str, what: str) -> None:
+        """Go on after a manifest that is missing (without SHA-256), or whose bytes say nothing."""
+        self.problems.append(Problem(what, sequence))
+        self.head = Head(sequence, sha256, self.head.epoch, self.head.instance)
+
+    def _take(self, manifest: Manifest) -> Iterator[Tile]:
+        seen = {look.partition: look for look in manifest.seen}
+        if manifest.kind is Kind.EXPIRY:
+            for entry in manifest.objects:
+                yield from self._expire(entry, manifest)
+        elif manifest.kind is Kind.DATA:
+            for entry in manifest.objects:
+                yield from self._bring(entry, manifest, seen[entry.partition])
+        for look in manifest.seen:
+            yield from self._state(look.partition, look.start).see(look, manifest)
+        for span in manifest.acknowledged:
+            if span.partition in self.partitions:
+                self.partitions[span.partition].acknowledge(span, seen.get(span.partition))
+
+    def _state(self, number: int, first_seen: int) -> PartitionState:
+        """What is known of a partition. One that the topic did not have before has been there from offset 0 on."""
+        if number not in self.partitions:
+            self.partitions[number] = self._new(number, first_seen)
+        return self.partitions[number]
+
+    def _new(self, number: int, first_seen: int) -> PartitionState:
+        begin = 0 if self.known and number >= self.known else first_seen
+        return PartitionState(number, begin, begin, _NEVER)
+
+    def _bring(self, entry: ObjectEntry, manifest: Manifest, seen: Seen) -> Iterator[Tile]:
+        state = self._state(entry.partition, min(entry.first, seen.start))
+        if entry.first < state.next:
+            overlap = (entry.first, min(entry.next, state.next))
+            what = "an object overlaps with what the chain has already"
+            self.problems.append(Problem(what, manifest.sequence, entry.partition, *overlap))
+            return
+        yield from state.bring(entry, manifest, seen)
+
+    def _expire(self, entry: ObjectEntry, manifest: Manifest) -> Iterator[Tile]:
+        state = self.partitions.get(entry.partition)
+        if state is None or entry.first < state.begin or entry.next > state.next:
+            what = "an object expires that the chain never had"
+        elif any(state.expired.within(entry.first, entry.next)):
+            what = "an object expires that has expired before"
+        else:
+            yield from state.expire(entry)
+            return
+        self.problems.append(Problem(what, manifest.sequence, entry.partition, entry.first, entry.next))
+
+    def end(self, log: ObservedLog) -> Coverage:
+        """Every offset's label, up to the end of the log as it is now.
+
+        Args:
+            log: looked at after the chain's head was read: an older look would show records as diverged that came in
+                between.
+
+        Raises:
+            ValueError: it lacks the bounds of a partition that the chain knows; nothing can be said without.
+        """
+        gone = log.topic_id != self.incarnation.topic_id
+        if not gone and (missing := set(range(self.known)) - set(log.bounds)):
+            raise ValueError(f"{self.incarnation}: the log of partitions {sorted(missing)} was not looked at")
+        found: list[PartitionCoverage] = []
+        for number in sorted(self.partitions.keys() | (() if gone else log.bounds.keys())):
+            bounds = None if gone else log.bounds[number]
+            state = self.partitions.get(number) or self._new(number, log.bounds[number].start)
+            found.append(cover(state, bounds))
+        return Coverage(self.incarnation, self.head.sequence, self.head.sha256, gone, tuple(found), self.problems)

@@ -1,0 +1,407 @@
+"""A topic as Kafka might keep it, a store that loses requests and answers, and a backup that dies at any step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from millrace.adapters.archive.chain import ChainWriter, resume
+from millrace.adapters.archive.documents import decode
+from millrace.domain.archive.chain import Diverged, Recreated, Writer, next_ranges
+from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan
+from millrace.domain.archive.names import Incarnation, ObjectName
+from millrace.domain.archive.partition import Label
+from millrace.domain.archive.records import Digest
+from millrace.domain.archive.tiling import ObservedLog
+from millrace.domain.position import LogBounds
+from millrace.errors import FencedError, ObjectExistsError, UnreachableError
+from millrace.ports import Creation
+from support.fakes_objects import MemoryStore
+
+TOPIC = "shop.purchases"
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+RETENTION = timedelta(hours=5)  # delete.retention.ms of a compacted topic
+
+
+class Fate(Enum):
+    """What an offset of a log is to a reader of committed records."""
+
+    RECORD = "record"
+    OPEN = "open"  # of a transaction that has not ended
+    ABORTED = "aborted"
+    MARKER = "marker"
+    REPLACED = "replaced"  # taken out by the cleaner: its key has a later record
+    BURIED = "buried"  # a tombstone that the cleaner took out: nothing says any more that its key was deleted
+
+
+@dataclass
+class Slot:
+    """One offset; `text` is key and value and no other record's."""
+
+    fate: Fate
+    key: int = 0
+    tombstone: bool = False
+    text: str = ""
+    written: datetime = BEGAN
+
+
+@dataclass
+class ModelPartition:
+    """One partition's log, and what once lay at offsets that an unclean election cut off."""
+
+    slots: list[Slot] = field(default_factory=list)
+    start: int = 0
+    cut: set[int] = field(default_factory=set)
+    once: dict[int, set[str]] = field(default_factory=dict)  # every record that a reader could ever have got
+
+    def stable(self) -> int:
+        """The last stable offset: no reader of committed records gets beyond it."""
+        return next((at for at, slot in enumerate(self.slots) if slot.fate is Fate.OPEN), len(self.slots))
+
+    def read(self, first: int, next_: int) -> dict[int, str]:
+        """What a reader of committed records gets of a range."""
+        return {
+            at: self.slots[at].text
+            for at in range(max(first, self.start), min(next_, self.stable()))
+            if self.slots[at].fate is Fate.RECORD
+        }
+
+
+@dataclass
+class Life:
+    """One incarnation of the topic, and what the judge has to know of its backup."""
+
+    incarnation: Incarnation
+    partitions: list[ModelPartition]
+    gone: bool = False
+    told: dict[str, set[tuple[int, int]]] = field(default_factory=dict)  # by the reason that was given
+
+
+class FlakyStore(MemoryStore):
+    """Loses some requests, and some answers."""
+
+    def __init__(self, dice: random.Random, counts: Counter[str]) -> None:
+        super().__init__()
+        self._dice = dice
+        self._counts = counts
+        self.calm = False
+
+    def create(self, key: str, data: bytes) -> Creation:
+        luck = 1.0 if self.calm else self._dice.random()
+        if luck < 0.03:
+            self._counts["lost request"] += 1
+            raise UnreachableError("the request was lost")
+        done = super().create(key, data)
+        if luck < 0.08:
+            self._counts["lost answer"] += 1
+            raise UnreachableError("the answer was lost")
+        return done
+
+
+@dataclass
+class World:
+    """The cluster, the store, and the processes that believe to be the backup."""
+
+    dice: random.Random
+    counts: Counter[str]
+    compacted: bool
+    now: datetime = BEGAN
+    epoch: int = 0
+    lives: list[Life] = field(default_factory=list)
+    tees: list[Iterator[str]] = field(default_factory=list)
+    texts: int = 0
+
+    def __post_init__(self) -> None:
+        self.store = FlakyStore(self.dice, self.counts)
+        self.begin_life()
+
+    @property
+    def life(self) -> Life:
+        return self.lives[-1]
+
+    def begin_life(self) -> None:
+        """Make the topic, perhaps again."""
+        for life in self.lives:
+            life.gone = True
+        incarnation = Incarnation(TOPIC, f"{len(self.lives):022d}")
+        self.lives.append(Life(incarnation, [ModelPartition() for _ in range(self.dice.randint(1, 2))]))
+
+    def look(self) -> ObservedLog:
+        """What the brokers answer."""
+        at = self.now
+        bounds = {n: LogBounds(p.start, max(p.start, p.stable())) for n, p in enumerate(self.life.partitions)}
+        retention = RETENTION // timedelta(milliseconds=1) if self.compacted else None
+        return ObservedLog(at, self.life.incarnation.topic_id, bounds, retention)
+
+    # What happens to the log
+
+    def happen(self) -> None:
+        """One thing, by chance; the clock goes on."""
+        self.now += timedelta(minutes=self.dice.choice([1, 10, 60, 400]))
+        names = ["commit"] * 6 + ["abort", "open", "settle"] * 2 + ["trim"] * 3 + ["compact"] * 3
+        name = self.dice.choice([*names, "grow", "recreate", "elect"])
+        if getattr(self, f"_{name}")(self.dice.choice(self.life.partitions)) is not False:
+            self.counts[name] += 1
+
+    def _write(self, log: ModelPartition, fate: Fate) -> None:
+        self.texts += 1
+        key, tombstone = self.dice.randint(0, 3), self.dice.random() < 0.3
+        slot = Slot(fate, key, tombstone, f"{key}:{'' if tombstone else self.texts}:{self.texts}", self.now)
+        log.slots.append(slot)
+        if fate is Fate.RECORD:
+            log.once.setdefault(len(log.slots) - 1, set()).add(slot.text)
+
+    def _commit(self, log: ModelPartition) -> None:
+        for _ in range(self.dice.randint(1, 6)):
+            self._write(log, Fate.RECORD)
+        if self.dice.random() < 0.4:
+            log.slots.append(Slot(Fate.MARKER))
+
+    def _abort(self, log: ModelPartition) -> None:
+        for _ in range(self.dice.randint(0, 4)):
+            self._write(log, Fate.ABORTED)
+        log.slots.append(Slot(Fate.MARKER))
+
+    def _open(self, log: ModelPartition) -> None:
+        for _ in range(self.dice.randint(1, 3)):
+            self._write(log, Fate.OPEN)
+
+    def _settle(self, log: ModelPartition) -> bool:
+        opened = [at for at, slot in enumerate(log.slots) if slot.fate is Fate.OPEN]
+        fate = self.dice.choice([Fate.RECORD, Fate.ABORTED])
+        for at in opened:
+            log.slots[at].fate = fate
+            if fate is Fate.RECORD:
+                log.once.setdefault(at, set()).add(log.slots[at].text)
+        if opened:
+            log.slots.append(Slot(Fate.MARKER))
+        return bool(opened)
+
+    def _trim(self, log: ModelPartition) -> bool:
+        before = log.start
+        log.start = self.dice.randint(before, max(before, log.stable()))
+        return log.start > before
+
+    def _compact(self, log: ModelPartition) -> bool:
+        done = False
+        for at in range(log.start, log.stable() if self.compacted else log.start):
+            slot = log.slots[at]
+            later = any(s.fate is Fate.RECORD and s.key == slot.key for s in log.slots[at + 1 : log.stable()])
+            if slot.fate is not Fate.RECORD or self.dice.random() < 0.5:
+                continue
+            if later:
+                slot.fate, done = Fate.REPLACED, True
+            elif slot.tombstone and self.now - slot.written > RETENTION:
+                slot.fate, done = Fate.BURIED, True
+        return done
+
+    def _grow(self, log: ModelPartition) -> bool:
+        if len(self.life.partitions) < 4:
+            self.life.partitions.append(ModelPartition())
+            return True
+        return False
+
+    def _recreate(self, log: ModelPartition) -> bool:
+        if len(self.lives) < 3 and self.dice.random() < 0.4:
+            self.begin_life()
+            return True
+        return False
+
+    def _elect(self, log: ModelPartition) -> bool:
+        """A replica that lags behind becomes leader."""
+        if self.dice.random() > 0.3 or len(log.slots) <= log.start:
+            return False
+        end = self.dice.randint(log.start, len(log.slots) - 1)
+        log.cut |= set(range(end, len(log.slots)))
+        del log.slots[end:]
+        return True
+
+    # The backup
+
+    def start_tee(self) -> None:
+        """A new process with the next epoch. Another one may live on without knowing of it."""
+        self.epoch += 1
+        self.tees.append(self._tee(Writer(self.epoch, f"process-{self.epoch}")))
+
+    def step(self) -> None:
+        """One process does one thing, or dies."""
+        if not self.tees or self.dice.random() < 0.02:
+            self.start_tee()
+        at = self.dice.randrange(len(self.tees))
+        if self.dice.random() < 0.03:
+            self.counts["crash"] += 1
+            self.tees.pop(at).close()  # type: ignore[attr-defined]
+            return
+        try:
+            next(self.tees[at])
+        except StopIteration:
+            self.tees.pop(at)
+
+    def _tee(self, writer: Writer) -> Iterator[str]:
+        life = self.life
+        with suppress(FencedError):
+            while True:
+                yield "begins"
+                chain = yield from self._take_over(life, writer)
+                if (yield from self._work(life, chain)) == "diverged":
+                    self.counts["stopped as diverged"] += 1
+                    return
+                life = self.life
+        self.counts["fenced"] += 1
+
+    def _take_over(self, life: Life, writer: Writer) -> Iterator[str]:
+        looks: list[ObservedLog] = []
+
+        def look() -> ObservedLog:
+            looks.append(self.look() if not life.gone else ObservedLog(self.now, None, {}))
+            return looks[-1]
+
+        while True:
+            with suppress(UnreachableError):
+                tiling = resume(self.store, life.incarnation)
+                yield "read a summary"
+                found = ChainWriter.take_over(self.store, tiling, writer, look)
+                break
+            yield "waits for the store"
+        return found
+
+    def _work(self, life: Life, chain: ChainWriter) -> Iterator[str]:
+        """Until the topic is gone, or has diverged."""
+        while True:
+            log = self.look()
+            yield "looked"
+            plan = next_ranges(chain.tiling, log)
+            if isinstance(plan, Recreated):
+                self.counts["recreated seen"] += 1
+                yield from self._acknowledge(life, chain, log)
+                return "recreated"
+            if isinstance(plan, Diverged):
+                if not (yield from self._acknowledge(life, chain, log)):
+                    return "diverged"
+                continue
+            objects = yield from self._read(life, plan.read)
+            after = self.look()
+            yield "looked again"
+            if objects is None or after.topic_id != life.incarnation.topic_id:
+                continue
+            if any(entry.next > after.bounds[entry.partition].end for entry in objects):
+                continue
+            if objects:
+                yield from self._append(chain, Kind.DATA, after, objects=objects)
+            yield from self._expire(life, chain)
+            if self.dice.random() < 0.3:
+                yield from self._acknowledge(life, chain, self.look())
+
+    def _read(self, life: Life, spans: tuple[PartitionSpan, ...]) -> Iterator[str]:
+        """Objects of some of the ranges, or of a part of them; None where the store would not take one."""
+        objects: list[ObjectEntry] = []
+        for span in spans:
+            if self.dice.random() < 0.2:
+                continue
+            next_ = self.dice.randint(span.first + 1, span.next)
+            if life.gone or next_ > life.partitions[span.partition].stable():
+                return None
+            records = life.partitions[span.partition].read(span.first, next_)
+            yield "read"
+            data, entry = model_object(span.partition, span.first, next_, records)
+            try:
+                self.store.create(life.incarnation.object_key(entry.name), data)
+            except UnreachableError:
+                return None
+            yield "wrote an object"
+            objects.append(entry)
+        return objects
+
+    def _append(self, chain: ChainWriter, kind: Kind, log: ObservedLog, **what: object) -> Iterator[str]:
+        """Whether this very manifest was written by this call."""
+        try:
+            chain.append(kind, log, **what)  # type: ignore[arg-type]
+        except ObjectExistsError:
+            return False
+        except UnreachableError:
+            while True:
+                yield "waits for the store"
+                with suppress(UnreachableError):
+                    return chain.settle()
+        self.counts[f"wrote {kind}"] += 1
+        yield "wrote a manifest"
+        return True
+
+    def _expire(self, life: Life, chain: ChainWriter) -> Iterator[str]:
+        kept = [entry for entry in kept_entries(self.store, life.incarnation) if self.dice.random() < 0.05]
+        if kept and (yield from self._append(chain, Kind.EXPIRY, self.look(), objects=kept, by="keep", reason="old")):
+            self.store.delete([life.incarnation.object_key(entry.name) for entry in kept])
+
+    def _acknowledge(self, life: Life, chain: ChainWriter, log: ObservedLog) -> Iterator[str]:
+        """Somebody says that they know, at times of far more than is lost: that must not excuse what is lost later."""
+        lost = [tile for part in chain.tiling.end(log).partitions for tile in part.unacknowledged]
+        if not lost or self.dice.random() < 0.4:
+            return False
+        spans = {tile.partition: PartitionSpan(tile.partition, tile.first, tile.next) for tile in lost}
+        if self.dice.random() < 0.5:
+            spans = {number: PartitionSpan(number, 0, 1_000_000) for number in spans}
+        yield "acknowledges"
+        again = self.look() if not life.gone else ObservedLog(self.now, None, {})
+        told = _lost_now(chain, again, spans)
+        known, reason = list(spans.values()), f"reason {len(life.told)}"
+        life.told[reason] = told
+        return (yield from self._append(chain, Kind.ACKNOWLEDGEMENT, again, acknowledged=known, by="me", reason=reason))
+
+
+def _lost_now(chain: ChainWriter, log: ObservedLog, spans: dict[int, PartitionSpan]) -> set[tuple[int, int]]:
+    return {
+        (tile.partition, at)
+        for part in chain.tiling.end(log).partitions
+        for tile in part.unacknowledged
+        for at in range(tile.first, tile.next)
+        if tile.label is not Label.DIVERGED or at < part.archived_to  # beyond it, the offset is yet to be filled again
+        if tile.partition in spans and spans[tile.partition].first <= at < spans[tile.partition].next
+    }
+
+
+def model_object(partition: int, first: int, next_: int, records: dict[int, str]) -> tuple[bytes, ObjectEntry]:
+    """An object of the model: its records as JSON, which says as much as the real one's columns."""
+    data = json.dumps({"partition": partition, "range": [first, next_], "records": records}).encode()
+    holes: list[tuple[int, int]] = []
+    for at in range(first, next_):
+        if at not in records:
+            begun = holes.pop()[0] if holes and holes[-1][1] == at else at
+            holes.append((begun, at + 1))
+    stamps = (0, 0) if records else (None, None)
+    sha256 = hashlib.sha256(data).hexdigest()
+    return data, ObjectEntry(
+        partition,
+        first,
+        next_,
+        len(records),
+        tuple(holes),
+        *stamps,
+        size_bytes=len(data),
+        sha256=sha256,
+        digest=Digest(),
+    )
+
+
+def manifests_of(store: MemoryStore, incarnation: Incarnation) -> list[Manifest]:
+    """Every manifest of a chain, in order."""
+    keys = sorted(key for key in store.objects if key.startswith(incarnation.manifests))
+    return [decode(store.objects[key], Manifest, key) for key in keys]
+
+
+def kept_entries(store: MemoryStore, incarnation: Incarnation) -> list[ObjectEntry]:
+    """The objects that the chain names and has not let expire."""
+    kept: dict[ObjectName, ObjectEntry] = {}
+    for manifest in manifests_of(store, incarnation):
+        for entry in manifest.objects:
+            if manifest.kind is Kind.EXPIRY:
+                del kept[entry.name]
+            else:
+                kept[entry.name] = entry
+    return list(kept.values())

@@ -1,0 +1,194 @@
+"""The proof against a judge who knows everything: logs that live, a backup that dies, and every offset asked about."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from types import FunctionType
+
+import pytest
+
+from millrace.adapters.archive.chain import ChainWriter, Link, add, links, put_summary, resume
+from millrace.domain.archive.chain import next_ranges, standing
+from millrace.domain.archive.coverage import Coverage, Verdict, _without, cover
+from millrace.domain.archive.partition import Label, PartitionState, Tile
+from millrace.domain.archive.spans import Spans
+from millrace.domain.archive.summary import PartitionSummary
+from millrace.domain.archive.tiling import ObservedLog, Tiling
+from support.archive_judge import flatten, judge
+from support.archive_model import Life, World
+from support.code_mutants import changed
+
+FIRST_TIER, SECOND_TIER = 300, 5_000
+EVENTS = 150
+
+
+def story(seed: int, counts: Counter[str]) -> list[str]:
+    """One world, audited at times and in the end; what is wrong with what is said of it."""
+    dice = random.Random(seed)
+    world = World(dice, counts, compacted=dice.random() < 0.5)
+    wrong: list[str] = []
+    for _ in range(EVENTS):
+        world.happen() if dice.random() < 0.25 else world.step()
+        if dice.random() < 0.03:
+            wrong += audit(world, dice.choice(world.lives), dice)
+    for life in world.lives:
+        wrong += audit(world, life, dice)
+    return wrong
+
+
+def audit(world: World, life: Life, dice: random.Random) -> list[str]:
+    """Prove one incarnation from its beginning, have the labels judged, and prove it again from the last summary."""
+    tiling = Tiling(life.incarnation)
+    tiles: list[Tile] = []
+    for link in links(world.store, life.incarnation):
+        tiles += added(tiling, link)
+    log = ObservedLog(world.now, None, {}) if life.gone else world.look()
+    coverage = tiling.end(log)
+    wrong = [str(problem) for problem in tiling.problems.found]
+    wrong += judge(
+        world,
+        life,
+        labels_of(tiles, coverage),
+        late_of(tiles),
+        broken=coverage.verdict is Verdict.BROKEN,
+        pending=coverage.verdict is Verdict.PENDING,
+        counts=world.counts,
+    )
+    wrong += two_ways(tiles, coverage)
+    wrong += of_the_summary(world, life, tiling, log, coverage, dice)
+    return wrong
+
+
+def added(tiling: Tiling, link: object) -> list[Tile]:
+    """The tiles that a link of the chain brings."""
+    found: list[Tile] = []
+    plain = tiling.add
+    tiling.add = lambda *given: found.extend(plain(*given)) or found  # type: ignore[method-assign,func-returns-value]
+    add(tiling, link)  # type: ignore[arg-type]
+    del tiling.add  # type: ignore[method-assign]
+    assert isinstance(link, Link)
+    return found
+
+
+def labels_of(tiles: list[Tile], coverage: Coverage) -> dict[tuple[int, int], str]:
+    """A label an offset: the last that a tile gives, or the log as it is now."""
+    told = [tile for part in coverage.partitions for tile in part.tiles]
+    return flatten((tile.partition, tile.first, tile.next, tile.label) for tile in [*tiles, *told])
+
+
+def two_ways(tiles: list[Tile], coverage: Coverage) -> list[str]:
+    """What the coverage says of what is archived must be what the tiles said, but for what the log says now."""
+    by_tiles = flatten((tile.partition, tile.first, tile.next, tile.label) for tile in tiles)
+    wrong: list[str] = []
+    for part in coverage.partitions:
+        told = flatten((tile.partition, tile.first, tile.next, tile.label) for tile in part.tiles)
+        archived = {place: label for place, label in by_tiles.items() if place[0] == part.partition}
+        for place, label in archived.items():
+            kept = Label.DATA if label in (Label.DATA, Label.HOLE) else label
+            if told.get(place, Label.DATA) not in (kept, Label.DIVERGED):
+                wrong.append(f"{place} is {label} by the tiles, {told.get(place)} by the coverage")
+        held = sum(label in (Label.DATA, Label.HOLE) for label in archived.values())
+        cut_off = sum(label is Label.DIVERGED for label in archived.values())
+        if not held <= part.records + part.holes <= held + cut_off:
+            wrong.append(f"{held} of {part.partition} by the tiles, {part.records} + {part.holes} by the coverage")
+    return wrong
+
+
+def late_of(tiles: list[Tile]) -> set[tuple[int, int]]:
+    return set(flatten((t.partition, t.first, t.next, t.label) for t in tiles if t.label is Label.HOLE and t.cause))
+
+
+def of_the_summary(
+    world: World, life: Life, tiling: Tiling, log: ObservedLog, coverage: Coverage, dice: random.Random
+) -> list[str]:
+    """Whoever goes on from a summary must come to the same as who begins at the beginning."""
+    shorter = resume(world.store, life.incarnation)
+    for link in links(world.store, life.incarnation, shorter.head.sequence):
+        add(shorter, link)
+    both = [[PartitionSummary.of(state) for _, state in sorted(each.partitions.items())] for each in (tiling, shorter)]
+    wrong = [] if both[0] == both[1] else [f"from the summary it is {both[1]}, from the beginning {both[0]}"]
+    if (shorter.head, shorter.end(log).verdict) != (tiling.head, coverage.verdict):
+        wrong.append("from the summary the verdict or the head is another")
+    if coverage.verdict is not Verdict.BROKEN and tiling.head.sequence >= 0 and dice.random() < 0.5:
+        world.store.calm = True
+        put_summary(world.store, tiling)
+        world.store.calm = False
+        world.counts["summary"] += 1
+    return wrong
+
+
+def tell(seeds: range) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        wrong = story(seed, counts)
+        assert not wrong, f"story {seed}: " + "; ".join(wrong[:5])
+    return counts
+
+
+def show(counts: Counter[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print("\n" + ", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
+
+
+def test_no_false_alarm_no_offset_without_a_label_every_record_once(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = tell(range(FIRST_TIER))
+    show(counts, capsys)
+
+
+@pytest.mark.full
+def test_the_same_in_many_more_stories(capsys: pytest.CaptureFixture[str]) -> None:
+    show(tell(range(FIRST_TIER, FIRST_TIER + SECOND_TIER)), capsys)
+
+
+MUTANTS = [
+    pytest.param(PartitionState.bring, "max(first, seen.start)", "first", id="absent and trimmed is no hole"),
+    pytest.param(PartitionState._gap, "self._lose(self.next, explained, Cause.UNREAD)", "()", id="a gap is lost"),
+    pytest.param(PartitionState.see, "seen.end < self.next", "False", id="a log that ends too early has diverged"),
+    pytest.param(
+        PartitionState._late_below, "return self.look.end", "return entry.first", id="late by the look before"
+    ),
+    pytest.param(PartitionState._late_below, "return entry.next", "return self.look.end", id="late after a long time"),
+    pytest.param(
+        PartitionState.expire, "self.expired.add(entry.first, entry.next)", "pass", id="what expired is noted"
+    ),
+    pytest.param(
+        PartitionState.acknowledge,
+        "known.within(span.first, span.next)",
+        "Spans([(span.first, span.next)])",
+        id="only what is lost is acknowledged",
+    ),
+    pytest.param(PartitionState.expire, "- entry.count - lost", "- entry.count", id="what expired is counted"),
+    pytest.param(PartitionState._unless_lost, "left_alone.add(*lost)", "pass", id="lost stays lost"),
+    pytest.param(cover, "min(bounds.start, bounds.end)", "state.next", id="lost before it was read"),
+    pytest.param(
+        cover, "lost.setdefault(Cause.RECREATED, Spans()).add(state.next, end)", "pass", id="lost by deletion"
+    ),
+    pytest.param(cover, "diverged.add(max(bounds.end", "Spans().add(max(bounds.end", id="the log's end now"),
+    pytest.param(cover, "pending.add(max(state.next, bounds.start)", "pending.add(bounds.end", id="what is to come"),
+    pytest.param(Tiling._new, "0 if", "first_seen if", id="a later partition begins at 0"),
+    pytest.param(Tiling._take, "manifest.kind is Kind.EXPIRY", "False", id="an expiry is one"),
+    pytest.param(
+        next_ranges, "tile.label is Label.PENDING", "tile.label in (Label.PENDING, Label.LOST)", id="what to read"
+    ),
+    pytest.param(
+        standing, "(found.epoch, found.instance) == (writer.epoch, writer.instance)", "True", id="who wrote it"
+    ),
+    pytest.param(
+        ChainWriter.take_over.__func__,
+        "tiling.head.epoch >= writer.epoch",
+        "False",
+        id="an older epoch ends",  # type: ignore[attr-defined]
+    ),
+    pytest.param(Spans.outside, "first = inside_next", "first = inside_first", id="what is outside"),
+    pytest.param(Spans.add, "max(next_, self._nexts[high - 1])", "next_", id="ranges that touch"),
+    pytest.param(_without, "(Label.LOST, Label.DIVERGED)", "(Label.LOST,)", id="diverged is a breach"),
+    pytest.param(PartitionSummary.state, "self.acknowledged", "()", id="a summary knows what is acknowledged"),
+]
+
+
+@pytest.mark.parametrize(("function", "old", "new"), MUTANTS)
+def test_a_fault_in_the_proof_is_noticed(function: FunctionType, old: str, new: str) -> None:
+    """A mutant dies of a story that goes wrong, or of an error of its own."""
+    with changed(function, old, new), pytest.raises(Exception):  # noqa: B017, PT011
+        tell(range(FIRST_TIER))
