@@ -49,7 +49,7 @@ class Slot:
     key: int = 0
     tombstone: bool = False
     text: str = ""
-    written: datetime = BEGAN
+    horizon: datetime | None = None  # of a tombstone that the cleaner has met: until then it stays (KIP-534)
 
 
 @dataclass
@@ -145,15 +145,15 @@ class World:
     def happen(self) -> None:
         """One thing, by chance; the clock goes on."""
         self.now += timedelta(minutes=self.dice.choice([1, 10, 60, 400]))
-        names = ["commit"] * 6 + ["abort", "open", "settle"] * 2 + ["trim"] * 3 + ["compact"] * 3
+        names = ["commit"] * 6 + ["abort", "open", "settle"] * 2 + ["trim"] * 3 + ["compact"] * 5
         name = self.dice.choice([*names, "grow", "recreate", "elect"])
         if getattr(self, f"_{name}")(self.dice.choice(self.life.partitions)) is not False:
             self.counts[name] += 1
 
     def _write(self, log: ModelPartition, fate: Fate) -> None:
         self.texts += 1
-        key, tombstone = self.dice.randint(0, 3), self.dice.random() < 0.3
-        slot = Slot(fate, key, tombstone, f"{key}:{'' if tombstone else self.texts}:{self.texts}", self.now)
+        key, tombstone = self.dice.randint(0, 5), self.dice.random() < 0.4
+        slot = Slot(fate, key, tombstone, f"{key}:{'' if tombstone else self.texts}:{self.texts}")
         log.slots.append(slot)
         if fate is Fate.RECORD:
             log.once.setdefault(len(log.slots) - 1, set()).add(slot.text)
@@ -190,16 +190,27 @@ class World:
         return log.start > before
 
     def _compact(self, log: ModelPartition) -> bool:
+        """The cleaner comes by, at times once more when what it met then has had its time."""
+        done = self.compacted and self._clean(log)
+        if done and self.dice.random() < 0.8:
+            self.now += RETENTION + timedelta(minutes=1)
+            self._clean(log)
+        return done
+
+    def _clean(self, log: ModelPartition) -> bool:
         done = False
-        for at in range(log.start, log.stable() if self.compacted else log.start):
+        for at in range(log.start, log.stable()):  # it does not go beyond an open transaction
             slot = log.slots[at]
             later = any(s.fate is Fate.RECORD and s.key == slot.key for s in log.slots[at + 1 : log.stable()])
-            if slot.fate is not Fate.RECORD or self.dice.random() < 0.5:
+            if slot.fate is not Fate.RECORD or self.dice.random() < 0.2:
                 continue
             if later:
                 slot.fate, done = Fate.REPLACED, True
-            elif slot.tombstone and self.now - slot.written > RETENTION:
+            elif slot.tombstone and slot.horizon is None:
+                slot.horizon, done = self.now + RETENTION, True
+            elif slot.horizon is not None and self.now > slot.horizon:
                 slot.fate, done = Fate.BURIED, True
+                self.counts["buried"] += 1
         return done
 
     def _grow(self, log: ModelPartition) -> bool:

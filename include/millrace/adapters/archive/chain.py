@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 
 from millrace.adapters.archive.documents import decode, encode, sha256_of
@@ -21,7 +20,7 @@ from millrace.ports import ObjectStore
 THREADS = 16
 _AHEAD = 4 * THREADS
 _AHEAD_BYTES = 32 << 20
-_MISSING_EACH = 1000  # missing manifests that are asked for one by one
+_MISSING_EACH = 100  # missing manifests that are asked for one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +190,26 @@ class ChainWriter:
             UnreachableError: the store does not answer; the same again.
         """
         chain = cls(store, tiling, writer)
+        refused_at = None
         while not chain._taken_over:
             read_on(store, tiling)
+            if tiling.head == refused_at:
+                raise CorruptArchiveError(
+                    f"the store refuses manifest {tiling.head.sequence + 1} and lists none of this number",
+                    where=tiling.incarnation.manifests,
+                    next_step="see whether the store's listings show what was written",
+                )
             chain._stop_at_unreadable_head()
             if (tiling.head.epoch, tiling.head.instance) == (writer.epoch, writer.instance):
                 chain._taken_over = True
             elif tiling.head.epoch >= writer.epoch:
                 raise chain._fenced(tiling.head.epoch)
             else:
-                with suppress(ObjectExistsError):  # somebody was quicker: an older epoch, or one that ends this one
+                try:
                     chain.append(Kind.TAKEOVER, look())
                     chain._taken_over = True
+                except ObjectExistsError:  # somebody was quicker: an older epoch, or one that ends this one
+                    refused_at = tiling.head
         return chain
 
     def append(
@@ -256,15 +264,12 @@ class ChainWriter:
         return self.tiling.head != before
 
     def _stop_at_unreadable_head(self) -> None:
-        head = self.tiling.head
-        for problem in self.tiling.problems.found:
-            if problem.sequence == head.sequence:
-                key = self.tiling.incarnation.manifest_key(head.sequence)
-                raise CorruptArchiveError(
-                    f"the chain's last manifest says nothing that can be gone on from: {problem.what}",
-                    where=key,
-                    next_step="look for who changed it; the archive before it is whole",
-                )
+        if self.tiling.head.says_nothing:
+            raise CorruptArchiveError(
+                f"the chain's last manifest says nothing that can be gone on from: {self.tiling.head.says_nothing}",
+                where=self.tiling.incarnation.manifest_key(self.tiling.head.sequence),
+                next_step="look for who changed it; the archive before it is whole",
+            )
 
     def _fenced(self, epoch: int) -> FencedError:
         return FencedError(

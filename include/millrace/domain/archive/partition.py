@@ -113,8 +113,9 @@ class PartitionState:
     def _late_below(self, entry: ObjectEntry, manifest: Manifest) -> int:
         """Below which offset a hole may have been a tombstone that the cleaner took out before the read.
 
-        A tombstone stays for `delete.retention.ms` from the first cleaning on (KIP-534), which comes after it was
-        written. What lay at or beyond the log's end at the look before was written after that look.
+        A tombstone stays for `delete.retention.ms` from the cleaning on that first meets it (KIP-534, Kafka 3.1), and
+        the cleaner does not go beyond the last stable offset. So one at or beyond the log's end at the look before was
+        met after that look.
         """
         retentions = [r for r in (self.look.delete_retention_ms, manifest.delete_retention_ms) if r is not None]
         if not retentions:
@@ -156,7 +157,8 @@ class PartitionState:
 
     def unacknowledged(self) -> bool:
         """Whether something of the chain is lost or diverged and nobody has said that they know."""
-        return any(spans.minus(self.acknowledged) for spans in (*self.lost.values(), self.diverged))
+        breaches = (*self.lost.values(), self.diverged.minus(self.expired))
+        return any(spans.minus(self.acknowledged) for spans in breaches)
 
     def _lose(self, first: int, next_: int, cause: Cause) -> Iterator[Tile]:
         if first < next_:

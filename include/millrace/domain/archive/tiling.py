@@ -7,7 +7,7 @@ entries needs no more memory than its partitions and what is wrong with it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from millrace.domain.archive.coverage import Coverage, PartitionCoverage, Problem, Problems, cover
@@ -25,6 +25,7 @@ class Head:
     sha256: str = ""
     epoch: int = 0
     instance: str = ""  # that wrote it
+    says_nothing: str = ""  # why nobody can go on from it: its bytes say nothing, or it is of another topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,12 @@ class Tiling:
         """
         wrong = list(link_faults(self.head, self.incarnation, manifest))
         self.problems.extend(Problem(what, manifest.sequence) for what in wrong)
-        stranger = manifest.incarnation != self.incarnation
-        if not stranger and manifest.sequence > self.head.sequence:
-            self.head = Head(manifest.sequence, sha256, max(manifest.epoch, self.head.epoch), manifest.instance)
-        elif wrong:
+        if manifest.sequence <= self.head.sequence:
             return []
+        if manifest.incarnation != self.incarnation:
+            self.head = replace(self.head, sequence=manifest.sequence, sha256=sha256, says_nothing=wrong[0])
+            return []
+        self.head = Head(manifest.sequence, sha256, max(manifest.epoch, self.head.epoch), manifest.instance)
         tiles = list(self._take(manifest))
         self.known = max(self.known, manifest.partitions)
         return tiles
@@ -107,7 +109,7 @@ class Tiling:
     def pass_over(self, sequence: int, sha256: str, what: str) -> None:
         """Go on after a manifest that is missing (without SHA-256), or whose bytes say nothing."""
         self.problems.append(Problem(what, sequence))
-        self.head = Head(sequence, sha256, self.head.epoch, self.head.instance)
+        self.head = replace(self.head, sequence=sequence, sha256=sha256, says_nothing=what)
 
     def _take(self, manifest: Manifest) -> Iterator[Tile]:
         seen = {look.partition: look for look in manifest.seen}

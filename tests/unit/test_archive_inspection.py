@@ -1,0 +1,139 @@
+"""The look at an archive while it is written to, and what it says of what lies there beside the chain's objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.adapters.archive import inspection
+from millrace.adapters.archive.chain import ChainWriter, put_summary, read_on, resume
+from millrace.adapters.archive.inspection import Inspection, inspect
+from millrace.domain.archive.chain import Writer
+from millrace.domain.archive.coverage import Verdict
+from millrace.domain.archive.manifest import Kind, ObjectEntry
+from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.tiling import Tiling
+from millrace.ports import ObjectInfo
+from support.archives import OFFSETS, PARTITIONS, ROUNDS, Archive, records
+from support.fakes_objects import MemoryStore
+
+HERE = Incarnation("shop.purchases", "E" * 22)
+
+
+def built(store: MemoryStore) -> Archive:
+    return Archive(store, HERE, "", None).build()
+
+
+def following(archive: Archive) -> ChainWriter:
+    """A writer that takes the archive's chain over."""
+    tiling = Tiling(HERE)
+    read_on(archive.store, tiling)
+    return ChainWriter.take_over(archive.store, tiling, Writer(2, "two"), archive.log)
+
+
+def said(found: Inspection) -> tuple[Verdict, list[str], list[str]]:
+    return found.coverage.verdict, list(found.coverage.breaches()), [str(stray) for stray in found.strays.found]
+
+
+FINE = (Verdict.PROVEN, [], [])
+
+
+def expire(archive: Archive, entries: list[ObjectEntry], *, delete: bool) -> None:
+    following(archive).append(Kind.EXPIRY, archive.log(), objects=entries, by="keep", reason="older than 10 years")
+    if delete:
+        archive.store.delete([HERE.object_key(entry.name) for entry in entries])
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("delete", [False, True])
+def test_what_expired_may_be_there_or_not(deep: bool, delete: bool) -> None:
+    archive = built(MemoryStore())
+    expire(archive, [archive.entry(0, 0), archive.entry(1, 0), archive.entry(0, 1)], delete=delete)
+    found = archive.inspect(deep=deep)
+    assert said(found) == FINE
+    assert [part.records for part in found.coverage.partitions] == [18, 27]
+
+
+def test_what_is_gone_is_told_from_what_expired_however_much_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are kept of a few objects only; of the others their ranges are told."""
+    monkeypatch.setattr(inspection, "_NAMED", 2)
+    archive = built(MemoryStore())
+    expire(archive, [archive.entry(0, 0), archive.entry(1, 0)], delete=True)
+    archive.store.delete([archive.key(round_, 1) for round_ in range(3)])
+    verdict, breaches, _ = said(archive.inspect(deep=False))
+    assert verdict is Verdict.BROKEN
+    assert breaches == [
+        f"manifest {round_ + 1}: {archive.key(round_, 1)}: the object is gone [{round_}0, {round_ + 1}0) of partition 1"
+        for round_ in (1, 2)
+    ] + ["objects are gone [0, 10) of partition 1"]
+
+
+class Growing(MemoryStore):
+    """A manifest and its objects come after the objects were listed."""
+
+    archive: Archive
+    grown = False
+
+    def list(self, prefix: str, *, after: str = "", page_size: int = 1000) -> Iterator[ObjectInfo]:
+        page = list(super().list(prefix, after=after))
+        if prefix == HERE.partition(1) and not self.grown:
+            self.grown = True
+            last = ROUNDS * OFFSETS
+            objects = [self.archive.put(records(p, last), p, last) for p in range(PARTITIONS)]
+            following(self.archive).append(Kind.DATA, self.archive.log(last + OFFSETS), objects=objects)
+        yield from page
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_what_comes_during_the_look_is_looked_at_too(deep: bool) -> None:
+    store = Growing()
+    store.archive = built(store)
+    found = store.archive.inspect(deep=deep, end=(ROUNDS + 1) * OFFSETS)
+    assert store.grown
+    assert said(found) == FINE
+    assert (found.counts.objects, found.counts.checked) == (10, 10 if deep else 0)
+
+
+def test_what_no_manifest_names_is_told_from_what_is_on_its_way() -> None:
+    archive = built(MemoryStore())
+    left_behind = archive.written(records(0, 5)[:4], 0, 5, 9)
+    ahead = archive.written(records(0, 40), 0, 40)
+    misnamed = archive.written(records(1, 10), 1, 10)
+    objects = archive.store.objects  # type: ignore[attr-defined]
+    objects[HERE.object_key(left_behind.entry.name)] = left_behind.data
+    objects[HERE.object_key(ahead.entry.name)] = ahead.data
+    other_key = HERE.object_key(misnamed.entry.name).replace(misnamed.entry.sha256, "0" * 64)
+    objects[other_key] = misnamed.data
+    objects[f"{HERE.prefix}1/notes.txt"] = objects[f"{HERE.prefix}tmp/x"] = b"hello"
+    found = archive.inspect(deep=True)
+    assert said(found) == (
+        Verdict.PROVEN,
+        [],
+        [
+            f"{HERE.object_key(left_behind.entry.name)}: no manifest names it: a writer that died may have left it"
+            " [5, 9) of partition 0",
+            f"{other_key}: no manifest names it, and its bytes are not what its name says [10, 20) of partition 1",
+            f"{HERE.prefix}tmp/x: it is no object of the archive, and lies among them",
+            f"{HERE.prefix}1/notes.txt: it is no object of the archive, and lies among them",
+        ],
+    )
+    assert found.counts.ahead == 1
+    assert said(archive.inspect(deep=False))[0] is Verdict.PROVEN
+
+
+def test_a_look_from_a_summary_looks_for_later_objects_alone() -> None:
+    archive = built(MemoryStore())
+    tiling = Tiling(HERE)
+    read_on(archive.store, tiling)
+    put_summary(archive.store, tiling)
+    last = ROUNDS * OFFSETS
+    chain = following(archive)
+    chain.append(Kind.DATA, archive.log(last + OFFSETS), objects=[archive.put(records(0, last), 0, last)])
+    archive.store.delete([archive.key(0, 0), HERE.object_key(archive.put(records(0, last), 0, last).name)])
+    found = inspect(archive.store, resume(archive.store, HERE), lambda: archive.log(last + OFFSETS))
+    assert found.counts.objects == 1
+    verdict, breaches, _ = said(found)
+    assert verdict is Verdict.BROKEN
+    assert len(breaches) == 1
+    assert "the object is gone [40, 50) of partition 0" in breaches[0]
