@@ -360,6 +360,8 @@ class World:
             spans = {number: PartitionSpan(number, 0, 1_000_000) for number in spans}
         yield "acknowledges"
         again = self.look() if not life.gone else ObservedLog(self.now, None, {})
+        if again.topic_id != log.topic_id:
+            return False  # what was asked for is not what is lost now
         told = _lost_now(chain, again, spans)
         known, reason = list(spans.values()), f"reason {len(life.told)}"
         life.told[reason] = told

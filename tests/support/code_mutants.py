@@ -21,7 +21,7 @@ def changed(function: FunctionType, old: str, new: str) -> Iterator[None]:
         compile("from __future__ import annotations\n" + source.replace(old, new), module.__file__ or "", "exec"),
         module.__dict__,
         scope,
-    )  # noqa: S102
+    )
     kept = function.__code__
     made = scope[function.__name__]
     function.__code__ = getattr(made, "__func__", made).__code__  # a class method is wrapped
