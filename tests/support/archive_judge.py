@@ -25,6 +25,10 @@ class Stored:
     began: dict[int, int] = field(default_factory=dict)
     said_end: dict[int, int] = field(default_factory=dict)
     ranges: dict[int, int] = field(default_factory=dict)  # how far objects go
+    absent: dict[Place, str] = field(default_factory=dict)  # read and not there: hole or lost, by the log starts seen
+    cut_off: set[Place] = field(default_factory=set)  # archived, and the chain has seen the log end below
+    cut_unread: set[Place] = field(default_factory=set)  # seen, and the log then ended below; nobody has said they know
+    log_start: dict[int, int] = field(default_factory=dict)
     reasons: set[str] = field(default_factory=set)  # of what somebody acknowledged
     wrong: list[str] = field(default_factory=list)
 
@@ -50,15 +54,34 @@ def read_store(world: World, life: Life) -> Stored:
             if name in named:
                 found.wrong.append(f"{name} is named twice")
             named[name] = entry
-            found.ranges[entry["partition"]] = entry["next"]
-        for seen in manifest["seen"]:
-            begin = seen["start"] if seen["partition"] < first_count else 0
-            found.began.setdefault(seen["partition"], begin)
-            found.said_end[seen["partition"]] = seen["end"]
+            _read_entry(found, entry, manifest["seen"])
+        _read_looks(found, manifest, first_count)
     for name, entry in named.items():
         for at, text in json.loads(objects[name])["records"].items():
             found.copies.setdefault((entry["partition"], int(at)), []).append(text)
     return found
+
+
+def _read_entry(found: Stored, entry: dict[str, Any], seen: list[dict[str, int]]) -> None:
+    number = entry["partition"]
+    found.ranges[number] = entry["next"]
+    after = next(look["start"] for look in seen if look["partition"] == number)
+    start = max(found.log_start.get(number, 0), after)
+    for first, next_ in entry["holes"]:
+        found.absent |= {(number, at): "lost" if at < start else "hole" for at in range(first, next_)}
+
+
+def _read_looks(found: Stored, manifest: dict[str, Any], first_count: int) -> None:
+    for seen in manifest["seen"]:
+        number, end = seen["partition"], seen["end"]
+        found.began.setdefault(number, seen["start"] if number < first_count else 0)
+        archived, former = found.ranges.get(number, found.began[number]), found.said_end.get(number, 0)
+        found.cut_off |= {(number, at) for at in range(max(end, found.began[number]), archived)}
+        found.cut_unread |= {(number, at) for at in range(max(end, archived), former)}
+        found.said_end[number] = end
+        found.log_start[number] = max(found.log_start.get(number, 0), seen["start"])
+    for span in manifest["acknowledged"]:
+        found.cut_unread -= {(span["partition"], at) for at in range(span["first"], min(span["next"], 10_000))}
 
 
 def judge(
@@ -99,7 +122,15 @@ def judge(
         if not right:
             wrong.append(f"{place} is called {labels[place]}: {_told(life, stored, place)}")
     acknowledged = {place for reason, told in life.told.items() if reason in stored.reasons for place in told}
+    for place, label in labels.items():
+        log = life.partitions[place[0]]
+        ends_below = not life.gone and log.stable() <= place[1] < stored.ranges.get(place[0], 0)
+        if (ends_below or place in stored.cut_off) and label not in ("diverged", "lost"):
+            wrong.append(f"{place} is called {label}, and the log has ended below it")
+        if stored.absent.get(place) not in (None, label) and label not in ("diverged", "expired"):
+            wrong.append(f"{place} is called {label}, and was absent as {stored.absent[place]}")
     unknown = {place for place, label in labels.items() if label in ("lost", "diverged")} - acknowledged
+    unknown |= stored.cut_unread
     if broken != bool(unknown):
         wrong.append(f"broken is {broken}, and nobody knows of {sorted(unknown)}")
     if not broken and pending != ("pending" in labels.values()):
@@ -114,7 +145,7 @@ def _data(life: Life, stored: Stored, place: Place, late: bool) -> bool:
 
 def _hole(life: Life, stored: Stored, place: Place, late: bool) -> bool:
     log = life.partitions[place[0]]
-    if place in stored.copies or place[1] >= stored.ranges.get(place[0], 0):
+    if place in stored.copies or stored.absent.get(place) != "hole":
         return False
     if place[1] in log.cut:
         return True  # what was there when it was read, nobody knows any more
@@ -124,7 +155,7 @@ def _hole(life: Life, stored: Stored, place: Place, late: bool) -> bool:
 
 def _lost(life: Life, stored: Stored, place: Place, late: bool) -> bool:
     log = life.partitions[place[0]]
-    return place not in stored.copies and (life.gone or place[1] < log.start)
+    return place not in stored.copies and (life.gone or place[1] < log.most_start)
 
 
 def _expired(life: Life, stored: Stored, place: Place, late: bool) -> bool:

@@ -17,12 +17,12 @@ from millrace.adapters.archive.documents import decode
 from millrace.domain.archive.chain import Diverged, Recreated, Writer, next_ranges
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan
 from millrace.domain.archive.names import Incarnation, ObjectName
-from millrace.domain.archive.partition import Label
+from millrace.domain.archive.partition import Cause, Label
 from millrace.domain.archive.records import Digest
 from millrace.domain.archive.tiling import ObservedLog
 from millrace.domain.position import LogBounds
-from millrace.errors import FencedError, ObjectExistsError, UnreachableError
-from millrace.ports import Creation
+from millrace.errors import ObjectExistsError, RefusedError, UnreachableError
+from millrace.ports import Creation, ObjectInfo
 from support.fakes_objects import MemoryStore
 
 TOPIC = "shop.purchases"
@@ -58,6 +58,7 @@ class ModelPartition:
 
     slots: list[Slot] = field(default_factory=list)
     start: int = 0
+    most_start: int = 0  # of any leader
     cut: set[int] = field(default_factory=set)
     once: dict[int, set[str]] = field(default_factory=dict)  # every record that a reader could ever have got
 
@@ -103,6 +104,12 @@ class FlakyStore(MemoryStore):
             self._counts["lost answer"] += 1
             raise UnreachableError("the answer was lost")
         return done
+
+    def list(self, prefix: str, *, after: str = "", page_size: int = 1000) -> Iterator[ObjectInfo]:
+        """Leaves out what others are writing beside, as s3proxy over a folder does."""
+        for info in super().list(prefix, after=after, page_size=page_size):
+            if self.calm or self._dice.random() > 0.1:
+                yield info
 
 
 @dataclass
@@ -187,6 +194,7 @@ class World:
     def _trim(self, log: ModelPartition) -> bool:
         before = log.start
         log.start = self.dice.randint(before, max(before, log.stable()))
+        log.most_start = max(log.most_start, log.start)
         return log.start > before
 
     def _compact(self, log: ModelPartition) -> bool:
@@ -226,8 +234,12 @@ class World:
         return False
 
     def _elect(self, log: ModelPartition) -> bool:
-        """A replica that lags behind becomes leader."""
+        """A replica becomes leader that has deleted less, and at times one that lags behind."""
         if self.dice.random() > 0.3 or len(log.slots) <= log.start:
+            return False
+        log.start = self.dice.randint(max(0, log.start - 3), log.start)
+        if self.dice.random() < 0.4:
+            self.counts["log start back"] += 1
             return False
         end = self.dice.randint(log.start, len(log.slots) - 1)
         log.cut |= set(range(end, len(log.slots)))
@@ -257,7 +269,7 @@ class World:
 
     def _tee(self, writer: Writer) -> Iterator[str]:
         life = self.life
-        with suppress(FencedError):
+        with suppress(RefusedError):  # fenced, or a topic that was gone before its chain began
             while True:
                 yield "begins"
                 chain = yield from self._take_over(life, writer)
@@ -317,9 +329,10 @@ class World:
             if self.dice.random() < 0.2:
                 continue
             next_ = self.dice.randint(span.first + 1, span.next)
-            if life.gone or next_ > life.partitions[span.partition].stable():
-                return None
-            records = life.partitions[span.partition].read(span.first, next_)
+            log = life.partitions[span.partition]
+            if life.gone or next_ > log.stable() or log.start > span.first:
+                return None  # failOnDataLoss
+            records = log.read(span.first, next_)
             yield "read"
             data, entry = model_object(span.partition, span.first, next_, records)
             try:
@@ -374,6 +387,7 @@ def _lost_now(chain: ChainWriter, log: ObservedLog, spans: dict[int, PartitionSp
         for part in chain.tiling.end(log).partitions
         for tile in part.unacknowledged
         for at in range(tile.first, tile.next)
+        if tile.cause is not Cause.CUT  # no label
         if tile.label is not Label.DIVERGED or at < part.archived_to  # beyond it, the offset is yet to be filled again
         if tile.partition in spans and spans[tile.partition].first <= at < spans[tile.partition].next
     }

@@ -177,15 +177,29 @@ def test_nothing_is_written_behind_a_head_that_says_nothing(spoil: Callable[[byt
     assert len(store.objects) == 2
 
 
-def test_a_store_whose_listings_show_nothing_is_not_asked_for_ever() -> None:
+def test_a_store_that_refuses_and_shows_nothing_is_not_asked_for_ever() -> None:
     class Blind(MemoryStore):
+        def get(self, key: str) -> bytes | None:
+            return None
+
         def list(self, prefix: str, *, after: str = "", page_size: int = 1000) -> Iterator[ObjectInfo]:
             return iter(())
 
     store = Blind()
     store.objects[HERE.manifest_key(0)] = b"{}"
-    with pytest.raises(CorruptArchiveError, match="lists none of this number"):
+    with pytest.raises(CorruptArchiveError, match="has none of this number"):
         started(store)
+
+
+def test_a_chain_is_read_to_its_head_by_a_store_whose_listings_leave_things_out() -> None:
+    class Forgetful(MemoryStore):
+        def list(self, prefix: str, *, after: str = "", page_size: int = 1000) -> Iterator[ObjectInfo]:
+            return (info for info in super().list(prefix, after=after) if info.key[-6] in "13")
+
+    store = Forgetful()
+    writer = chain_of(store, 6)
+    found = read(store)
+    assert (found.head, found.problems.total) == (writer.tiling.head, 0)
 
 
 # What a reader makes of what lies there
@@ -227,15 +241,32 @@ def test_a_sequence_far_away_is_not_counted_up_to() -> None:
     assert len(lines) == 102
 
 
-def test_a_manifest_under_another_number_and_a_stranger_are_named() -> None:
+def test_a_manifest_under_another_number_is_named_and_a_stranger_passed_over() -> None:
     store = MemoryStore()
     chain_of(store, 2)
     store.objects[HERE.manifest_key(3)] = store.objects[HERE.manifest_key(1)]
     store.objects[f"{HERE.manifests}notes.txt"] = b"hello"
-    assert told(store, 20) == [
-        f"{HERE.manifests}notes.txt: it is no manifest, and lies among them",
-        "manifest 3: it says it is manifest 1",
-    ]
+    assert told(store, 20) == ["manifest 3: it says it is manifest 1"]
+
+
+def test_a_second_instance_of_an_epoch_shows_in_the_chain() -> None:
+    store = MemoryStore()
+    writer = chain_of(store, 1)
+    other = follow(writer.tiling, Writer(1, "other"), Kind.DATA, log((0, 20)), objects=[entry(10, 20)])
+    store.objects[HERE.manifest_key(2)] = encode(other)
+    assert told(store, 20) == ["manifest 2: another instance of epoch 1 wrote than the one that had taken over"]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "what"), [(1, "epoch 1 wrote after epoch 2 had taken over"), (3, "epoch 3 after epoch 2")]
+)
+def test_an_epoch_that_writes_out_of_turn_shows_in_the_chain(epoch: int, what: str) -> None:
+    store = MemoryStore()
+    started(store, 1)
+    writer = started(store, 2, "two")
+    late = follow(writer.tiling, Writer(epoch, "x"), Kind.DATA, log((0, 10)), objects=[entry(0, 10)])
+    store.objects[HERE.manifest_key(2)] = encode(late)
+    assert what in told(store, 10)[0]
 
 
 def test_a_manifest_that_was_changed_is_named_by_the_one_after_it() -> None:
@@ -255,6 +286,24 @@ def test_a_chain_that_was_cut_off_shows_by_its_summary() -> None:
     cut = resume(store, HERE)
     read_on(store, cut)
     assert "sums up the chain to manifest 3, which is missing" in next(iter(cut.end(log((0, 20))).breaches()))
+
+
+def test_nothing_is_written_into_the_place_of_manifests_that_a_summary_knows_of() -> None:
+    store = MemoryStore()
+    put_summary(store, chain_of(store, 3).tiling)
+    del store.objects[HERE.manifest_key(3)]
+    with pytest.raises(CorruptArchiveError, match="a summary knows of 3"):
+        ChainWriter.take_over(store, resume(store, HERE), Writer(2, "two"), lambda: log((0, 30)))
+    assert HERE.manifest_key(3) not in store.objects
+
+
+@pytest.mark.parametrize(("old", "new"), [(b'"next":30', b'"next":90'), (b'"known":1', b'"known":2'), (b"\n", b"")])
+def test_a_summary_that_was_changed_is_left_aside(old: bytes, new: bytes) -> None:
+    store = MemoryStore()
+    key = put_summary(store, chain_of(store, 3).tiling)
+    assert resume(store, HERE).head.sequence == 3
+    store.objects[key] = store.objects[key].replace(old, new)
+    assert resume(store, HERE).head.sequence == -1
 
 
 def test_a_chain_in_which_somebody_does_not_know_what_is_lost_is_not_summed_up() -> None:
@@ -317,10 +366,128 @@ def test_an_acknowledgement_of_everything_excuses_nothing_that_comes_later() -> 
     ]
 
 
-def test_a_log_of_which_a_partition_was_not_looked_at_gives_no_answer() -> None:
+def test_of_a_partition_without_a_leader_nothing_is_read_and_nothing_is_proven() -> None:
+    writer = ChainWriter.take_over(MemoryStore(), Tiling(HERE), Writer(1, "one"), lambda: log((0, 10), (0, 10)))
+    leaderless = replace(log((0, 20)), partitions=2)
+    assert next_ranges(writer.tiling, leaderless) == ReadRanges((PartitionSpan(0, 0, 20),))
+    writer.append(Kind.DATA, leaderless, objects=[entry(0, 20)])
+    coverage = writer.tiling.end(leaderless)
+    assert (coverage.verdict, coverage.unseen) == (Verdict.PENDING, (1,))
+
+
+def test_a_partition_that_had_no_leader_at_first_has_not_come_later() -> None:
+    store = MemoryStore()
+    leaderless = replace(log((0, 10)), partitions=2)
+    writer = ChainWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: leaderless)
+    assert next_ranges(writer.tiling, log((0, 10), (500, 600))) == ReadRanges(
+        (PartitionSpan(0, 0, 10), PartitionSpan(1, 500, 600))
+    )
+
+
+def test_nothing_begins_for_a_topic_that_is_not_there() -> None:
+    store = MemoryStore()
+    with pytest.raises(RefusedError, match="is not there"):
+        ChainWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: GONE)
+    assert not store.objects
+
+
+def test_a_fenced_writer_stays_fenced() -> None:
+    store = MemoryStore()
+    older = started(store, 1)
+    newer = started(store, 2, "two")
+    for _ in range(3):
+        with pytest.raises(RefusedError):
+            older.append(Kind.DATA, log((0, 10)), objects=[entry(0, 10)])
+    with pytest.raises(FencedError):
+        for _ in range(2):  # even where it believes that all is settled
+            older.settle()
+            older.append(Kind.DATA, log((0, 10)), objects=[entry(0, 10)])
+    newer.append(Kind.DATA, log((0, 10)), objects=[entry(0, 10)])
+    assert (read(store).problems.total, len(store.objects)) == (0, 3)
+
+
+def test_what_expired_has_diverged_too_where_the_log_ends_below_it() -> None:
+    store = MemoryStore()
+    writer = started(store)
+    writer.append(Kind.DATA, log((0, 10)), objects=[entry(0, 10)])
+    writer.append(Kind.EXPIRY, log((0, 10)), objects=[entry(0, 10)], by="keep", reason="old")
+    assert next_ranges(writer.tiling, log((0, 6))) == Diverged((Tile(0, 6, 10, Label.DIVERGED),))
+    again = started(store, 2, "two", bounds=(0, 6))
+    assert next_ranges(again.tiling, log((0, 60))) == Diverged((Tile(0, 6, 10, Label.DIVERGED),))
+    with pytest.raises(ValueError, match="loss in partitions"):
+        put_summary(store, again.tiling)
+
+
+def test_an_expiry_acknowledges_nothing() -> None:
     writer = started(MemoryStore())
-    with pytest.raises(ValueError, match="was not looked at"):
-        next_ranges(writer.tiling, log())
+    writer.append(Kind.DATA, log((0, 10)), objects=[entry(0, 10)])
+    writer.append(Kind.EXPIRY, log((0, 6)), objects=[entry(0, 10)], by="keep", reason="old")
+    assert isinstance(next_ranges(writer.tiling, log((0, 60))), Diverged)
+
+
+def test_an_election_that_cuts_off_what_was_seen_and_not_read_is_told_until_somebody_knows() -> None:
+    """The writer goes on: what it has archived is as the log is."""
+    writer = started(MemoryStore(), bounds=(0, 20))
+    writer.append(Kind.DATA, log((0, 20)), objects=[entry(0, 10)])
+    assert next_ranges(writer.tiling, log((0, 15))) == ReadRanges((PartitionSpan(0, 10, 15),))
+    writer.append(Kind.DATA, log((0, 15)), objects=[entry(10, 15)])
+    writer.append(Kind.DATA, log((0, 30)), objects=[entry(15, 30)])
+    assert list(writer.tiling.end(log((0, 30))).breaches()) == [
+        "partition 0 [15, 20) is diverged: seen in the log, and cut off it by an unclean election before it was read"
+    ]
+    writer.append(Kind.ACKNOWLEDGEMENT, log((0, 30)), acknowledged=[PartitionSpan(0, 15, 20)], by="me", reason="known")
+    assert writer.tiling.end(log((0, 30))).verdict is Verdict.PROVEN
+
+
+def test_a_log_start_that_the_chain_has_seen_is_not_forgotten() -> None:
+    """A new leader's log may begin lower than the former one's, from which was read."""
+    store = MemoryStore()
+    writer = started(store, bounds=(0, 50))
+    writer.append(Kind.DATA, log((0, 50)), objects=[entry(0, 50)])
+    again = started(store, 2, "two", bounds=(100, 150))
+    again.append(Kind.DATA, log((50, 150)), objects=[entry(50, 150, holes=((50, 100),))])
+    assert again.tiling.end(log((50, 150))).partitions[0].tiles == (Tile(0, 50, 100, Label.LOST, Cause.TRIMMED),)
+
+
+def test_the_cause_of_a_gap_is_the_log_start_as_far_as_that_reaches() -> None:
+    writer = started(MemoryStore(), bounds=(0, 30))
+    writer.append(Kind.DATA, log((4, 30)), objects=[entry(10, 20)])
+    assert writer.tiling.end(log((4, 20))).partitions[0].tiles[:2] == (
+        Tile(0, 0, 4, Label.LOST, Cause.UNREAD),
+        Tile(0, 4, 10, Label.LOST, Cause.UNEXPLAINED),
+    )
+
+
+@pytest.mark.parametrize("look", [replace(log((0, 0)), bounds={}), GONE])
+def test_an_acknowledgement_while_nobody_could_look_excuses_nothing_that_comes_later(look: ObservedLog) -> None:
+    """No leader for a moment, or a broker that does not know the topic yet."""
+    writer = started(MemoryStore(), bounds=(0, 10))
+    wide = [PartitionSpan(0, 0, 10**15)]
+    writer.append(Kind.ACKNOWLEDGEMENT, look, acknowledged=wide, by="me", reason="known")
+    later = log((10, 12))
+    writer.append(Kind.DATA, later, objects=[entry(10, 12)])
+    assert list(writer.tiling.end(later).breaches()) == ["partition 0 [0, 10) is lost: deleted before it was read"]
+
+
+def test_of_a_topic_that_is_gone_what_was_not_read_can_be_acknowledged() -> None:
+    writer = started(MemoryStore(), bounds=(0, 10))
+    writer.append(Kind.ACKNOWLEDGEMENT, GONE, acknowledged=[PartitionSpan(0, 0, 10)], by="me", reason="known")
+    assert writer.tiling.end(GONE).verdict is Verdict.PROVEN
+
+
+def test_many_acknowledgements_are_taken_at_once() -> None:
+    writer = started(MemoryStore(), bounds=(0, 10**6))
+    for first in range(1, 40_000, 20):
+        writer.append(Kind.DATA, log((first, 10**6)), objects=[entry(first, first + 10)])
+    lost = [PartitionSpan(tile.partition, tile.first, tile.next) for tile in unknown_of(writer)]
+    assert len(lost) == 2_000
+    now = log((39_990, 10**6))
+    writer.append(Kind.ACKNOWLEDGEMENT, now, acknowledged=lost, by="me", reason="known")
+    assert not unknown_of(writer)
+
+
+def unknown_of(writer: ChainWriter) -> tuple[Tile, ...]:
+    return writer.tiling.end(log((writer.tiling.partitions[0].next, 10**6))).partitions[0].unacknowledged
 
 
 @pytest.mark.parametrize(
@@ -344,6 +511,36 @@ def test_a_hole_that_is_read_late_may_hide_a_tombstone(
     after = log((0, 20), at=AT + later, retention_ms=retention_ms)
     writer.append(Kind.DATA, after, objects=[entry(10, 20, holes=((12, 14),))])
     assert writer.tiling.end(after).partitions[0].late == late
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "after_ms", "passed", "is_late"),
+    [
+        (DAY_MS, DAY_MS // 2, timedelta(hours=20), True),  # the shorter time counts
+        (DAY_MS // 2, DAY_MS, timedelta(hours=20), True),
+        (None, DAY_MS, timedelta(days=2), True),  # compacted at one of the looks
+        (DAY_MS, None, timedelta(days=2), True),
+        (DAY_MS, DAY_MS, timedelta(hours=-2), True),  # a clock went back: nobody knows
+        (DAY_MS, DAY_MS, timedelta(hours=2), False),
+        (2**63 - 1, 2**63 - 1, timedelta(days=9000), False),  # Kafka allows any number
+        (0, 0, timedelta(seconds=1), True),
+    ],
+)
+def test_what_is_late_follows_from_both_looks(
+    before_ms: int | None, after_ms: int | None, passed: timedelta, is_late: bool
+) -> None:
+    store = MemoryStore()
+    first = log((0, 10), retention_ms=before_ms)
+    empty = replace(first, bounds={0: LogBounds(0, 0)})
+    writer = ChainWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: empty)
+    writer.append(Kind.DATA, first, objects=[entry(0, 10)])
+    after = log((0, 20), at=AT + passed, retention_ms=after_ms)
+    writer.append(Kind.DATA, after, objects=[entry(10, 20, holes=((12, 14),))])
+    assert any(begin <= 12 < end for begin, end in writer.tiling.end(after).partitions[0].late) is is_late
+    assert read(store).head == writer.tiling.head
 
 
 def test_partitions_without_objects_are_looked_at_hourly() -> None:

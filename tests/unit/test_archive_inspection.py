@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,8 @@ from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.coverage import Verdict
 from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.archive.tiling import Tiling
+from millrace.domain.archive.tiling import ObservedLog, Tiling
+from millrace.domain.position import LogBounds
 from millrace.ports import ObjectInfo
 from support.archives import OFFSETS, PARTITIONS, ROUNDS, Archive, records
 from support.fakes_objects import MemoryStore
@@ -57,7 +59,7 @@ def test_what_expired_may_be_there_or_not(deep: bool, delete: bool) -> None:
 
 def test_what_is_gone_is_told_from_what_expired_however_much_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are kept of a few objects only; of the others their ranges are told."""
-    monkeypatch.setattr(inspection, "_NAMED", 2)
+    monkeypatch.setattr(inspection, "_NAMED", 4)  # an object with its hole counts twice
     archive = built(MemoryStore())
     expire(archive, [archive.entry(0, 0), archive.entry(1, 0)], delete=True)
     archive.store.delete([archive.key(round_, 1) for round_ in range(3)])
@@ -137,3 +139,98 @@ def test_a_look_from_a_summary_looks_for_later_objects_alone() -> None:
     assert verdict is Verdict.BROKEN
     assert len(breaches) == 1
     assert "the object is gone [40, 50) of partition 0" in breaches[0]
+
+
+class Meanwhile(MemoryStore):
+    """Something happens right after the first answer about a key that is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.when: tuple[str, str] = ("", "")
+        self.then: Callable[[], None] = lambda: None
+
+    def head(self, key: str) -> ObjectInfo | None:
+        found = super().head(key)
+        self._happen("head", key)
+        return found
+
+    def get(self, key: str) -> bytes | None:
+        self._happen("get", key)  # while the request waits in a queue
+        return super().get(key)
+
+    def _happen(self, call: str, key: str) -> None:
+        if self.when == (call, key):
+            self.when = ("", "")
+            self.then()
+
+
+@pytest.mark.parametrize("expires", [True, False])
+@pytest.mark.parametrize("call", ["head", "get"])
+def test_what_vanishes_under_the_look_has_expired_or_is_gone(call: str, expires: bool) -> None:
+    """By a collector that follows an expiry it is fine, otherwise it is told, and never passed over."""
+    store = Meanwhile()
+    archive = built(store)
+    entry = archive.entry(3, 1)
+    key = HERE.object_key(entry.name)
+
+    def vanish() -> None:
+        if expires:
+            expire(archive, [entry], delete=False)
+        store.delete([key])
+
+    store.when, store.then = (call, key), vanish
+    if call == "head":  # only what a listing left out is asked for by itself
+        listed = store.list
+        store.list = lambda prefix, **more: (i for i in listed(prefix, **more) if i.key != key)  # type: ignore[method-assign]
+    found = archive.inspect(deep=True)
+    assert store.when == ("", "")
+    verdict, breaches, _ = said(found)
+    assert verdict is (Verdict.PROVEN if expires else Verdict.BROKEN)
+    assert breaches == ([] if expires else [f"manifest 4: {key}: the object is gone [30, 40) of partition 1"])
+
+
+def test_a_damaged_object_that_has_expired_is_nobodys_fault() -> None:
+    archive = built(MemoryStore())
+    archive.store.objects[archive.key(0, 0)] = b"x"  # type: ignore[attr-defined]
+    expire(archive, [archive.entry(0, 0)], delete=False)
+    for deep in (False, True):
+        assert said(archive.inspect(deep=deep)) == FINE
+
+
+def test_what_is_archived_and_then_deleted_before_the_log_is_looked_at_is_not_lost() -> None:
+    archive = built(MemoryStore())
+    last = ROUNDS * OFFSETS
+    looks: list[ObservedLog] = []
+
+    def look() -> ObservedLog:
+        if not looks:
+            objects = [archive.put(records(p, last), p, last) for p in range(PARTITIONS)]
+            following(archive).append(Kind.DATA, archive.log(last + OFFSETS), objects=objects)
+        trimmed = dict.fromkeys(range(PARTITIONS), LogBounds(last + OFFSETS, last + OFFSETS))
+        looks.append(replace(archive.log(), bounds=trimmed))
+        return looks[-1]
+
+    found = inspect(archive.store, Tiling(HERE), look)
+    assert said(found) == FINE
+    assert len(looks) == 2
+
+
+def test_a_stores_own_file_that_a_listing_shows_is_no_stray() -> None:
+    """s3proxy over a folder lists the file that it is just writing."""
+    store = MemoryStore()
+    archive = built(store)
+    listed = store.list
+
+    def with_another(prefix: str, **more: object) -> Iterator[ObjectInfo]:
+        yield from listed(prefix, **more)  # type: ignore[arg-type]
+        yield ObjectInfo(f"{prefix}~tmp-1", 7)
+
+    store.list = with_another  # type: ignore[method-assign,assignment]
+    assert said(archive.inspect(deep=True)) == FINE
+
+
+def test_a_partition_without_a_leader_is_not_proven() -> None:
+    archive = built(MemoryStore())
+    log = replace(archive.log(), bounds={0: LogBounds(0, ROUNDS * OFFSETS)}, partitions=PARTITIONS)
+    coverage = inspect(archive.store, Tiling(HERE), lambda: log).coverage
+    assert (coverage.verdict, coverage.unseen) == (Verdict.PENDING, (1,))

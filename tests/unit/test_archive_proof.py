@@ -8,7 +8,8 @@ from types import FunctionType
 
 import pytest
 
-from millrace.adapters.archive.chain import ChainWriter, Link, add, links, put_summary, resume
+from millrace.adapters.archive.chain import ChainWriter, Link, add, links, put_summary, read_on, resume
+from millrace.adapters.archive.inspection import inspect
 from millrace.domain.archive.chain import next_ranges, standing
 from millrace.domain.archive.coverage import Coverage, Verdict, _without, cover
 from millrace.domain.archive.partition import Label, PartitionState, Tile
@@ -32,6 +33,7 @@ def story(seed: int, counts: Counter[str]) -> list[str]:
         world.happen() if dice.random() < 0.25 else world.step()
         if dice.random() < 0.03:
             wrong += audit(world, dice.choice(world.lives), dice)
+            wrong += audit_beside_the_living(world, dice)
     for life in world.lives:
         wrong += audit(world, life, dice)
     return wrong
@@ -42,6 +44,7 @@ def audit(world: World, life: Life, dice: random.Random) -> list[str]:
     tiling = Tiling(life.incarnation)
     tiles: list[Tile] = []
     for link in links(world.store, life.incarnation):
+        assert isinstance(link, Link)
         tiles += added(tiling, link)
     log = ObservedLog(world.now, None, {}) if life.gone else world.look()
     coverage = tiling.end(log)
@@ -60,14 +63,36 @@ def audit(world: World, life: Life, dice: random.Random) -> list[str]:
     return wrong
 
 
-def added(tiling: Tiling, link: object) -> list[Tile]:
+def audit_beside_the_living(world: World, dice: random.Random) -> list[str]:
+    """Log and backup go on while an archive is looked at, between any two looks: no object may be missed for that."""
+
+    def look() -> ObservedLog:
+        for _ in range(dice.randint(0, 6)):
+            world.happen() if dice.random() < 0.25 else world.step()
+        return world.look() if world.life is life else ObservedLog(world.now, None, {})
+
+    life = world.life
+    found = inspect(world.store, resume(world.store, life.incarnation), look)
+    world.counts["looked at beside the living"] += 1
+    wrong = [str(problem) for problem in found.coverage.problems.found]
+    wrong += [str(stray) for stray in found.strays.found if "no manifest names it" not in str(stray)]
+    for part in found.coverage.partitions:
+        log = life.partitions[part.partition]
+        for tile in part.tiles:
+            if tile.label is Label.LOST and not life.gone and tile.next > log.most_start:
+                wrong.append(f"{tile} is in a log that never began later than {log.most_start}")
+            if tile.label is Label.DIVERGED and not log.cut >= set(range(tile.first, tile.next)):
+                wrong.append(f"{tile} was never cut off")
+    return wrong
+
+
+def added(tiling: Tiling, link: Link) -> list[Tile]:
     """The tiles that a link of the chain brings."""
     found: list[Tile] = []
     plain = tiling.add
     tiling.add = lambda *given: found.extend(plain(*given)) or found  # type: ignore[method-assign,func-returns-value]
-    add(tiling, link)  # type: ignore[arg-type]
+    add(tiling, link)
     del tiling.add  # type: ignore[method-assign]
-    assert isinstance(link, Link)
     return found
 
 
@@ -104,8 +129,7 @@ def of_the_summary(
 ) -> list[str]:
     """Whoever goes on from a summary must come to the same as who begins at the beginning."""
     shorter = resume(world.store, life.incarnation)
-    for link in links(world.store, life.incarnation, shorter.head.sequence):
-        add(shorter, link)
+    read_on(world.store, shorter)
     both = [[PartitionSummary.of(state) for _, state in sorted(each.partitions.items())] for each in (tiling, shorter)]
     wrong = [] if both[0] == both[1] else [f"from the summary it is {both[1]}, from the beginning {both[0]}"]
     if (shorter.head, shorter.end(log).verdict) != (tiling.head, coverage.verdict):
@@ -142,7 +166,11 @@ def test_the_same_in_many_more_stories(capsys: pytest.CaptureFixture[str]) -> No
 
 
 MUTANTS = [
-    pytest.param(PartitionState.bring, "max(first, seen.start)", "first", id="absent and trimmed is no hole"),
+    pytest.param(PartitionState.bring, "max(first, log_start)", "first", id="absent and trimmed is no hole"),
+    pytest.param(
+        PartitionState.bring, "max(self.look.start, seen.start)", "seen.start", id="a log start is remembered"
+    ),
+    pytest.param(PartitionState.see, "self.cut.add", "Spans().add", id="what was cut off before it was read is told"),
     pytest.param(PartitionState._gap, "self._lose(self.next, explained, Cause.UNREAD)", "()", id="a gap is lost"),
     pytest.param(PartitionState.see, "seen.end < self.next", "False", id="a log that ends too early has diverged"),
     pytest.param(
@@ -154,12 +182,12 @@ MUTANTS = [
     ),
     pytest.param(
         PartitionState.acknowledge,
-        "known.within(span.first, span.next)",
-        "Spans([(span.first, span.next)])",
+        "spans.within(first, next_)",
+        "spans",
         id="only what is lost is acknowledged",
     ),
     pytest.param(PartitionState.expire, "- entry.count - lost", "- entry.count", id="what expired is counted"),
-    pytest.param(PartitionState._unless_lost, "left_alone.add(*lost)", "pass", id="lost stays lost"),
+    pytest.param(PartitionState._unless, "for spans in others", "for spans in ()", id="lost stays lost"),
     pytest.param(cover, "min(bounds.start, bounds.end)", "state.next", id="lost before it was read"),
     pytest.param(
         cover, "lost.setdefault(Cause.RECREATED, Spans()).add(state.next, end)", "pass", id="lost by deletion"

@@ -42,21 +42,24 @@ class Stranger:
 def links(store: ObjectStore, incarnation: Incarnation, after: int = -1) -> Iterator[Link | Stranger]:
     """The manifests beyond a sequence, in order, until there is none behind the last.
 
-    Several are fetched ahead, of at most 32 MiB together, unless one alone is larger.
+    Listings only tell what can be fetched ahead, at most 32 MiB together unless one alone is larger: some stores leave
+    objects out while others are written (s3proxy over a folder, tried). What decides is whether the next one is there.
     """
     last, first_look = after, True
     while True:
-        began_at = last
         for found in _listed(store, incarnation, last):
             if isinstance(found, Link):
-                yield from _missing(store, incarnation, last, found.sequence)
+                yield from _between(store, incarnation, last, found.sequence)
                 last = found.sequence
             elif not first_look:
                 continue
             yield found
-        if last == began_at:
+        key = incarnation.manifest_key(last + 1)
+        data = store.get(key)
+        if data is None:
             return
-        first_look = False
+        last, first_look = last + 1, False
+        yield Link(last, key, data)
 
 
 def _listed(store: ObjectStore, incarnation: Incarnation, after: int) -> Iterator[Link | Stranger]:
@@ -83,8 +86,8 @@ def _listed(store: ObjectStore, incarnation: Incarnation, after: int) -> Iterato
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _missing(store: ObjectStore, incarnation: Incarnation, last: int, found: int) -> Iterator[Link]:
-    """What should lie between two manifests. A manifest is written after the one before it, so a listing has both."""
+def _between(store: ObjectStore, incarnation: Incarnation, last: int, found: int) -> Iterator[Link]:
+    """What lies between two manifests that were listed, or is missing there."""
     for sequence in range(last + 1, min(found, last + 1 + _MISSING_EACH)):
         key = incarnation.manifest_key(sequence)
         yield Link(sequence, key, store.get(key))
@@ -92,11 +95,8 @@ def _missing(store: ObjectStore, incarnation: Incarnation, last: int, found: int
         yield Link(found - 1, incarnation.manifest_key(found - 1), None)
 
 
-def add(tiling: Tiling, link: Link | Stranger) -> Manifest | None:
+def add(tiling: Tiling, link: Link) -> Manifest | None:
     """Take a manifest into a tiling, or what is wrong with it; the manifest, where it is one."""
-    if isinstance(link, Stranger):
-        tiling.problems.append(Problem("it is no manifest, and lies among them", key=link.key))
-        return None
     if link.data is None:
         before = tiling.head.sequence
         several = f"manifests {before + 1} to {link.sequence} are missing"
@@ -117,14 +117,16 @@ def add(tiling: Tiling, link: Link | Stranger) -> Manifest | None:
 def read_on(store: ObjectStore, tiling: Tiling) -> None:
     """Take the rest of a chain into a tiling, to its head."""
     for link in links(store, tiling.incarnation, tiling.head.sequence):
-        add(tiling, link)
+        if isinstance(link, Link):
+            add(tiling, link)
 
 
 def resume(store: ObjectStore, incarnation: Incarnation) -> Tiling:
     """A tiling up to the chain's last summary, or an empty one.
 
     A summary that cannot be read is left aside: the chain alone says the same. One whose manifest is missing or has
-    other bytes is a problem of the chain, which is then to be read from its beginning.
+    other bytes is a problem of the chain, which is then to be read from its beginning. Where a listing leaves the last
+    one out, an earlier one does as well.
     """
     last = ""
     for info in store.list(incarnation.summaries):
@@ -141,6 +143,7 @@ def resume(store: ObjectStore, incarnation: Incarnation) -> Tiling:
     if tiling.incarnation == incarnation and manifest is not None and sha256_of(manifest) == summary.sha256:
         return tiling
     anew = Tiling(incarnation)
+    anew.promised = summary.sequence
     missing = "is missing: the chain was cut off" if manifest is None else "has other bytes now"
     anew.problems.append(Problem(f"it sums up the chain to manifest {summary.sequence}, which {missing}", key=last))
     return anew
@@ -179,38 +182,48 @@ class ChainWriter:
 
         Args:
             store: where the chain lies.
-            tiling: the chain as far as it has been read.
+            tiling: the chain as far as it has been read, from the last summary (`resume`) or the beginning.
             writer: its epoch must be above that of every manifest, but for its own takeover, written before an answer
                 was lost.
             look: asks for the topic's log; called anew after each conflict.
 
         Raises:
             FencedError: the chain has this epoch of another instance, or a newer one.
-            CorruptArchiveError: the last manifest cannot be read, so nobody knows what to go on from.
+            CorruptArchiveError: the last manifest cannot be read, or a summary knows of later ones than are there:
+                nobody knows what to go on from.
+            RefusedError: the topic is gone and has no chain.
             UnreachableError: the store does not answer; the same again.
         """
         chain = cls(store, tiling, writer)
         refused_at = None
         while not chain._taken_over:
             read_on(store, tiling)
-            if tiling.head == refused_at:
-                raise CorruptArchiveError(
-                    f"the store refuses manifest {tiling.head.sequence + 1} and lists none of this number",
-                    where=tiling.incarnation.manifests,
-                    next_step="see whether the store's listings show what was written",
-                )
-            chain._stop_at_unreadable_head()
+            chain._stop_at_cut_off_chain()
             if (tiling.head.epoch, tiling.head.instance) == (writer.epoch, writer.instance):
                 chain._taken_over = True
             elif tiling.head.epoch >= writer.epoch:
                 raise chain._fenced(tiling.head.epoch)
+            elif tiling.head == refused_at:
+                raise chain._blind()
             else:
-                try:
-                    chain.append(Kind.TAKEOVER, look())
-                    chain._taken_over = True
-                except ObjectExistsError:  # somebody was quicker: an older epoch, or one that ends this one
-                    refused_at = tiling.head
+                refused_at = tiling.head
+                chain._taken_over = chain._try_to_take_over(look())
         return chain
+
+    def _try_to_take_over(self, log: ObservedLog) -> bool:
+        """Whether nobody was quicker: an older epoch, or a newer one that ends this one."""
+        here = self.tiling.incarnation
+        if self.tiling.head.sequence < 0 and log.topic_id != here.topic_id:
+            raise RefusedError(
+                f"{here} is not there, and no chain of it",
+                where=here.manifests,
+                next_step=f"begin the chain of the topic that has the name now ({log.topic_id})",
+            )
+        try:
+            self.append(Kind.TAKEOVER, log)
+        except ObjectExistsError:
+            return False
+        return True
 
     def append(
         self,
@@ -232,16 +245,29 @@ class ChainWriter:
         """
         if self._unsettled:
             raise RefusedError("nobody knows whether the last manifest was written", next_step="call settle first")
-        entries: dict[str, object] = {"objects": objects, "acknowledged": acknowledged}
-        manifest = follow(self.tiling, self._writer, kind, log, by=by, reason=reason, **entries)  # type: ignore[arg-type]
-        data = encode(manifest)
+        self._stop_at_cut_off_chain()
+        head, me = self.tiling.head, self._writer
+        if self._taken_over and (head.epoch, head.instance) != (me.epoch, me.instance):
+            raise self._fenced(head.epoch)
+        manifest = follow(
+            self.tiling,
+            me,
+            kind,
+            log,
+            objects=objects,
+            acknowledged=acknowledged,
+            by=by,
+            reason=reason,
+        )
+        data, key = encode(manifest), self.tiling.incarnation.manifest_key(manifest.sequence)
+        decode(data, Manifest, key)  # what cannot be read again must not be written
         self._unsettled = True
         try:
-            self._store.create(self.tiling.incarnation.manifest_key(manifest.sequence), data)
+            self._store.create(key, data)
         except ObjectExistsError:
-            self._unsettled = False
             if self._taken_over:
                 self.settle()
+            self._unsettled = False
             raise
         self._unsettled = False
         self.tiling.add(manifest, sha256_of(data))
@@ -256,20 +282,33 @@ class ChainWriter:
         """
         before = self.tiling.head
         for link in links(self._store, self.tiling.incarnation, before.sequence):
-            manifest = add(self.tiling, link)
+            manifest = add(self.tiling, link) if isinstance(link, Link) else None
             if manifest and standing(self._writer, self._taken_over, manifest) is Standing.FENCED:
                 raise self._fenced(manifest.epoch)
-        self._stop_at_unreadable_head()
+        self._stop_at_cut_off_chain()
         self._unsettled = False
         return self.tiling.head != before
 
-    def _stop_at_unreadable_head(self) -> None:
+    def _stop_at_cut_off_chain(self) -> None:
+        if self.tiling.promised > self.tiling.head.sequence:
+            raise CorruptArchiveError(
+                f"the chain ends at manifest {self.tiling.head.sequence}; a summary knows of {self.tiling.promised}",
+                where=self.tiling.incarnation.manifests,
+                next_step="look for who deleted manifests; nothing is written into their place",
+            )
         if self.tiling.head.says_nothing:
             raise CorruptArchiveError(
                 f"the chain's last manifest says nothing that can be gone on from: {self.tiling.head.says_nothing}",
                 where=self.tiling.incarnation.manifest_key(self.tiling.head.sequence),
                 next_step="look for who changed it; the archive before it is whole",
             )
+
+    def _blind(self) -> CorruptArchiveError:
+        return CorruptArchiveError(
+            f"the store refuses manifest {self.tiling.head.sequence + 1}, and has none of this number",
+            where=self.tiling.incarnation.manifests,
+            next_step="look at the store: what is there must be readable",
+        )
 
     def _fenced(self, epoch: int) -> FencedError:
         return FencedError(

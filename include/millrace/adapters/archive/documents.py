@@ -15,8 +15,12 @@ Document = TypeVar("Document", Manifest, Summary)
 
 
 def encode(document: Manifest | Summary) -> bytes:
-    """The bytes of a manifest or summary: compact JSON, its fields in their order, a line's end."""
-    return msgspec.json.encode(document) + b"\n"
+    """The bytes of a manifest or summary: compact JSON, its fields in their order, a line's end.
+
+    A summary, of which nothing else tells whether it is what was written, has its SHA-256 in a second line.
+    """
+    line = msgspec.json.encode(document) + b"\n"
+    return line + sha256_of(line).encode() + b"\n" if isinstance(document, Summary) else line
 
 
 def sha256_of(data: bytes) -> str:
@@ -34,14 +38,14 @@ def decode(data: bytes, kind: type[Document], key: str) -> Document:
 
     Raises:
         CorruptArchiveError: they are no such document, of a version that is not known, or in another form than `encode`
-            gives: an unknown field, a number written otherwise.
+            gives: an unknown field, a number written otherwise, another sum.
     """
     try:
-        document = msgspec.json.decode(data, type=kind)
+        document = msgspec.json.decode(data.partition(b"\n")[0], type=kind)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-        raise _not_one(key, kind, str(error)) from error
+        raise _not_one(key, kind, str(error)[:1000]) from error
     if encode(document) != data:
-        raise _not_one(key, kind, "it says more than is understood, or says it in another form")
+        raise _not_one(key, kind, "it says more than is understood, says it in another form, or was changed")
     return document
 
 

@@ -1,8 +1,9 @@
 """The look at a whole archive: the chain, the objects it names, and the log, against one another.
 
-The order of the looks keeps the writer's work from looking like a fault. Objects are listed while the chain is read to
-its end: what was deleted before had its expiry in the chain by then. An object that a listing did not show is asked for
-by itself. The log is looked at last: an older look would make records that came in between look diverged.
+The order of the looks keeps the work of a writer and of retention from looking like a fault. What a listing does not
+show is asked for by itself; what then is not there is gone only if the chain, read on afterwards, has not let it
+expire. The log is looked at between two looks at the chain that end at the same head: after an older one, records that
+came in between would look diverged; before a newer one, records that were archived and then deleted would look lost.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from millrace.adapters.archive.chain import Link, add, links
 from millrace.adapters.archive.documents import sha256_of
@@ -26,7 +27,9 @@ from millrace.ports import ObjectInfo, ObjectStore
 _LISTED_AT_ONCE = 100_000  # keys that the listings of all partitions hold together
 _READ_AHEAD = 4
 _READ_AHEAD_BYTES = 128 << 20
-_NAMED = 10_000  # absent objects that are remembered by name until the chain's end is reached
+_NAMED = 100_000  # absent objects, with their holes, that are remembered by name until the chain's end is reached
+_TOLD = 10_000  # faults of objects that are remembered until it is known what has expired
+_LISTINGS = 3  # of what no listing has shown and nobody remembers by name
 
 
 @dataclass(slots=True)
@@ -66,7 +69,7 @@ def inspect(store: ObjectStore, tiling: Tiling, look: Callable[[], ObservedLog],
     Args:
         store: where it lies.
         tiling: empty, or resumed from a summary: objects below that are not looked for. It is at the head afterwards.
-        look: asks for the topic's log; called once, at the end.
+        look: asks for the topic's log; called again where the chain grew meanwhile.
         deep: read every object, and hold its bytes and records against its manifest.
 
     Returns:
@@ -77,10 +80,16 @@ def inspect(store: ObjectStore, tiling: Tiling, look: Callable[[], ObservedLog],
     """
     at_work = _Inspector(store, tiling, deep)
     with at_work.reading:
-        at_work.walk()
+        while True:
+            at_work.walk()
+            at_work.ask_for_absent()
+            log, head = look(), tiling.head
+            at_work.walk()
+            if tiling.head == head and not at_work.has_absent():
+                break
         at_work.count_the_rest()
-        at_work.settle_absent()
-    return Inspection(tiling.end(look()), at_work.strays, at_work.counts)
+    at_work.tell()
+    return Inspection(tiling.end(log), at_work.strays, at_work.counts)
 
 
 class _Shelf:
@@ -103,12 +112,16 @@ class _Shelf:
         yield from self._infos
 
 
-@dataclass(slots=True)
-class _Absent:
-    """Objects of one partition that the chain names and no listing has shown: ranges of all, names of the last."""
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """An object that the chain brings: what it should be, and the manifest that says so."""
 
-    spans: Spans = field(default_factory=Spans)
-    named: deque[tuple[ObjectEntry, int]] = field(default_factory=lambda: deque(maxlen=_NAMED))
+    entry: ObjectEntry
+    sequence: int
+
+    @property
+    def weight(self) -> int:
+        return 1 + len(self.entry.holes)
 
 
 class _Inspector:
@@ -122,41 +135,49 @@ class _Inspector:
         self._deep = deep
         self._begun = {number: state.next for number, state in tiling.partitions.items()}
         self._shelves: dict[int, _Shelf] = {}
-        self._absent: dict[int, _Absent] = {}
-        self._ahead: deque[tuple[ObjectEntry, int, Future[bytes | None]]] = deque()
+        self._ahead: deque[tuple[_Named, Future[bytes | None]]] = deque()
+        # No listing has shown these: by name, as long as there is room, otherwise by their ranges.
+        self._absent: deque[_Named] = deque()
+        self._room = _NAMED
+        self._unnamed_absent: dict[int, Spans] = {}
+        # These were asked for by themselves and are not there, or not what they should be. Some may have expired.
+        self._wrong: list[Problem] = []
+        self._more_wrong = 0
 
     def walk(self) -> None:
         """The chain to its end, and each object that it brings."""
         for link in links(self._store, self._here, self._tiling.head.sequence):
+            if not isinstance(link, Link):
+                self._stray(link.key, "it is no manifest, and lies among them")
+                continue
             manifest = add(self._tiling, link)
             if manifest is None or manifest.incarnation != self._here or manifest.kind is not Kind.DATA:
                 continue
-            assert isinstance(link, Link)
             for entry in manifest.objects:
-                self._look_for(entry, link.sequence, manifest.partitions)
+                self._look_for(_Named(entry, link.sequence), manifest.partitions)
         self._read_down_to(0)
 
-    def _look_for(self, entry: ObjectEntry, sequence: int, partitions: int) -> None:
+    def _look_for(self, named: _Named, partitions: int) -> None:
         self.counts.objects += 1
-        self.counts.size_bytes += entry.size_bytes
-        key = self._here.object_key(entry.name)
+        self.counts.size_bytes += named.entry.size_bytes
+        key = self._here.object_key(named.entry.name)
         there = None
-        for info in self._shelf(entry.partition, partitions).up_to(key):
+        for info in self._shelf(named.entry.partition, partitions).up_to(key):
             if info.key == key:
                 there = info
             else:
                 self._unnamed(info)
         if there is None:
-            self._is_absent(entry, sequence)
+            self._is_absent(named)
         else:
-            self._is_there(entry, sequence, there)
+            self._is_there(named, there)
 
-    def _is_there(self, entry: ObjectEntry, sequence: int, there: ObjectInfo) -> None:
-        if there.size_bytes != entry.size_bytes:
-            what = f"the object has {there.size_bytes} bytes where its manifest says {entry.size_bytes}"
-            self._wrong(entry, sequence, what)
+    def _is_there(self, named: _Named, there: ObjectInfo) -> None:
+        meant = named.entry.size_bytes
+        if there.size_bytes != meant:
+            self._tell(named, f"the object has {there.size_bytes} bytes where its manifest says {meant}")
         if self._deep:
-            self._ahead.append((entry, sequence, self.reading.submit(self._store.get, there.key)))
+            self._ahead.append((named, self.reading.submit(self._store.get, there.key)))
             self._read_down_to(_READ_AHEAD)
 
     def _shelf(self, partition: int, partitions: int) -> _Shelf:
@@ -168,29 +189,93 @@ class _Inspector:
             self._shelves[partition] = _Shelf(self._store.list(prefix, after=after, page_size=size))
         return self._shelves[partition]
 
-    def _is_absent(self, entry: ObjectEntry, sequence: int) -> None:
-        absent = self._absent.setdefault(entry.partition, _Absent())
-        absent.spans.add(entry.first, entry.next)
-        absent.named.append((entry, sequence))
-
-    def _wrong(self, entry: ObjectEntry, sequence: int, what: str, first: int = -1, next_: int = -1) -> None:
-        about = (first, next_) if first >= 0 else (entry.first, entry.next)
-        key = self._here.object_key(entry.name)
-        self._tiling.problems.append(Problem(what, sequence, entry.partition, *about, key=key))
+    def _is_absent(self, named: _Named) -> None:
+        self._absent.append(named)
+        self._room -= named.weight
+        while self._room < 0:
+            dropped = self._absent.popleft()
+            self._room += dropped.weight
+            spans = self._unnamed_absent.setdefault(dropped.entry.partition, Spans())
+            spans.add(dropped.entry.first, dropped.entry.next)
 
     def _read_down_to(self, left: int) -> None:
         while self._ahead and (len(self._ahead) > left or self._held() > _READ_AHEAD_BYTES):
-            entry, sequence, reading = self._ahead.popleft()
+            named, reading = self._ahead.popleft()
             data = reading.result()
             if data is None:
-                self._is_absent(entry, sequence)  # since it was listed
+                self._tell(named, "the object is gone")  # since it was seen
                 continue
             self.counts.checked += 1
-            for difference in differences(entry, self._here, data):
-                self._wrong(entry, sequence, difference.what, difference.first, difference.next)
+            for difference in differences(named.entry, self._here, data):
+                self._tell(named, difference.what, difference.first, difference.next)
 
     def _held(self) -> int:
-        return sum(entry.size_bytes for entry, _, _ in self._ahead)
+        return sum(named.entry.size_bytes for named, _ in self._ahead)
+
+    def _tell(self, named: _Named, what: str, first: int = -1, next_: int = -1) -> None:
+        """Something is wrong with an object, unless the chain lets it expire further on."""
+        entry = named.entry
+        about = (first, next_) if first >= 0 else (entry.first, entry.next)
+        if self._has_expired(entry.partition, entry.first, entry.next):
+            return
+        if len(self._wrong) >= _TOLD:
+            self._more_wrong += 1
+            return
+        key = self._here.object_key(entry.name)
+        self._wrong.append(Problem(what, named.sequence, entry.partition, *about, key=key))
+
+    def _is_excused(self, problem: Problem) -> bool:
+        name = self._here.object_name(problem.key)
+        return name is not None and self._has_expired(name.partition, name.first, name.next)
+
+    def _has_expired(self, partition: int, first: int, next_: int) -> bool:
+        state = self._tiling.partitions.get(partition)
+        return state is not None and not any(state.expired.outside(first, next_))
+
+    def has_absent(self) -> bool:
+        """Whether there are objects that no listing has shown and nobody has asked for."""
+        return bool(self._absent)
+
+    def ask_for_absent(self) -> None:
+        """Look whether what no listing has shown is there. What is not may have expired: the chain tells, read on."""
+        while self._absent:
+            named = self._absent.popleft()
+            self._room += named.weight
+            if self._has_expired(named.entry.partition, named.entry.first, named.entry.next):
+                continue
+            if there := self._store.head(self._here.object_key(named.entry.name)):
+                self._is_there(named, there)
+            else:
+                self._tell(named, "the object is gone")
+        self._read_down_to(0)
+        for number, spans in self._unnamed_absent.items():
+            self._unnamed_absent[number] = self._not_listed(number, spans)
+
+    def _not_listed(self, partition: int, spans: Spans) -> Spans:
+        """What of these ranges has not expired, and is in no object's name that a further listing shows."""
+        rest = spans.minus(self._tiling.partitions[partition].expired)
+        for _ in range(_LISTINGS):
+            held = Spans()
+            for first, next_ in rest:
+                after = f"{self._here.partition(partition)}{first:020d}"
+                for info in self._store.list(self._here.partition(partition), after=after):
+                    name = self._here.object_name(info.key)
+                    if name and name.first >= next_:
+                        break
+                    if name:
+                        held.add(name.first, name.next)
+            rest = rest.minus(held)
+        return rest
+
+    def tell(self) -> None:
+        """What is wrong with objects, to be told now that all that has expired is known."""
+        for problem in self._wrong:
+            if not self._is_excused(problem):
+                self._tiling.problems.append(problem)
+        self._tiling.problems.total += self._more_wrong
+        for number, spans in sorted(self._unnamed_absent.items()):
+            for first, next_ in spans.minus(self._tiling.partitions[number].expired):
+                self._tiling.problems.append(Problem("objects are gone", None, number, first, next_))
 
     def count_the_rest(self) -> None:
         """Objects that no manifest names: beyond the chain's end they are the writer's next, below it nobody's."""
@@ -207,14 +292,23 @@ class _Inspector:
         name = self._here.object_name(info.key)
         state = self._tiling.partitions.get(name.partition) if name else None
         if name is None:
-            self.strays.append(Problem("it is no object of the archive, and lies among them", key=info.key))
+            self._stray(info.key, "it is no object of the archive, and lies among them")
         elif name.first >= (state.next if state else 0):
             self.counts.ahead += 1
-        elif not (
-            state and any(span == (name.first, name.next) for span in state.expired.within(name.first, name.next))
-        ):
-            what = self._foreign(info.key, name) if self._deep else "no manifest names it"
-            self.strays.append(Problem(what, None, name.partition, name.first, name.next, key=info.key))
+        elif not self._has_expired(name.partition, name.first, name.next):  # what expired may still be there
+            self._stray(info.key, "no manifest names it", name)
+
+    def _stray(self, key: str, what: str, name: ObjectName | None = None) -> None:
+        if any(stray.key == key for stray in self.strays.found):
+            return
+        if self.strays.has_room():
+            if self._store.head(key) is None:
+                return  # a store's own file, while an object was written (s3proxy lists those)
+            what = self._foreign(key, name) if name and self._deep else what
+        stray = Problem(what, key=key)
+        if name:
+            stray = replace(stray, partition=name.partition, first=name.first, next=name.next)
+        self.strays.append(stray)
 
     def _foreign(self, key: str, name: ObjectName) -> str:
         data = self._store.get(key)
@@ -227,19 +321,3 @@ class _Inspector:
         if (held.partition.topic, held.partition.topic_id) != (self._here.topic, self._here.topic_id):
             return f"no manifest names it, and it holds {held}"
         return "no manifest names it: a writer that died may have left it"
-
-    def settle_absent(self) -> None:
-        """Of what no listing has shown: was it made since, has it expired, or is it gone?"""
-        for number, absent in sorted(self._absent.items()):
-            gone = absent.spans.minus(self._tiling.partitions[number].expired)
-            told = Spans()
-            for entry, sequence in list(absent.named):
-                if any(gone.within(entry.first, entry.next)):
-                    told.add(entry.first, entry.next)
-                    if there := self._store.head(self._here.object_key(entry.name)):
-                        self._is_there(entry, sequence, there)
-                    else:
-                        self._wrong(entry, sequence, "the object is gone")
-            for first, next_ in gone.minus(told):
-                self._tiling.problems.append(Problem("objects are gone", None, number, first, next_))
-        self._read_down_to(0)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan, Seen
-from millrace.domain.archive.partition import Label, Tile
+from millrace.domain.archive.partition import Cause, Label, Tile
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 
 LOOK_AGAIN_AFTER = timedelta(hours=1)
@@ -51,12 +51,12 @@ class Diverged:
 def next_ranges(tiling: Tiling, log: ObservedLog) -> ReadRanges | Recreated | Diverged:
     """What a chain needs next: from its end, or from the log's start where that is later, to the log's end.
 
+    Whoever reads a range must fail where the log by then begins beyond its first offset: what is read in silence from a
+    later one on looks absent before it, and a new leader's log may begin lower again at the next look.
+
     Args:
         tiling: the chain up to its head.
-        log: looked at after the head was read.
-
-    Raises:
-        ValueError: the log lacks a partition that the chain knows.
+        log: looked at after the head was read. Of partitions that have no bounds there nothing is to be read.
     """
     coverage = tiling.end(log)
     tails = [
@@ -67,11 +67,12 @@ def next_ranges(tiling: Tiling, log: ObservedLog) -> ReadRanges | Recreated | Di
     ]
     if coverage.gone:
         return Recreated(tuple(tails))
+    unseen = set(coverage.unseen)
     diverged = [
         tile
         for covered in coverage.partitions
         for tile in covered.unacknowledged
-        if tile.label is Label.DIVERGED and tile.first < covered.archived_to
+        if tile.label is Label.DIVERGED and tile.cause is not Cause.CUT and tile.first < covered.archived_to
     ]
     if diverged:
         return Diverged(tuple(diverged))
@@ -79,7 +80,7 @@ def next_ranges(tiling: Tiling, log: ObservedLog) -> ReadRanges | Recreated | Di
         PartitionSpan(tile.partition, tile.first, tile.next)
         for covered in coverage.partitions
         for tile in covered.tiles
-        if tile.label is Label.PENDING
+        if tile.label is Label.PENDING and tile.partition not in unseen
     ]
     return ReadRanges(tuple(read), tuple(tails))
 
@@ -101,14 +102,15 @@ def follow(
         tiling: the chain up to its head.
         writer: who writes it.
         kind: what it is for.
-        log: as it was after the read. Of a topic that is gone nothing is said.
+        log: as it was after the read.
         objects: what is new, or expires; in any order.
         acknowledged: what somebody knows to be lost; in any order.
         by: who asked for it.
         reason: why.
 
     Raises:
-        ValueError: it would not be one: objects that overlap, or of a partition that was not looked at.
+        ValueError: it would not be one: objects that overlap, or of a partition that was not looked at; the topic is
+            gone and has no chain.
     """
     here = tiling.incarnation
     alive = log.topic_id == here.topic_id
@@ -121,17 +123,20 @@ def follow(
         topic=here.topic,
         topic_id=here.topic_id,
         at=log.at,
-        partitions=max(tiling.known, len(log.bounds) if alive else 0, 1),
-        seen=_worth_saying(tiling, kind, log, objects) if alive else (),
+        partitions=max(tiling.known, log.partitions if alive else 0),
+        seen=_worth_saying(tiling, kind, log.seen(), log.at, objects) if alive else (),
         delete_retention_ms=log.delete_retention_ms if alive else None,
         objects=tuple(sorted(objects, key=lambda entry: (entry.partition, entry.first))),
         acknowledged=tuple(sorted(acknowledged, key=lambda span: (span.partition, span.first))),
+        gone=not alive,
         by=by,
         reason=reason,
     )
 
 
-def _worth_saying(tiling: Tiling, kind: Kind, log: ObservedLog, objects: Sequence[ObjectEntry]) -> tuple[Seen, ...]:
+def _worth_saying(
+    tiling: Tiling, kind: Kind, all_of_them: tuple[Seen, ...], at: datetime, objects: Sequence[ObjectEntry]
+) -> tuple[Seen, ...]:
     """All bounds; in a data manifest, of which there may be one a minute, of partitions without objects only hourly.
 
     Idle ones are looked at too, so that of what they get later it can be told whether it was read late.
@@ -139,11 +144,11 @@ def _worth_saying(tiling: Tiling, kind: Kind, log: ObservedLog, objects: Sequenc
     brought = {entry.partition for entry in objects}
     return tuple(
         seen
-        for seen in log.seen()
+        for seen in all_of_them
         if kind is not Kind.DATA
         or seen.partition in brought
         or seen.partition not in tiling.partitions
-        or log.at - tiling.partitions[seen.partition].look.at >= LOOK_AGAIN_AFTER
+        or abs(at - tiling.partitions[seen.partition].look.at) >= LOOK_AGAIN_AFTER
     )
 
 

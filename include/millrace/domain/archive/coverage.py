@@ -18,7 +18,7 @@ class Verdict(StrEnum):
     """What a look at an archive comes to."""
 
     PROVEN = "proven"  # every offset is archived, absent, expired, or lost with somebody's knowledge
-    PENDING = "pending"  # the same, but for records that are still to be archived
+    PENDING = "pending"  # the same, but for records that are still to be archived, or that nobody could ask for
     BROKEN = "broken"  # something is lost, diverged, or not what it says
 
 
@@ -47,10 +47,14 @@ class Problems:
     found: list[Problem] = field(default_factory=list)
     total: int = 0
 
+    def has_room(self) -> bool:
+        """Whether one more would be kept, and not only counted."""
+        return len(self.found) < _MOST_PROBLEMS
+
     def append(self, problem: Problem) -> None:
         """One more."""
         self.total += 1
-        if len(self.found) < _MOST_PROBLEMS:
+        if self.has_room():
             self.found.append(problem)
 
     def extend(self, problems: Iterable[Problem]) -> None:
@@ -69,7 +73,7 @@ class PartitionCoverage:
         holes: how many offsets of their ranges were absent for good.
         tiles: what is neither DATA nor HOLE, in order; DATA and HOLE are what is left.
         late: ranges whose holes may hide a tombstone.
-        unacknowledged: what is lost or diverged, and nobody has said that they know.
+        unacknowledged: what is lost, diverged or was cut off, and nobody has said that they know.
     """
 
     partition: int
@@ -87,25 +91,29 @@ class PartitionCoverage:
         return sum(tile.next - tile.first for tile in self.tiles if tile.label is label)
 
 
-def cover(state: PartitionState, bounds: LogBounds | None) -> PartitionCoverage:
+def cover(state: PartitionState, bounds: LogBounds | None, gone: bool) -> PartitionCoverage:
     """What a partition's state comes to, beside the log as it is now.
 
     Args:
         state: after the last manifest; left as it is.
-        bounds: of the log now; None where the topic is gone.
+        bounds: of the log now; None where it has none, or no leader told them.
+        gone: the topic was deleted.
     """
     lost = {cause: Spans(spans) for cause, spans in state.lost.items()}
     diverged = Spans(state.diverged)
     pending = Spans()
     end = state.look.end
-    if bounds is None:
+    if gone:
         lost.setdefault(Cause.RECREATED, Spans()).add(state.next, end)
+    elif bounds is None:
+        pending.add(state.next, end)
     else:
         end = bounds.end
         lost.setdefault(Cause.UNREAD, Spans()).add(state.next, min(bounds.start, bounds.end))
         pending.add(max(state.next, bounds.start), bounds.end)
         diverged.add(max(bounds.end, state.begin), max(state.next, state.look.end))
     tiles = sorted(_tiles(state, lost, diverged, pending), key=lambda tile: tile.first)
+    cut = [Tile(state.number, first, next_, Label.DIVERGED, Cause.CUT) for first, next_ in state.cut]
     return PartitionCoverage(
         partition=state.number,
         begin=state.begin,
@@ -115,7 +123,7 @@ def cover(state: PartitionState, bounds: LogBounds | None) -> PartitionCoverage:
         holes=state.holes,
         tiles=tuple(tiles),
         late=tuple(state.late.minus(state.expired)),
-        unacknowledged=tuple(_without(tiles, state.acknowledged)),
+        unacknowledged=(*_without(tiles, state.acknowledged), *cut),
     )
 
 
@@ -125,7 +133,7 @@ def _tiles(state: PartitionState, lost: dict[Cause, Spans], diverged: Spans, pen
         yield from (Tile(state.number, *span, Label.LOST, cause) for span in spans)
         for span in spans:
             taken.add(*span)
-    for label, spans in ((Label.EXPIRED, state.expired), (Label.DIVERGED, diverged), (Label.PENDING, pending)):
+    for label, spans in ((Label.DIVERGED, diverged), (Label.EXPIRED, state.expired), (Label.PENDING, pending)):
         rest = spans.minus(taken)
         yield from (Tile(state.number, *span, label) for span in rest)
         for span in rest:
@@ -146,6 +154,7 @@ class Coverage:
     Attributes:
         sequence: of the chain's last manifest, -1 where there is none, and `sha256` of its bytes.
         gone: the topic was deleted; another one may have its name.
+        unseen: partitions of which nobody told the log's bounds: nothing is proven of their ends.
         problems: what is wrong with the chain itself.
     """
 
@@ -153,15 +162,16 @@ class Coverage:
     sequence: int
     sha256: str
     gone: bool
+    unseen: tuple[int, ...]
     partitions: tuple[PartitionCoverage, ...]
     problems: Problems
 
     @property
     def verdict(self) -> Verdict:
-        """Broken goes before pending."""
+        """Broken goes before pending; what nobody could look at is pending."""
         if self.problems.total or any(partition.unacknowledged for partition in self.partitions):
             return Verdict.BROKEN
-        if any(partition.offsets(Label.PENDING) for partition in self.partitions):
+        if self.unseen or any(partition.offsets(Label.PENDING) for partition in self.partitions):
             return Verdict.PENDING
         return Verdict.PROVEN
 

@@ -15,6 +15,9 @@ from millrace.domain.archive.records import Digest, is_sha256
 from millrace.domain.archive.spans import Span
 
 VERSION = 1
+MOST_PARTITIONS = 1_000_000
+MOST = (1 << 63) - 1
+"""The greatest number that Kafka has for an offset; also of what else is counted here."""
 
 
 class Kind(StrEnum):
@@ -51,7 +54,7 @@ class ObjectEntry:
     digest: Digest
 
     def __post_init__(self) -> None:
-        if self.partition < 0 or not 0 <= self.first < self.next:
+        if self.partition < 0 or not 0 <= self.first < self.next <= MOST:
             raise ValueError(f"not a range of offsets of a partition: {self}")
         last = self.first - 1
         absent = 0
@@ -63,7 +66,7 @@ class ObjectEntry:
             raise ValueError(f"{self.count} records and {absent} absent offsets are not the range: {self}")
         if (self.count == 0) != (self.min_timestamp_ms is None) or (self.count == 0) != (self.max_timestamp_ms is None):
             raise ValueError(f"timestamps of no records, or records without: {self}")
-        if self.size_bytes <= 0 or not is_sha256(self.sha256):
+        if not 0 < self.size_bytes <= MOST or not is_sha256(self.sha256):
             raise ValueError(f"no size or no SHA-256: {self}")
 
     def __str__(self) -> str:
@@ -84,7 +87,7 @@ class Seen:
     end: int
 
     def __post_init__(self) -> None:
-        if self.partition < 0 or not 0 <= self.start <= self.end:
+        if self.partition < 0 or not 0 <= self.start <= self.end <= MOST:
             raise ValueError(f"not the bounds of a log: {self}")
 
 
@@ -97,7 +100,7 @@ class PartitionSpan:
     next: int
 
     def __post_init__(self) -> None:
-        if self.partition < 0 or not 0 <= self.first < self.next:
+        if self.partition < 0 or not 0 <= self.first < self.next <= MOST:
             raise ValueError(f"not a range of offsets of a partition: {self}")
 
 
@@ -116,6 +119,7 @@ class Manifest:
         delete_retention_ms: for how long the log's cleaner leaves tombstones; None where the topic is not compacted.
         objects: what is new, in order; of an expiry: what is no longer kept.
         acknowledged: what somebody knows to be lost.
+        gone: the topic had been deleted, so what was not read of it is lost.
         by: who asked for an acknowledgement or an expiry, and `reason` why.
     """
 
@@ -133,16 +137,24 @@ class Manifest:
     delete_retention_ms: int | None = None
     objects: tuple[ObjectEntry, ...] = ()
     acknowledged: tuple[PartitionSpan, ...] = ()
+    gone: bool = False
     by: str = ""
     reason: str = ""
 
     def __post_init__(self) -> None:
         if self.version != VERSION:
             raise ValueError(f"a manifest of version {self.version}; this Millrace knows version {VERSION}")
-        if self.sequence < 0 or self.epoch < 1 or not self.instance or self.partitions < 1:
+        if (
+            not 0 <= self.sequence <= MOST
+            or not 1 <= self.epoch <= MOST
+            or not self.instance
+            or not 1 <= self.partitions <= MOST_PARTITIONS
+        ):
             raise ValueError(f"manifest {self.sequence} of epoch {self.epoch}, {self.partitions} partitions")
         if self.at.tzinfo is not UTC and self.at.utcoffset() != UTC.utcoffset(None):
             raise ValueError(f"not a moment in UTC: {self.at}")
+        if not 0 <= (self.delete_retention_ms or 0) <= MOST:
+            raise ValueError(f"tombstones are kept for {self.delete_retention_ms} ms")
         if bool(self.previous) != bool(self.sequence) or (self.previous and not is_sha256(self.previous)):
             raise ValueError(f"manifest {self.sequence} cannot follow {self.previous!r}")
         self._hold_what_its_kind_may()
@@ -161,6 +173,8 @@ class Manifest:
         if bool(self.by) != (expiry or self.kind is Kind.ACKNOWLEDGEMENT):
             raise ValueError(f"a manifest of kind {self.kind} by {self.by!r}")
         seen = {seen.partition for seen in self.seen}
+        if self.gone and (data or seen):
+            raise ValueError("records, or a log, of a topic that is gone")
         if data and any(entry.partition not in seen for entry in self.objects):
             raise ValueError("an object of a partition whose log was not looked at afterwards")
 

@@ -1,12 +1,12 @@
 """What a chain says of one partition, offset by offset, folded into as little as the proof needs.
 
 Every offset gets exactly one label. Which one where several could be: what was never archived stays LOST, whatever came
-later; of the rest EXPIRED goes before DIVERGED, and that before DATA and HOLE.
+later; of the rest DIVERGED goes before EXPIRED, and that before DATA and HOLE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -35,6 +35,7 @@ class Cause(StrEnum):
     TRIMMED = "absent when it was read, and deleted before the log was looked at"
     RECREATED = "the topic was deleted before it was read"
     UNEXPLAINED = "left out, and nothing in the chain says why"
+    CUT = "seen in the log, and cut off it by an unclean election before it was read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,11 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a log, with what decides whether tombstones may have gone unseen before it."""
+    """One look at a log, with what decides whether tombstones may have gone unseen before it.
+
+    `start` is the greatest log start that was seen until then: a new leader's may be lower than the former one's, and
+    nobody knows whose log was read in between.
+    """
 
     at: datetime
     start: int
@@ -72,6 +77,9 @@ class PartitionState:
         expired: the ranges of objects that are no longer kept.
         diverged: what was archived and does not belong to the log as it is since an unclean election.
         acknowledged: what of all that somebody knows.
+        cut: what was seen, and cut off before it was read, and nobody has said that they know. The offsets are filled
+            anew, so this is no label of theirs.
+        seemed_gone: somebody acknowledged what was not read because the topic was gone.
     """
 
     number: int
@@ -85,18 +93,26 @@ class PartitionState:
     expired: Spans = field(default_factory=Spans)
     diverged: Spans = field(default_factory=Spans)
     acknowledged: Spans = field(default_factory=Spans)
+    cut: Spans = field(default_factory=Spans)
+    seemed_gone: bool = False
+
+    def is_there(self, log_start: int) -> None:
+        """The topic is there: what somebody acknowledged because it seemed gone was not lost then."""
+        self.acknowledged = self.acknowledged.below(self.next if self.seemed_gone else max(self.next, log_start))
+        self.seemed_gone = False
 
     def bring(self, entry: ObjectEntry, manifest: Manifest, seen: Seen) -> Iterator[Tile]:
         """Count an object in that begins at or beyond the chain's end."""
+        log_start = max(self.look.start, seen.start)
         if entry.first > self.next:
-            yield from self._gap(entry.first, seen.start)
+            yield from self._gap(entry.first, log_start)
         late_below = self._late_below(entry, manifest)
         self.late.add(entry.first, min(entry.next, late_below))
         at = entry.first
         for first, next_ in entry.holes:
             yield from self._tile(at, first, Label.DATA)
-            yield from self._lose(first, min(next_, max(first, seen.start)), Cause.TRIMMED)
-            held = max(first, min(next_, seen.start))
+            yield from self._lose(first, min(next_, max(first, log_start)), Cause.TRIMMED)
+            held = max(first, min(next_, log_start))
             self.holes += next_ - held
             yield from self._tile(held, min(next_, max(held, late_below)), Label.HOLE, Cause.LATE)
             yield from self._tile(max(held, min(next_, late_below)), next_, Label.HOLE)
@@ -120,17 +136,20 @@ class PartitionState:
         retentions = [r for r in (self.look.delete_retention_ms, manifest.delete_retention_ms) if r is not None]
         if not retentions:
             return entry.first
-        if manifest.at - self.look.at <= timedelta(milliseconds=min(retentions)):
+        passed_ms = (manifest.at - self.look.at) // timedelta(milliseconds=1)
+        if 0 <= passed_ms <= min(retentions):
             return self.look.end
-        return entry.next
+        return entry.next  # also where a clock went back: nobody knows how long it was
 
     def see(self, seen: Seen, manifest: Manifest) -> Iterator[Tile]:
         """Take in a look at the log, made after the objects of the same manifest were read."""
-        self.look = Look(manifest.at, seen.start, seen.end, manifest.delete_retention_ms)
+        self.cut.add(max(seen.end, self.next), self.look.end)
+        start = max(self.look.start, seen.start)
+        self.look = Look(manifest.at, start, seen.end, manifest.delete_retention_ms)
         if seen.end < self.next:
             for first, next_ in list(self.diverged.outside(max(seen.end, self.begin), self.next)):
                 self.diverged.add(first, next_)
-                yield from self._unless_lost(first, next_, Label.DIVERGED, self.expired)
+                yield from self._unless(self.lost.values(), first, next_, Label.DIVERGED)
 
     def expire(self, entry: ObjectEntry) -> Iterator[Tile]:
         """An object is no longer kept."""
@@ -138,38 +157,33 @@ class PartitionState:
         self.records -= entry.count
         self.holes -= entry.next - entry.first - entry.count - lost
         self.expired.add(entry.first, entry.next)
-        yield from self._unless_lost(entry.first, entry.next, Label.EXPIRED, Spans())
+        yield from self._unless([*self.lost.values(), self.diverged], entry.first, entry.next, Label.EXPIRED)
 
-    def acknowledge(self, span: PartitionSpan, seen: Seen | None) -> None:
-        """Somebody knows that offsets are lost or diverged; what else the range covers stays unknown.
+    def acknowledge(self, acknowledged: Iterable[PartitionSpan], log_start: int) -> None:
+        """Somebody knows that offsets are lost or diverged; what else the ranges cover stays unknown.
 
         Args:
-            span: what was acknowledged.
-            seen: the log at that moment; None where the topic was gone: then all that was not read is lost.
+            acknowledged: what was acknowledged.
+            log_start: what lay below it is gone, whether it was read or not.
         """
-        known = Spans([*self.diverged])
-        for spans in self.lost.values():
-            for lost in spans:
-                known.add(*lost)
-        known.add(self.next, max(self.next, seen.start if seen else self.look.end))
-        for first, next_ in list(known.within(span.first, span.next)):
-            self.acknowledged.add(first, next_)
+        spans = Spans((span.first, span.next) for span in acknowledged)
+        for known in (*self.lost.values(), self.diverged, Spans([(self.next, max(self.next, log_start))])):
+            for first, next_ in known:
+                for rest in spans.within(first, next_):
+                    self.acknowledged.add(*rest)
+        self.cut = self.cut.minus(spans)
 
     def unacknowledged(self) -> bool:
         """Whether something of the chain is lost or diverged and nobody has said that they know."""
-        breaches = (*self.lost.values(), self.diverged.minus(self.expired))
-        return any(spans.minus(self.acknowledged) for spans in breaches)
+        return bool(self.cut) or any(s.minus(self.acknowledged) for s in (*self.lost.values(), self.diverged))
 
     def _lose(self, first: int, next_: int, cause: Cause) -> Iterator[Tile]:
         if first < next_:
             self.lost.setdefault(cause, Spans()).add(first, next_)
             yield from self._tile(first, next_, Label.LOST, cause)
 
-    def _unless_lost(self, first: int, next_: int, label: Label, besides: Spans) -> Iterator[Tile]:
-        left_alone = Spans([*besides])
-        for spans in self.lost.values():
-            for lost in spans.within(first, next_):
-                left_alone.add(*lost)
+    def _unless(self, others: Iterable[Spans], first: int, next_: int, label: Label) -> Iterator[Tile]:
+        left_alone = Spans(span for spans in others for span in spans.within(first, next_))
         for rest in list(left_alone.outside(first, next_)):
             yield from self._tile(*rest, label)
 

@@ -49,6 +49,10 @@ class Spans:
         """The offsets that are in this one only."""
         return Spans(rest for span in self for rest in other.outside(*span))
 
+    def below(self, bound: int) -> Spans:
+        """The offsets below a bound; itself where that is all of them."""
+        return self if not self._nexts or self._nexts[-1] <= bound else Spans(self.within(0, bound))
+
     def total(self) -> int:
         """How many offsets are in."""
         return sum(self._nexts) - sum(self._firsts)

@@ -43,6 +43,8 @@ class PartitionSummary:
     expired: tuple[Span, ...]
     diverged: tuple[Span, ...]
     acknowledged: tuple[Span, ...]
+    cut: tuple[Span, ...]
+    seemed_gone: bool
 
     @classmethod
     def of(cls, state: PartitionState) -> PartitionSummary:
@@ -62,6 +64,8 @@ class PartitionSummary:
             expired=tuple(state.expired),
             diverged=tuple(state.diverged),
             acknowledged=tuple(state.acknowledged),
+            cut=tuple(state.cut),
+            seemed_gone=state.seemed_gone,
         )
 
     def state(self) -> PartitionState:
@@ -78,6 +82,8 @@ class PartitionSummary:
             expired=Spans(self.expired),
             diverged=Spans(self.diverged),
             acknowledged=Spans(self.acknowledged),
+            cut=Spans(self.cut),
+            seemed_gone=self.seemed_gone,
         )
 
 
@@ -128,5 +134,6 @@ class Summary:
         tiling = Tiling(Incarnation(self.topic, self.topic_id))
         tiling.head = Head(self.sequence, self.sha256, self.epoch, self.instance)
         tiling.known = self.known
+        tiling.promised = self.sequence
         tiling.partitions = {entry.partition: entry.state() for entry in self.partitions}
         return tiling

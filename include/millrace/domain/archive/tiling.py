@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
 
 from millrace.domain.archive.coverage import Coverage, PartitionCoverage, Problem, Problems, cover
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, Seen
@@ -35,18 +36,26 @@ class ObservedLog:
     Attributes:
         at: a moment before it was looked at, and after what was read before that.
         topic_id: of the topic that has the name now; None where there is none.
-        bounds: of every partition of that topic, for a reader of committed records.
+        bounds: of that topic's partitions, for a reader of committed records; without those that have no leader.
         delete_retention_ms: its `delete.retention.ms`, where it is compacted; None where it is not.
+        partitions: how many it has, with those that have no leader; as many as `bounds` where nothing is said.
     """
 
     at: datetime
     topic_id: str | None
     bounds: Mapping[int, LogBounds]
     delete_retention_ms: int | None = None
+    partitions: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.partitions:
+            object.__setattr__(self, "partitions", len(self.bounds))
+        if self.topic_id is not None and (not self.partitions or max(self.bounds, default=0) >= self.partitions):
+            raise ValueError(f"a topic of {self.partitions} partitions, and bounds of {sorted(self.bounds)[-10:]}")
 
     def seen(self) -> tuple[Seen, ...]:
-        """The same as a manifest says it."""
-        return tuple(Seen(number, bounds.start, bounds.end) for number, bounds in sorted(self.bounds.items()))
+        """The same as a manifest says it; a start and an end that were not asked for at once may cross."""
+        return tuple(Seen(n, min(bounds.start, bounds.end), bounds.end) for n, bounds in sorted(self.bounds.items()))
 
 
 def link_faults(head: Head, incarnation: Incarnation, manifest: Manifest) -> Iterator[str]:
@@ -58,8 +67,12 @@ def link_faults(head: Head, incarnation: Incarnation, manifest: Manifest) -> Ite
         yield f"it follows manifest {head.sequence}"
     elif head.sha256 and manifest.previous != head.sha256:
         yield f"it names another manifest than {head.sequence} as the one before it"
+    if head.says_nothing:
+        return  # nor does it say who had taken over by then
     if manifest.epoch < head.epoch:
         yield f"epoch {manifest.epoch} wrote after epoch {head.epoch} had taken over"
+    elif manifest.epoch == head.epoch and manifest.instance != head.instance:
+        yield f"another instance of epoch {manifest.epoch} wrote than the one that had taken over"
     elif (manifest.epoch > head.epoch) != (manifest.kind is Kind.TAKEOVER):
         yield f"epoch {manifest.epoch} after epoch {head.epoch} in a manifest of kind {manifest.kind}"
 
@@ -75,6 +88,7 @@ class Tiling:
         known: how many partitions the topic had at most when the chain was written.
         partitions: what the chain says of each, by number.
         problems: what is wrong with the chain itself.
+        promised: the last sequence that a summary names, whether it is there or not.
     """
 
     def __init__(self, incarnation: Incarnation) -> None:
@@ -83,6 +97,7 @@ class Tiling:
         self.known = 0
         self.partitions: dict[int, PartitionState] = {}
         self.problems = Problems()
+        self.promised = -1
 
     def add(self, manifest: Manifest, sha256: str) -> list[Tile]:
         """The labels that a manifest gives. A later label of an offset replaces an earlier one.
@@ -113,6 +128,8 @@ class Tiling:
 
     def _take(self, manifest: Manifest) -> Iterator[Tile]:
         seen = {look.partition: look for look in manifest.seen}
+        for number in seen.keys() & self.partitions.keys():
+            self.partitions[number].is_there(seen[number].start)
         if manifest.kind is Kind.EXPIRY:
             for entry in manifest.objects:
                 yield from self._expire(entry, manifest)
@@ -121,9 +138,11 @@ class Tiling:
                 yield from self._bring(entry, manifest, seen[entry.partition])
         for look in manifest.seen:
             yield from self._state(look.partition, look.start).see(look, manifest)
-        for span in manifest.acknowledged:
-            if span.partition in self.partitions:
-                self.partitions[span.partition].acknowledge(span, seen.get(span.partition))
+        for number, spans in groupby(manifest.acknowledged, key=lambda span: span.partition):
+            if state := self.partitions.get(number):
+                state.seemed_gone = manifest.gone
+                log_start = seen[number].start if number in seen else state.look.end if manifest.gone else 0
+                state.acknowledge(spans, log_start)
 
     def _state(self, number: int, first_seen: int) -> PartitionState:
         """What is known of a partition. One that the topic did not have before has been there from offset 0 on."""
@@ -161,16 +180,15 @@ class Tiling:
         Args:
             log: looked at after the chain's head was read: an older look would show records as diverged that came in
                 between.
-
-        Raises:
-            ValueError: it lacks the bounds of a partition that the chain knows; nothing can be said without.
         """
         gone = log.topic_id != self.incarnation.topic_id
-        if not gone and (missing := set(range(self.known)) - set(log.bounds)):
-            raise ValueError(f"{self.incarnation}: the log of partitions {sorted(missing)} was not looked at")
+        bounds = {} if gone else log.bounds
         found: list[PartitionCoverage] = []
-        for number in sorted(self.partitions.keys() | (() if gone else log.bounds.keys())):
-            bounds = None if gone else log.bounds[number]
-            state = self.partitions.get(number) or self._new(number, log.bounds[number].start)
-            found.append(cover(state, bounds))
-        return Coverage(self.incarnation, self.head.sequence, self.head.sha256, gone, tuple(found), self.problems)
+        for number in sorted(self.partitions.keys() | bounds.keys()):
+            state = self.partitions.get(number) or self._new(number, bounds[number].start)
+            found.append(cover(state, bounds.get(number), gone))
+        unseen = () if gone else set(range(max(self.known, log.partitions))) - bounds.keys()
+        head = self.head
+        return Coverage(
+            self.incarnation, head.sequence, head.sha256, gone, tuple(sorted(unseen)), tuple(found), self.problems
+        )
