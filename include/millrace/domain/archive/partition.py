@@ -96,10 +96,11 @@ class PartitionState:
     cut: Spans = field(default_factory=Spans)
     seemed_gone: bool = False
 
-    def is_there(self, log_start: int) -> None:
+    def is_there(self) -> None:
         """The topic is there: what somebody acknowledged because it seemed gone was not lost then."""
-        self.acknowledged = self.acknowledged.below(self.next if self.seemed_gone else max(self.next, log_start))
-        self.seemed_gone = False
+        if self.seemed_gone:
+            self.acknowledged = self.acknowledged.below(self.next)
+            self.seemed_gone = False
 
     def bring(self, entry: ObjectEntry, manifest: Manifest, seen: Seen) -> Iterator[Tile]:
         """Count an object in that begins at or beyond the chain's end."""

@@ -129,7 +129,7 @@ class Tiling:
     def _take(self, manifest: Manifest) -> Iterator[Tile]:
         seen = {look.partition: look for look in manifest.seen}
         for number in seen.keys() & self.partitions.keys():
-            self.partitions[number].is_there(seen[number].start)
+            self.partitions[number].is_there()
         if manifest.kind is Kind.EXPIRY:
             for entry in manifest.objects:
                 yield from self._expire(entry, manifest)
