@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.archive_model import Fate, Life, World
+from support.archive_model import Life, World
+from support.archive_parts import Fate
 
 Place = tuple[int, int]
 

@@ -1,78 +1,25 @@
-"""A topic as Kafka might keep it, a store that loses requests and answers, and a backup that dies at any step."""
+"""A topic as Kafka might keep it, and a backup that dies at any step."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from enum import Enum
+from datetime import datetime, timedelta
 
 from millrace.adapters.archive.chain import ChainWriter, resume
-from millrace.adapters.archive.documents import decode
 from millrace.domain.archive.chain import Diverged, Recreated, Writer, next_ranges
-from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan
-from millrace.domain.archive.names import Incarnation, ObjectName
+from millrace.domain.archive.manifest import Kind, ObjectEntry, PartitionSpan
+from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.partition import Cause, Label
-from millrace.domain.archive.records import Digest
 from millrace.domain.archive.tiling import ObservedLog
 from millrace.domain.position import LogBounds
 from millrace.errors import ObjectExistsError, RefusedError, UnreachableError
-from millrace.ports import Creation, ObjectInfo
-from support.fakes_objects import MemoryStore
+from support.archive_parts import BEGAN, RETENTION, Fate, FlakyStore, ModelPartition, Slot, kept_entries, model_object
 
 TOPIC = "shop.purchases"
-BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-RETENTION = timedelta(hours=5)  # delete.retention.ms of a compacted topic
-
-
-class Fate(Enum):
-    """What an offset of a log is to a reader of committed records."""
-
-    RECORD = "record"
-    OPEN = "open"  # of a transaction that has not ended
-    ABORTED = "aborted"
-    MARKER = "marker"
-    REPLACED = "replaced"  # taken out by the cleaner: its key has a later record
-    BURIED = "buried"  # a tombstone that the cleaner took out: nothing says any more that its key was deleted
-
-
-@dataclass
-class Slot:
-    """One offset; `text` is key and value and no other record's."""
-
-    fate: Fate
-    key: int = 0
-    tombstone: bool = False
-    text: str = ""
-    horizon: datetime | None = None  # of a tombstone that the cleaner has met: until then it stays (KIP-534)
-
-
-@dataclass
-class ModelPartition:
-    """One partition's log, and what once lay at offsets that an unclean election cut off."""
-
-    slots: list[Slot] = field(default_factory=list)
-    start: int = 0
-    most_start: int = 0  # of any leader
-    cut: set[int] = field(default_factory=set)
-    once: dict[int, set[str]] = field(default_factory=dict)  # every record that a reader could ever have got
-
-    def stable(self) -> int:
-        """The last stable offset: no reader of committed records gets beyond it."""
-        return next((at for at, slot in enumerate(self.slots) if slot.fate is Fate.OPEN), len(self.slots))
-
-    def read(self, first: int, next_: int) -> dict[int, str]:
-        """What a reader of committed records gets of a range."""
-        return {
-            at: self.slots[at].text
-            for at in range(max(first, self.start), min(next_, self.stable()))
-            if self.slots[at].fate is Fate.RECORD
-        }
 
 
 @dataclass
@@ -83,33 +30,6 @@ class Life:
     partitions: list[ModelPartition]
     gone: bool = False
     told: dict[str, set[tuple[int, int]]] = field(default_factory=dict)  # by the reason that was given
-
-
-class FlakyStore(MemoryStore):
-    """Loses some requests, and some answers."""
-
-    def __init__(self, dice: random.Random, counts: Counter[str]) -> None:
-        super().__init__()
-        self._dice = dice
-        self._counts = counts
-        self.calm = False
-
-    def create(self, key: str, data: bytes) -> Creation:
-        luck = 1.0 if self.calm else self._dice.random()
-        if luck < 0.03:
-            self._counts["lost request"] += 1
-            raise UnreachableError("the request was lost")
-        done = super().create(key, data)
-        if luck < 0.08:
-            self._counts["lost answer"] += 1
-            raise UnreachableError("the answer was lost")
-        return done
-
-    def list(self, prefix: str, *, after: str = "", page_size: int = 1000) -> Iterator[ObjectInfo]:
-        """Leaves out what others are writing beside, as s3proxy over a folder does."""
-        for info in super().list(prefix, after=after, page_size=page_size):
-            if self.calm or self._dice.random() > 0.1:
-                yield info
 
 
 @dataclass
@@ -391,44 +311,3 @@ def _lost_now(chain: ChainWriter, log: ObservedLog, spans: dict[int, PartitionSp
         if tile.label is not Label.DIVERGED or at < part.archived_to  # beyond it, the offset is yet to be filled again
         if tile.partition in spans and spans[tile.partition].first <= at < spans[tile.partition].next
     }
-
-
-def model_object(partition: int, first: int, next_: int, records: dict[int, str]) -> tuple[bytes, ObjectEntry]:
-    """An object of the model: its records as JSON, which says as much as the real one's columns."""
-    data = json.dumps({"partition": partition, "range": [first, next_], "records": records}).encode()
-    holes: list[tuple[int, int]] = []
-    for at in range(first, next_):
-        if at not in records:
-            begun = holes.pop()[0] if holes and holes[-1][1] == at else at
-            holes.append((begun, at + 1))
-    stamps = (0, 0) if records else (None, None)
-    sha256 = hashlib.sha256(data).hexdigest()
-    return data, ObjectEntry(
-        partition,
-        first,
-        next_,
-        len(records),
-        tuple(holes),
-        *stamps,
-        size_bytes=len(data),
-        sha256=sha256,
-        digest=Digest(),
-    )
-
-
-def manifests_of(store: MemoryStore, incarnation: Incarnation) -> list[Manifest]:
-    """Every manifest of a chain, in order."""
-    keys = sorted(key for key in store.objects if key.startswith(incarnation.manifests))
-    return [decode(store.objects[key], Manifest, key) for key in keys]
-
-
-def kept_entries(store: MemoryStore, incarnation: Incarnation) -> list[ObjectEntry]:
-    """The objects that the chain names and has not let expire."""
-    kept: dict[ObjectName, ObjectEntry] = {}
-    for manifest in manifests_of(store, incarnation):
-        for entry in manifest.objects:
-            if manifest.kind is Kind.EXPIRY:
-                del kept[entry.name]
-            else:
-                kept[entry.name] = entry
-    return list(kept.values())
