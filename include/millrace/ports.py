@@ -141,6 +141,9 @@ class Creation(StrEnum):
 class ObjectStore(Protocol):
     """One bucket of an object store. An object is whole or not there; what is written is seen by every later call.
 
+    Does not guarantee that of listings: while others write beside them, a store may leave out objects that are there,
+    or list files of its own (s3proxy over a folder, tried). What a listing does not show is to be asked for by its key.
+
     Every call may raise UnreachableError: the store did not answer, let nobody in, or asked to slow down for too long.
     A write may have happened then; writing the same again is safe.
     """
@@ -169,7 +172,7 @@ class ObjectStore(Protocol):
         """Every object whose key begins with `prefix` and lies beyond `after`, in the order of the keys' UTF-8 bytes.
 
         Pages of `page_size` (1 to 1000) are asked for as they are needed, so memory does not grow with the number of
-        objects. An object that is made or deleted meanwhile may be listed or not.
+        objects.
         """
         ...
 

@@ -30,7 +30,7 @@ class Stored:
     cut_off: set[Place] = field(default_factory=set)  # archived, and the chain has seen the log end below
     cut_unread: set[Place] = field(default_factory=set)  # seen, and the log then ended below; nobody has said they know
     log_start: dict[int, int] = field(default_factory=dict)
-    reasons: set[str] = field(default_factory=set)  # of what somebody acknowledged
+    known: set[Place] = field(default_factory=set)  # what somebody acknowledged, and was not read after that
     wrong: list[str] = field(default_factory=list)
 
 
@@ -44,7 +44,6 @@ def read_store(world: World, life: Life) -> Stored:
     for key in sorted(key for key in objects if key.startswith(prefix + "manifest/")):
         manifest = json.loads(objects[key])
         first_count = first_count or manifest["partitions"]
-        found.reasons.add(manifest["reason"])
         for entry in manifest["objects"]:
             range_ = f"{entry['first']:020d}-{entry['next']:020d}"
             name = f"{prefix}{entry['partition']}/{range_}-{entry['sha256']}.parquet"
@@ -57,6 +56,7 @@ def read_store(world: World, life: Life) -> Stored:
             named[name] = entry
             _read_entry(found, entry, manifest["seen"])
         _read_looks(found, manifest, first_count)
+        found.known |= life.told.get(manifest["reason"], set())
     for name, entry in named.items():
         for at, text in json.loads(objects[name])["records"].items():
             found.copies.setdefault((entry["partition"], int(at)), []).append(text)
@@ -66,6 +66,7 @@ def read_store(world: World, life: Life) -> Stored:
 def _read_entry(found: Stored, entry: dict[str, Any], seen: list[dict[str, int]]) -> None:
     number = entry["partition"]
     found.ranges[number] = entry["next"]
+    found.known -= {(number, at) for at in range(entry["first"], entry["next"])}
     after = next(look["start"] for look in seen if look["partition"] == number)
     start = max(found.log_start.get(number, 0), after)
     for first, next_ in entry["holes"]:
@@ -122,7 +123,6 @@ def judge(
         counts[labels[place] + (" (late)" if place in late else "")] += 1
         if not right:
             wrong.append(f"{place} is called {labels[place]}: {_told(life, stored, place)}")
-    acknowledged = {place for reason, told in life.told.items() if reason in stored.reasons for place in told}
     for place, label in labels.items():
         log = life.partitions[place[0]]
         ends_below = not life.gone and log.stable() <= place[1] < stored.ranges.get(place[0], 0)
@@ -130,7 +130,7 @@ def judge(
             wrong.append(f"{place} is called {label}, and the log has ended below it")
         if stored.absent.get(place) not in (None, label) and label not in ("diverged", "expired"):
             wrong.append(f"{place} is called {label}, and was absent as {stored.absent[place]}")
-    unknown = {place for place, label in labels.items() if label in ("lost", "diverged")} - acknowledged
+    unknown = {place for place, label in labels.items() if label in ("lost", "diverged")} - stored.known
     unknown |= stored.cut_unread
     if broken != bool(unknown):
         wrong.append(f"broken is {broken}, and nobody knows of {sorted(unknown)}")

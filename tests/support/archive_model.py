@@ -60,12 +60,16 @@ class World:
         incarnation = Incarnation(TOPIC, f"{len(self.lives):022d}")
         self.lives.append(Life(incarnation, [ModelPartition() for _ in range(self.dice.randint(1, 2))]))
 
-    def look(self) -> ObservedLog:
-        """What the brokers answer."""
+    def look(self, *, whole: bool = False) -> ObservedLog:
+        """What the brokers answer; at times a partition has no leader, unless all are waited for."""
         at = self.now
         bounds = {n: LogBounds(p.start, max(p.start, p.stable())) for n, p in enumerate(self.life.partitions)}
         retention = RETENTION // timedelta(milliseconds=1) if self.compacted else None
-        return ObservedLog(at, self.life.incarnation.topic_id, bounds, retention)
+        count = len(bounds)
+        if not whole and self.dice.random() < 0.05:
+            del bounds[self.dice.randrange(count)]
+            self.counts["no leader"] += 1
+        return ObservedLog(at, self.life.incarnation.topic_id, bounds, retention, count)
 
     # What happens to the log
 
@@ -73,7 +77,7 @@ class World:
         """One thing, by chance; the clock goes on."""
         self.now += timedelta(minutes=self.dice.choice([1, 10, 60, 400]))
         names = ["commit"] * 6 + ["abort", "open", "settle"] * 2 + ["trim"] * 3 + ["compact"] * 5
-        name = self.dice.choice([*names, "grow", "recreate", "elect"])
+        name = self.dice.choice([*names, "grow", "recreate", "elect", "elect"])
         if getattr(self, f"_{name}")(self.dice.choice(self.life.partitions)) is not False:
             self.counts[name] += 1
 
@@ -155,10 +159,10 @@ class World:
 
     def _elect(self, log: ModelPartition) -> bool:
         """A replica becomes leader that has deleted less, and at times one that lags behind."""
-        if self.dice.random() > 0.3 or len(log.slots) <= log.start:
+        if self.dice.random() > 0.4 or len(log.slots) <= log.start:
             return False
-        log.start = self.dice.randint(max(0, log.start - 3), log.start)
-        if self.dice.random() < 0.4:
+        log.start = self.dice.randint(max(0, log.start - 6), log.start)
+        if self.dice.random() < 0.6:
             self.counts["log start back"] += 1
             return False
         end = self.dice.randint(log.start, len(log.slots) - 1)
@@ -226,6 +230,7 @@ class World:
                 yield from self._acknowledge(life, chain, log)
                 return "recreated"
             if isinstance(plan, Diverged):
+                yield from self._append(chain, Kind.LOOK, log)
                 if not (yield from self._acknowledge(life, chain, log)):
                     return "diverged"
                 continue
@@ -234,7 +239,7 @@ class World:
             yield "looked again"
             if objects is None or after.topic_id != life.incarnation.topic_id:
                 continue
-            if any(entry.next > after.bounds[entry.partition].end for entry in objects):
+            if any(e.partition not in after.bounds or e.next > after.bounds[e.partition].end for e in objects):
                 continue
             if objects:
                 yield from self._append(chain, Kind.DATA, after, objects=objects)

@@ -88,6 +88,12 @@ class FlakyStore(MemoryStore):
             raise UnreachableError("the answer was lost")
         return done
 
+    def get(self, key: str) -> bytes | None:
+        if not self.calm and self._dice.random() < 0.02:
+            self._counts["lost read"] += 1
+            raise UnreachableError("the request was lost")
+        return super().get(key)
+
     def list(self, prefix: str, *, after: str = "", page_size: int = 1000) -> Iterator[ObjectInfo]:
         """Leaves out what others are writing beside, as s3proxy over a folder does."""
         for info in super().list(prefix, after=after, page_size=page_size):

@@ -11,11 +11,11 @@ from millrace.adapters.archive.chain import ChainWriter, put_summary, read_on, r
 from millrace.adapters.archive.documents import decode, encode
 from millrace.domain.archive.chain import ReadRanges, Writer, follow, next_ranges
 from millrace.domain.archive.coverage import Verdict
-from millrace.domain.archive.manifest import Kind, Manifest, PartitionSpan
+from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan
 from millrace.domain.archive.summary import Summary
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 from millrace.errors import CorruptArchiveError, FencedError, ObjectExistsError, RefusedError, UnreachableError
-from millrace.ports import ObjectInfo
+from millrace.ports import Creation, ObjectInfo
 from support.chains import GONE, HERE, Losing, chain_of, entry, log, read, started
 from support.fakes_objects import MemoryStore
 
@@ -168,6 +168,63 @@ def test_nothing_begins_for_a_topic_that_is_not_there() -> None:
     assert not store.objects
 
 
+def test_a_settling_that_was_cut_short_does_not_forget_that_the_chain_has_grown() -> None:
+    class CutShort(Losing):
+        left = 0
+
+        def get(self, key: str) -> bytes | None:
+            if self.left and key == HERE.manifest_key(2):
+                self.left -= 1
+                raise UnreachableError("lost")
+            return super().get(key)
+
+    store = CutShort(2)
+    writer = started(store)
+    with pytest.raises(UnreachableError):
+        writer.append(Kind.DATA, log((0, 10)), objects=[entry(0, 10)])
+    store.left = 1
+    with pytest.raises(UnreachableError):
+        writer.settle()
+    assert writer.settle() is True
+    assert next_ranges(writer.tiling, log((0, 10))) == ReadRanges(())
+
+
+@pytest.mark.parametrize(
+    ("kind", "objects", "now", "why"),
+    [
+        (Kind.DATA, [entry(5, 15)], log((0, 20)), "overlaps with what is archived to 10"),
+        (Kind.DATA, [entry(10, 20)], log((0, 15)), "reaches beyond the log"),
+        (Kind.EXPIRY, [entry(5, 15)], log((0, 20)), "nothing there to expire"),
+        (Kind.EXPIRY, [entry(0, 10, partition=1)], log((0, 20), (0, 20)), "nothing there to expire"),
+    ],
+)
+def test_what_would_be_wrong_for_ever_is_not_written(
+    kind: Kind, objects: list[ObjectEntry], now: ObservedLog, why: str
+) -> None:
+    store = MemoryStore()
+    writer = chain_of(store, 1)
+    by = {"by": "keep", "reason": "old"} if kind is Kind.EXPIRY else {}
+    with pytest.raises(ValueError, match=why):
+        writer.append(kind, now, objects=objects, **by)
+    assert len(store.objects) == 2
+
+
+def test_a_writer_whose_place_is_refused_and_empty_is_told_so() -> None:
+    class Refusing(MemoryStore):
+        refuses = False
+
+        def create(self, key: str, data: bytes) -> Creation:
+            if self.refuses:
+                raise ObjectExistsError("it is there")
+            return super().create(key, data)
+
+    store = Refusing()
+    writer = started(store)
+    store.refuses = True
+    with pytest.raises(CorruptArchiveError, match="has none of this number"):
+        writer.append(Kind.DATA, log((0, 10)), objects=[entry(0, 10)])
+
+
 # What a reader makes of what lies there
 
 
@@ -274,3 +331,25 @@ def test_a_chain_in_which_somebody_does_not_know_what_is_lost_is_not_summed_up()
     writer.append(Kind.ACKNOWLEDGEMENT, log((4, 10)), acknowledged=[PartitionSpan(0, 0, 4)], by="me", reason="known")
     key = put_summary(store, writer.tiling)
     assert decode(store.objects[key], Summary, key).tiling().end(log((4, 10))).verdict is Verdict.PROVEN
+
+
+def test_an_unreadable_summary_still_promises_its_manifest() -> None:
+    store = MemoryStore()
+    key = put_summary(store, chain_of(store, 3).tiling)
+    store.objects[key] += b"x"
+    del store.objects[HERE.manifest_key(3)]
+    with pytest.raises(CorruptArchiveError, match="a summary knows of 3"):
+        ChainWriter.take_over(store, Tiling(HERE), Writer(2, "two"), lambda: log((0, 30)))
+
+
+def test_a_manifest_that_a_listing_shows_and_nobody_can_get_is_not_there() -> None:
+    class Ghostly(MemoryStore):
+        def list(self, prefix: str, *, after: str = "", page_size: int = 1000) -> Iterator[ObjectInfo]:
+            yield from super().list(prefix, after=after)
+            if prefix == HERE.manifests:
+                yield ObjectInfo(HERE.manifest_key(3), 1)
+
+    store = Ghostly()
+    chain_of(store, 2)
+    found = read(store)
+    assert (found.head.sequence, found.problems.total) == (2, 0)

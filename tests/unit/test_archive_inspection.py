@@ -16,6 +16,7 @@ from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 from millrace.domain.position import LogBounds
+from millrace.errors import UnreachableError
 from millrace.ports import ObjectInfo
 from support.archives import OFFSETS, PARTITIONS, ROUNDS, Archive, records
 from support.fakes_objects import MemoryStore
@@ -60,15 +61,16 @@ def test_what_expired_may_be_there_or_not(deep: bool, delete: bool) -> None:
 def test_what_is_gone_is_told_from_what_expired_however_much_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are kept of a few objects only; of the others their ranges are told."""
     monkeypatch.setattr(inspection, "_NAMED", 4)  # an object with its hole counts twice
+    monkeypatch.setattr(inspection, "_TOLD", 3)  # two of which will have expired
     archive = built(MemoryStore())
     expire(archive, [archive.entry(0, 0), archive.entry(1, 0)], delete=True)
     archive.store.delete([archive.key(round_, 1) for round_ in range(3)])
     verdict, breaches, _ = said(archive.inspect(deep=False))
     assert verdict is Verdict.BROKEN
     assert breaches == [
-        f"manifest {round_ + 1}: {archive.key(round_, 1)}: the object is gone [{round_}0, {round_ + 1}0) of partition 1"
-        for round_ in (1, 2)
-    ] + ["objects are gone [0, 10) of partition 1"]
+        f"manifest 1: {archive.key(0, 1)}: the object is gone [0, 10) of partition 1",
+        "objects are gone, or not what they should be [10, 30) of partition 1",
+    ]
 
 
 class Growing(MemoryStore):
@@ -234,3 +236,61 @@ def test_a_partition_without_a_leader_is_not_proven() -> None:
     log = replace(archive.log(), bounds={0: LogBounds(0, ROUNDS * OFFSETS)}, partitions=PARTITIONS)
     coverage = inspect(archive.store, Tiling(HERE), lambda: log).coverage
     assert (coverage.verdict, coverage.unseen) == (Verdict.PENDING, (1,))
+
+
+@pytest.mark.parametrize("named", [0, 100_000])
+def test_what_a_listing_leaves_out_is_looked_at_as_closely(monkeypatch: pytest.MonkeyPatch, named: int) -> None:
+    monkeypatch.setattr(inspection, "_NAMED", named)
+    archive = built(MemoryStore())
+    key = archive.key(1, 0)
+    archive.store.objects[key] = b"x" * archive.entry(1, 0).size_bytes  # type: ignore[attr-defined]
+    listed = archive.store.list
+    archive.store.list = lambda prefix, **more: (i for i in listed(prefix, **more) if i.key != key)  # type: ignore[method-assign]
+    found = archive.inspect(deep=True)
+    assert found.counts.checked == 8
+    assert all(key in line for line in found.coverage.breaches())
+    assert found.coverage.verdict is Verdict.BROKEN
+
+
+@pytest.mark.parametrize("named", [0, 100_000])
+def test_an_object_of_the_same_offsets_is_not_the_object(monkeypatch: pytest.MonkeyPatch, named: int) -> None:
+    monkeypatch.setattr(inspection, "_NAMED", named)
+    archive = built(MemoryStore())
+    archive.put(records(0, 10)[:-2], 0, 10)  # by a writer that died
+    archive.store.delete([archive.key(1, 0)])
+    verdict, breaches, strays = said(archive.inspect(deep=False))
+    assert verdict is Verdict.BROKEN
+    assert breaches == [f"manifest 2: {archive.key(1, 0)}: the object is gone [10, 20) of partition 0"]
+    assert len(strays) == 1
+
+
+def test_many_faults_of_what_expires_later_are_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "_TOLD", 1)
+    monkeypatch.setattr(inspection, "_NAMED", 0)
+    archive = built(MemoryStore())
+    gone = [archive.entry(round_, 0) for round_ in range(3)]
+    expire(archive, gone, delete=True)
+    assert said(archive.inspect(deep=True)) == FINE
+
+
+def test_a_chain_that_grows_at_each_look_gives_no_verdict() -> None:
+    archive = built(MemoryStore())
+    chain = following(archive)
+
+    def look() -> ObservedLog:
+        chain.append(Kind.LOOK, archive.log())
+        return archive.log()
+
+    with pytest.raises(UnreachableError, match="no verdict"):
+        inspect(archive.store, Tiling(HERE), look)
+
+
+def test_a_chain_that_was_cut_off_shows_in_a_look_from_its_beginning() -> None:
+    archive = built(MemoryStore())
+    tiling = Tiling(HERE)
+    read_on(archive.store, tiling)
+    put_summary(archive.store, tiling)
+    archive.store.delete([HERE.manifest_key(tiling.head.sequence)])
+    verdict, breaches, _ = said(archive.inspect(deep=False))
+    assert verdict is Verdict.BROKEN
+    assert breaches[0] == "manifest 3: the chain ends here, and a summary knows of manifest 4"

@@ -226,3 +226,60 @@ def test_partitions_without_objects_are_looked_at_hourly() -> None:
         now = log((0, 100), (0, 0), at=AT + timedelta(minutes=minutes))
         begin = writer.tiling.partitions[0].next
         assert len(writer.append(Kind.DATA, now, objects=[entry(begin, begin + 1)]).seen) == seen
+
+
+# What must not be forgotten
+
+
+def test_a_divergence_that_was_seen_and_written_down_stays() -> None:
+    store = MemoryStore()
+    writer = started(store)
+    writer.append(Kind.DATA, log((0, 10)), objects=[entry(0, 10)])
+    assert isinstance(next_ranges(writer.tiling, log((0, 7))), Diverged)
+    writer.append(Kind.LOOK, log((0, 7)))
+    for chain in (writer, started(store, 2, "two", bounds=(0, 30))):
+        assert next_ranges(chain.tiling, log((0, 30))) == Diverged((Tile(0, 7, 10, Label.DIVERGED),))
+        with pytest.raises(ValueError, match="has diverged"):
+            chain.append(Kind.DATA, log((0, 30)), objects=[entry(10, 30)])
+
+
+@pytest.mark.parametrize(("news", "label"), [((0, 5), Label.DIVERGED), ((15, 15), Label.LOST)])
+def test_bad_news_of_a_partition_is_written_though_it_brings_nothing(news: tuple[int, int], label: Label) -> None:
+    store = MemoryStore()
+    writer = ChainWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: log((0, 30), (0, 10)))
+    writer.append(Kind.DATA, log((0, 30), (0, 10)), objects=[entry(0, 10), entry(0, 10, partition=1)])
+    writer.append(Kind.DATA, log((0, 30), news), objects=[entry(10, 20)])
+    after = log((0, 30), (0, 30))
+    if label is Label.LOST:
+        writer.append(Kind.DATA, after, objects=[entry(10, 30, partition=1, holes=((10, 20),))])
+    labels = {tile.label for tile in read(store).end(after).partitions[1].tiles}
+    assert label in labels
+    assert read(store).end(after).verdict is Verdict.BROKEN
+
+
+def test_a_partition_that_came_later_began_at_0_also_if_it_had_no_leader_at_first() -> None:
+    writer = started(MemoryStore(), bounds=(0, 0))
+    writer.append(Kind.DATA, replace(log((0, 10)), partitions=2), objects=[entry(0, 10)])
+    assert next_ranges(writer.tiling, log((0, 10), (50, 60))) == ReadRanges(
+        (PartitionSpan(1, 50, 60),), (Tile(1, 0, 50, Label.LOST, Cause.UNREAD),)
+    )
+
+
+def test_what_was_acknowledged_while_the_topic_seemed_gone_counts_for_nothing_where_it_is_there() -> None:
+    writer = started(MemoryStore(), bounds=(0, 10))
+    wide = [PartitionSpan(0, 0, 10**15)]
+    writer.append(Kind.ACKNOWLEDGEMENT, GONE, acknowledged=wide, by="me", reason="known")
+    assert writer.tiling.end(log((10, 10))).verdict is Verdict.BROKEN
+    nobody = replace(log((0, 0)), bounds={})
+    writer.append(Kind.ACKNOWLEDGEMENT, nobody, acknowledged=[PartitionSpan(0, 0, 1)], by="me", reason="known")
+    writer.append(Kind.DATA, log((10, 12)), objects=[entry(10, 12)])
+    assert writer.tiling.end(log((10, 12))).verdict is Verdict.BROKEN
+
+
+def test_an_acknowledgement_of_one_loss_excuses_no_other_at_the_same_offsets() -> None:
+    writer = started(MemoryStore(), bounds=(0, 10))
+    known = [PartitionSpan(0, 0, 10)]
+    writer.append(Kind.ACKNOWLEDGEMENT, log((10, 10)), acknowledged=known, by="me", reason="deleted")
+    writer.append(Kind.DATA, log((0, 10)), objects=[entry(0, 10)])  # a new leader has them still
+    assert writer.tiling.end(log((0, 10))).verdict is Verdict.PROVEN
+    assert next_ranges(writer.tiling, log((0, 5))) == Diverged((Tile(0, 5, 10, Label.DIVERGED),))

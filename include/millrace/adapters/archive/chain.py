@@ -76,14 +76,18 @@ def _listed(store: ObjectStore, incarnation: Incarnation, after: int) -> Iterato
             ahead.append((sequence, info.key, info.size_bytes, pool.submit(store.get, info.key)))
             held += info.size_bytes
             while len(ahead) > _AHEAD or (held > _AHEAD_BYTES and len(ahead) > 1):
-                sequence, key, size_bytes, data = ahead.popleft()
-                held -= size_bytes
-                yield Link(sequence, key, data.result())
+                held -= ahead[0][2]
+                yield from _taken(*ahead.popleft())
         while ahead:
-            sequence, key, _, data = ahead.popleft()
-            yield Link(sequence, key, data.result())
+            yield from _taken(*ahead.popleft())
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _taken(sequence: int, key: str, _: int, data: Future[bytes | None]) -> Iterator[Link]:
+    """A manifest that was fetched ahead. One that is not there after all is missing if another one follows it."""
+    if (found := data.result()) is not None:
+        yield Link(sequence, key, found)
 
 
 def _between(store: ObjectStore, incarnation: Incarnation, last: int, found: int) -> Iterator[Link]:
@@ -128,24 +132,35 @@ def resume(store: ObjectStore, incarnation: Incarnation) -> Tiling:
     other bytes is a problem of the chain, which is then to be read from its beginning. Where a listing leaves the last
     one out, an earlier one does as well.
     """
-    last = ""
-    for info in store.list(incarnation.summaries):
-        last = info.key if incarnation.sequence_of(info.key) is not None else last
-    data = store.get(last) if last else None
+    sequence = last_summary(store, incarnation)
+    tiling = _summed_up(store, incarnation, sequence)
+    tiling.promised = sequence
+    return tiling
+
+
+def last_summary(store: ObjectStore, incarnation: Incarnation) -> int:
+    """The last sequence of which a listing shows a summary; -1 where it shows none."""
+    sequences = (incarnation.sequence_of(info.key) for info in store.list(incarnation.summaries))
+    return max((sequence for sequence in sequences if sequence is not None), default=-1)
+
+
+def _summed_up(store: ObjectStore, incarnation: Incarnation, sequence: int) -> Tiling:
+    anew, key = Tiling(incarnation), incarnation.summary_key(max(sequence, 0))
+    data = store.get(key) if sequence >= 0 else None
     if data is None:
-        return Tiling(incarnation)
+        return anew
     try:
-        summary = decode(data, Summary, last)
+        summary = decode(data, Summary, key)
         tiling = summary.tiling()
     except (CorruptArchiveError, ValueError):
-        return Tiling(incarnation)
-    manifest = store.get(incarnation.manifest_key(summary.sequence))
-    if tiling.incarnation == incarnation and manifest is not None and sha256_of(manifest) == summary.sha256:
+        return anew
+    if tiling.incarnation != incarnation or summary.sequence != sequence:
+        return anew
+    manifest = store.get(incarnation.manifest_key(sequence))
+    if manifest is not None and sha256_of(manifest) == summary.sha256:
         return tiling
-    anew = Tiling(incarnation)
-    anew.promised = summary.sequence
     missing = "is missing: the chain was cut off" if manifest is None else "has other bytes now"
-    anew.problems.append(Problem(f"it sums up the chain to manifest {summary.sequence}, which {missing}", key=last))
+    anew.problems.append(Problem(f"it sums up the chain to manifest {sequence}, which {missing}", key=key))
     return anew
 
 
@@ -173,6 +188,7 @@ class ChainWriter:
         self._writer = writer
         self._taken_over = False
         self._unsettled = False
+        self._planned_on = tiling.head
 
     @classmethod
     def take_over(
@@ -195,6 +211,7 @@ class ChainWriter:
             UnreachableError: the store does not answer; the same again.
         """
         chain = cls(store, tiling, writer)
+        tiling.promised = max(tiling.promised, last_summary(store, tiling.incarnation))
         refused_at = None
         while not chain._taken_over:
             read_on(store, tiling)
@@ -261,12 +278,12 @@ class ChainWriter:
         )
         data, key = encode(manifest), self.tiling.incarnation.manifest_key(manifest.sequence)
         decode(data, Manifest, key)  # what cannot be read again must not be written
-        self._unsettled = True
+        self._unsettled, self._planned_on = True, head
         try:
             self._store.create(key, data)
         except ObjectExistsError:
-            if self._taken_over:
-                self.settle()
+            if self._taken_over and not self.settle():
+                raise self._blind() from None
             self._unsettled = False
             raise
         self._unsettled = False
@@ -274,20 +291,19 @@ class ChainWriter:
         return manifest
 
     def settle(self) -> bool:
-        """Read the chain on, after an answer was lost; whether it has grown, so that plans are to be made anew.
+        """Read the chain on, after an answer was lost; whether it has grown since, so that plans are to be made anew.
 
         Raises:
             FencedError: by somebody else's manifest.
             UnreachableError: the store does not answer; the same again.
         """
-        before = self.tiling.head
-        for link in links(self._store, self.tiling.incarnation, before.sequence):
+        for link in links(self._store, self.tiling.incarnation, self.tiling.head.sequence):
             manifest = add(self.tiling, link) if isinstance(link, Link) else None
             if manifest and standing(self._writer, self._taken_over, manifest) is Standing.FENCED:
                 raise self._fenced(manifest.epoch)
         self._stop_at_cut_off_chain()
         self._unsettled = False
-        return self.tiling.head != before
+        return self.tiling.head != self._planned_on
 
     def _stop_at_cut_off_chain(self) -> None:
         if self.tiling.promised > self.tiling.head.sequence:

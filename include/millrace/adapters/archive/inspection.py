@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from millrace.adapters.archive.chain import Link, add, links
+from millrace.adapters.archive.chain import Link, add, last_summary, links
 from millrace.adapters.archive.documents import sha256_of
 from millrace.adapters.archive.objects import differences, read_object
 from millrace.domain.archive.coverage import Coverage, Problem, Problems
@@ -21,15 +21,16 @@ from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import ObjectName
 from millrace.domain.archive.spans import Spans
 from millrace.domain.archive.tiling import ObservedLog, Tiling
-from millrace.errors import CorruptArchiveError
+from millrace.errors import CorruptArchiveError, UnreachableError
 from millrace.ports import ObjectInfo, ObjectStore
 
 _LISTED_AT_ONCE = 100_000  # keys that the listings of all partitions hold together
 _READ_AHEAD = 4
 _READ_AHEAD_BYTES = 128 << 20
-_NAMED = 100_000  # absent objects, with their holes, that are remembered by name until the chain's end is reached
-_TOLD = 10_000  # faults of objects that are remembered until it is known what has expired
-_LISTINGS = 3  # of what no listing has shown and nobody remembers by name
+_ASKED_AT_ONCE = 16
+_NAMED = 100_000  # absent objects, with their holes, that wait until the chain's end is reached: most will have expired
+_TOLD = 10_000  # faults of objects that are remembered by name until it is known what has expired
+_ROUNDS = 20  # of chain and log, until both stand still
 
 
 @dataclass(slots=True)
@@ -76,17 +77,24 @@ def inspect(store: ObjectStore, tiling: Tiling, look: Callable[[], ObservedLog],
         What was found. It takes memory for one page of names a partition, and for what is wrong.
 
     Raises:
-        UnreachableError: the store or a broker does not answer. That is no verdict.
+        UnreachableError: the store or a broker does not answer, or the chain grows faster than the log can be looked
+            at. That is no verdict.
     """
     at_work = _Inspector(store, tiling, deep)
     with at_work.reading:
-        while True:
+        for _ in range(_ROUNDS):
             at_work.walk()
             at_work.ask_for_absent()
             log, head = look(), tiling.head
             at_work.walk()
             if tiling.head == head and not at_work.has_absent():
                 break
+        else:
+            raise UnreachableError(
+                f"the chain grew {_ROUNDS} times while the log was looked at: no verdict",
+                where=tiling.incarnation.manifests,
+                next_step="look again, with fewer manifests a minute or nearer to the brokers",
+            )
         at_work.count_the_rest()
     at_work.tell()
     return Inspection(tiling.end(log), at_work.strays, at_work.counts)
@@ -128,21 +136,22 @@ class _Inspector:
     def __init__(self, store: ObjectStore, tiling: Tiling, deep: bool) -> None:
         self.counts = Counts()
         self.strays = Problems()
-        self.reading = ThreadPoolExecutor(_READ_AHEAD, thread_name_prefix="objects")
+        self.reading = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="objects")
         self._store = store
         self._tiling = tiling
+        self._promised = max(tiling.promised, last_summary(store, tiling.incarnation))
         self._here = tiling.incarnation
         self._deep = deep
         self._begun = {number: state.next for number, state in tiling.partitions.items()}
         self._shelves: dict[int, _Shelf] = {}
         self._ahead: deque[tuple[_Named, Future[bytes | None]]] = deque()
-        # No listing has shown these: by name, as long as there is room, otherwise by their ranges.
+        # No listing has shown these.
         self._absent: deque[_Named] = deque()
         self._room = _NAMED
-        self._unnamed_absent: dict[int, Spans] = {}
         # These were asked for by themselves and are not there, or not what they should be. Some may have expired.
         self._wrong: list[Problem] = []
-        self._more_wrong = 0
+        self._more_wrong: dict[int, Spans] = {}
+        self._stray_keys: set[str] = set()
 
     def walk(self) -> None:
         """The chain to its end, and each object that it brings."""
@@ -192,11 +201,8 @@ class _Inspector:
     def _is_absent(self, named: _Named) -> None:
         self._absent.append(named)
         self._room -= named.weight
-        while self._room < 0:
-            dropped = self._absent.popleft()
-            self._room += dropped.weight
-            spans = self._unnamed_absent.setdefault(dropped.entry.partition, Spans())
-            spans.add(dropped.entry.first, dropped.entry.next)
+        if self._room < 0:
+            self.ask_for_absent()
 
     def _read_down_to(self, left: int) -> None:
         while self._ahead and (len(self._ahead) > left or self._held() > _READ_AHEAD_BYTES):
@@ -216,21 +222,17 @@ class _Inspector:
         """Something is wrong with an object, unless the chain lets it expire further on."""
         entry = named.entry
         about = (first, next_) if first >= 0 else (entry.first, entry.next)
-        if self._has_expired(entry.partition, entry.first, entry.next):
+        if self._has_expired(entry):
             return
         if len(self._wrong) >= _TOLD:
-            self._more_wrong += 1
+            self._more_wrong.setdefault(entry.partition, Spans()).add(entry.first, entry.next)
             return
         key = self._here.object_key(entry.name)
         self._wrong.append(Problem(what, named.sequence, entry.partition, *about, key=key))
 
-    def _is_excused(self, problem: Problem) -> bool:
-        name = self._here.object_name(problem.key)
-        return name is not None and self._has_expired(name.partition, name.first, name.next)
-
-    def _has_expired(self, partition: int, first: int, next_: int) -> bool:
-        state = self._tiling.partitions.get(partition)
-        return state is not None and not any(state.expired.outside(first, next_))
+    def _has_expired(self, of: ObjectEntry | ObjectName) -> bool:
+        state = self._tiling.partitions.get(of.partition)
+        return state is not None and not any(state.expired.outside(of.first, of.next))
 
     def has_absent(self) -> bool:
         """Whether there are objects that no listing has shown and nobody has asked for."""
@@ -238,44 +240,30 @@ class _Inspector:
 
     def ask_for_absent(self) -> None:
         """Look whether what no listing has shown is there. What is not may have expired: the chain tells, read on."""
-        while self._absent:
-            named = self._absent.popleft()
-            self._room += named.weight
-            if self._has_expired(named.entry.partition, named.entry.first, named.entry.next):
-                continue
-            if there := self._store.head(self._here.object_key(named.entry.name)):
+        waiting = [named for named in self._absent if not self._has_expired(named.entry)]
+        self._absent.clear()
+        self._room = _NAMED
+        keys = (self._here.object_key(named.entry.name) for named in waiting)
+        for named, there in zip(waiting, self.reading.map(self._store.head, keys), strict=True):
+            if there:
                 self._is_there(named, there)
             else:
                 self._tell(named, "the object is gone")
         self._read_down_to(0)
-        for number, spans in self._unnamed_absent.items():
-            self._unnamed_absent[number] = self._not_listed(number, spans)
-
-    def _not_listed(self, partition: int, spans: Spans) -> Spans:
-        """What of these ranges has not expired, and is in no object's name that a further listing shows."""
-        rest = spans.minus(self._tiling.partitions[partition].expired)
-        for _ in range(_LISTINGS):
-            held = Spans()
-            for first, next_ in rest:
-                after = f"{self._here.partition(partition)}{first:020d}"
-                for info in self._store.list(self._here.partition(partition), after=after):
-                    name = self._here.object_name(info.key)
-                    if name and name.first >= next_:
-                        break
-                    if name:
-                        held.add(name.first, name.next)
-            rest = rest.minus(held)
-        return rest
 
     def tell(self) -> None:
         """What is wrong with objects, to be told now that all that has expired is known."""
+        problems, partitions = self._tiling.problems, self._tiling.partitions
+        if self._promised > self._tiling.head.sequence:
+            what = f"the chain ends here, and a summary knows of manifest {self._promised}"
+            problems.append(Problem(what, self._tiling.head.sequence))
         for problem in self._wrong:
-            if not self._is_excused(problem):
-                self._tiling.problems.append(problem)
-        self._tiling.problems.total += self._more_wrong
-        for number, spans in sorted(self._unnamed_absent.items()):
-            for first, next_ in spans.minus(self._tiling.partitions[number].expired):
-                self._tiling.problems.append(Problem("objects are gone", None, number, first, next_))
+            name = self._here.object_name(problem.key)
+            if name is None or not self._has_expired(name):
+                problems.append(problem)
+        for number, spans in sorted(self._more_wrong.items()):
+            for first, next_ in spans.minus(partitions[number].expired):
+                problems.append(Problem("objects are gone, or not what they should be", None, number, first, next_))
 
     def count_the_rest(self) -> None:
         """Objects that no manifest names: beyond the chain's end they are the writer's next, below it nobody's."""
@@ -295,13 +283,14 @@ class _Inspector:
             self._stray(info.key, "it is no object of the archive, and lies among them")
         elif name.first >= (state.next if state else 0):
             self.counts.ahead += 1
-        elif not self._has_expired(name.partition, name.first, name.next):  # what expired may still be there
+        elif not self._has_expired(name):  # what expired may still be there
             self._stray(info.key, "no manifest names it", name)
 
     def _stray(self, key: str, what: str, name: ObjectName | None = None) -> None:
-        if any(stray.key == key for stray in self.strays.found):
+        if key in self._stray_keys:
             return
         if self.strays.has_room():
+            self._stray_keys.add(key)
             if self._store.head(key) is None:
                 return  # a store's own file, while an object was written (s3proxy lists those)
             what = self._foreign(key, name) if name and self._deep else what

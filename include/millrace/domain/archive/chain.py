@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan, Seen
-from millrace.domain.archive.partition import Cause, Label, Tile
+from millrace.domain.archive.partition import Cause, Label, PartitionState, Tile
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 
 LOOK_AGAIN_AFTER = timedelta(hours=1)
@@ -43,7 +43,10 @@ class Recreated:
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """The log ended below what is archived: nothing more is written until somebody acknowledges these offsets."""
+    """The log ended below what is archived: no more objects are written until somebody acknowledges these offsets.
+
+    The look that showed it has to be written (`Kind.LOOK`) before anything else: a log grows, and then shows nothing.
+    """
 
     tiles: tuple[Tile, ...]
 
@@ -109,9 +112,12 @@ def follow(
         reason: why.
 
     Raises:
-        ValueError: it would not be one: objects that overlap, or of a partition that was not looked at; the topic is
-            gone and has no chain.
+        ValueError: the proof would find fault with it for ever: objects that overlap, reach beyond the log, or are of a
+            partition that has diverged; an expiry of what is not there; a topic that is gone and has no chain.
     """
+    for entry in objects:
+        if fault := _fault(tiling, kind, log, entry):
+            raise ValueError(f"{tiling.incarnation}, {entry}: {fault}")
     here = tiling.incarnation
     alive = log.topic_id == here.topic_id
     return Manifest(
@@ -134,6 +140,20 @@ def follow(
     )
 
 
+def _fault(tiling: Tiling, kind: Kind, log: ObservedLog, entry: ObjectEntry) -> str:
+    state, bounds = tiling.partitions.get(entry.partition), log.bounds.get(entry.partition)
+    if kind is Kind.EXPIRY:
+        there = state and state.begin <= entry.first and entry.next <= state.next
+        return "" if there and not any(state.expired.within(entry.first, entry.next)) else "nothing there to expire"  # type: ignore[union-attr]
+    if state and entry.first < state.next:
+        return f"it overlaps with what is archived to {state.next}"
+    if bounds and entry.next > bounds.end:
+        return f"it reaches beyond the log, which ended at {bounds.end} afterwards"
+    if state and state.diverged.minus(state.acknowledged):
+        return "its partition has diverged"
+    return ""
+
+
 def _worth_saying(
     tiling: Tiling, kind: Kind, all_of_them: tuple[Seen, ...], at: datetime, objects: Sequence[ObjectEntry]
 ) -> tuple[Seen, ...]:
@@ -148,8 +168,15 @@ def _worth_saying(
         if kind is not Kind.DATA
         or seen.partition in brought
         or seen.partition not in tiling.partitions
-        or abs(at - tiling.partitions[seen.partition].look.at) >= LOOK_AGAIN_AFTER
+        or _is_news(tiling.partitions[seen.partition], seen, at)
     )
+
+
+def _is_news(state: PartitionState, seen: Seen, at: datetime) -> bool:
+    """Whether a look may not be left out: it shows a log that ends too early, or begins too late, or it is time."""
+    shorter = seen.end < max(state.next, state.look.end)
+    gone = seen.start > max(state.next, state.look.start)
+    return shorter or gone or abs(at - state.look.at) >= LOOK_AGAIN_AFTER
 
 
 class Standing(StrEnum):

@@ -113,6 +113,8 @@ def cover(state: PartitionState, bounds: LogBounds | None, gone: bool) -> Partit
         pending.add(max(state.next, bounds.start), bounds.end)
         diverged.add(max(bounds.end, state.begin), max(state.next, state.look.end))
     tiles = sorted(_tiles(state, lost, diverged, pending), key=lambda tile: tile.first)
+    # What was acknowledged because the topic seemed gone counts for nothing beyond the chain's end, where it is not.
+    known = state.acknowledged.below(state.next) if state.seemed_gone and not gone else state.acknowledged
     cut = [Tile(state.number, first, next_, Label.DIVERGED, Cause.CUT) for first, next_ in state.cut]
     return PartitionCoverage(
         partition=state.number,
@@ -123,7 +125,7 @@ def cover(state: PartitionState, bounds: LogBounds | None, gone: bool) -> Partit
         holes=state.holes,
         tiles=tuple(tiles),
         late=tuple(state.late.minus(state.expired)),
-        unacknowledged=(*_without(tiles, state.acknowledged), *cut),
+        unacknowledged=(*_without(tiles, known), *cut),
     )
 
 

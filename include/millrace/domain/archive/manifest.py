@@ -26,6 +26,7 @@ class Kind(StrEnum):
     DATA = "data"  # brings objects
     TAKEOVER = "takeover"  # a new epoch begins: from here on no older one may write
     ACKNOWLEDGEMENT = "acknowledgement"  # somebody knows of what is lost
+    LOOK = "look"  # what the log was like, where that must not be forgotten
     EXPIRY = "expiry"  # objects that are no longer kept: by `keep`, or by an erasure
 
 
@@ -173,6 +174,8 @@ class Manifest:
         if bool(self.by) != (expiry or self.kind is Kind.ACKNOWLEDGEMENT):
             raise ValueError(f"a manifest of kind {self.kind} by {self.by!r}")
         seen = {seen.partition for seen in self.seen}
+        if self.kind is Kind.LOOK and not seen:
+            raise ValueError("a look at nothing")
         if self.gone and (data or seen):
             raise ValueError("records, or a log, of a topic that is gone")
         if data and any(entry.partition not in seen for entry in self.objects):

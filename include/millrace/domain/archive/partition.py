@@ -105,6 +105,8 @@ class PartitionState:
     def bring(self, entry: ObjectEntry, manifest: Manifest, seen: Seen) -> Iterator[Tile]:
         """Count an object in that begins at or beyond the chain's end."""
         log_start = max(self.look.start, seen.start)
+        if any(self.acknowledged.within(entry.first, entry.next)):  # of another loss: it was there after all, or may be
+            self.acknowledged = self.acknowledged.minus(Spans([(entry.first, entry.next)]))
         if entry.first > self.next:
             yield from self._gap(entry.first, log_start)
         late_below = self._late_below(entry, manifest)
@@ -169,8 +171,8 @@ class PartitionState:
         """
         spans = Spans((span.first, span.next) for span in acknowledged)
         for known in (*self.lost.values(), self.diverged, Spans([(self.next, max(self.next, log_start))])):
-            for first, next_ in known:
-                for rest in spans.within(first, next_):
+            for span in spans:
+                for rest in known.within(*span):
                     self.acknowledged.add(*rest)
         self.cut = self.cut.minus(spans)
 

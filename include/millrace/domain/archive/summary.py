@@ -98,6 +98,7 @@ class Summary:
     sha256: str
     epoch: int
     instance: str
+    born: int
     known: int
     partitions: tuple[PartitionSummary, ...]
 
@@ -125,6 +126,7 @@ class Summary:
             sha256=head.sha256,
             epoch=head.epoch,
             instance=head.instance,
+            born=tiling.born,
             known=tiling.known,
             partitions=tuple(PartitionSummary.of(state) for _, state in sorted(tiling.partitions.items())),
         )
@@ -133,6 +135,7 @@ class Summary:
         """The tiling it was made from, to which the manifests after it can be added."""
         tiling = Tiling(Incarnation(self.topic, self.topic_id))
         tiling.head = Head(self.sequence, self.sha256, self.epoch, self.instance)
+        tiling.born = self.born
         tiling.known = self.known
         tiling.promised = self.sequence
         tiling.partitions = {entry.partition: entry.state() for entry in self.partitions}

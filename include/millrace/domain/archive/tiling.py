@@ -85,7 +85,8 @@ class Tiling:
 
     Attributes:
         head: the last manifest that was added.
-        known: how many partitions the topic had at most when the chain was written.
+        born: how many partitions the topic had when the chain began; others came later, and from offset 0 on.
+        known: how many it had at most when the chain was written.
         partitions: what the chain says of each, by number.
         problems: what is wrong with the chain itself.
         promised: the last sequence that a summary names, whether it is there or not.
@@ -94,6 +95,7 @@ class Tiling:
     def __init__(self, incarnation: Incarnation) -> None:
         self.incarnation = incarnation
         self.head = Head()
+        self.born = 0
         self.known = 0
         self.partitions: dict[int, PartitionState] = {}
         self.problems = Problems()
@@ -118,6 +120,7 @@ class Tiling:
             return []
         self.head = Head(manifest.sequence, sha256, max(manifest.epoch, self.head.epoch), manifest.instance)
         tiles = list(self._take(manifest))
+        self.born = self.born or manifest.partitions
         self.known = max(self.known, manifest.partitions)
         return tiles
 
@@ -140,7 +143,7 @@ class Tiling:
             yield from self._state(look.partition, look.start).see(look, manifest)
         for number, spans in groupby(manifest.acknowledged, key=lambda span: span.partition):
             if state := self.partitions.get(number):
-                state.seemed_gone = manifest.gone
+                state.seemed_gone |= manifest.gone
                 log_start = seen[number].start if number in seen else state.look.end if manifest.gone else 0
                 state.acknowledge(spans, log_start)
 
@@ -151,7 +154,7 @@ class Tiling:
         return self.partitions[number]
 
     def _new(self, number: int, first_seen: int) -> PartitionState:
-        begin = 0 if self.known and number >= self.known else first_seen
+        begin = 0 if self.born and number >= self.born else first_seen
         return PartitionState(number, begin, begin, _NEVER)
 
     def _bring(self, entry: ObjectEntry, manifest: Manifest, seen: Seen) -> Iterator[Tile]:
