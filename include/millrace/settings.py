@@ -169,12 +169,21 @@ class PostgresSettings:
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """How to reach an S3 server. `endpoint_url` None means the provider's own."""
+    """How to reach one bucket of an S3 server.
+
+    Attributes:
+        access_key: empty means botocore's own search for one: variables, files, the machine's role.
+        endpoint_url: None means the provider's own.
+        region: None means botocore's own search for one (variables, the profile), else `us-east-1`.
+        session_token: of temporary keys; whoever wrote it into the connection renews it.
+    """
 
     access_key: str
     secret_key: str = field(repr=False)
     endpoint_url: str | None = None
-    region: str = "us-east-1"
+    region: str | None = None
+    bucket: str = "millrace"
+    session_token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +236,29 @@ class Settings:
         )
 
     def s3(self, name: str = "millrace_s3") -> S3Settings:
-        """Settings of an `aws` Connection."""
+        """Settings of an `aws` Connection.
+
+        Source: `provide_bucket_name` (hooks/s3.py) and `AwsConnectionWrapper` (utils/connection_wrapper.py) of
+        Airflow's amazon provider: keys in login and password, else in the extra; what is said of s3 alone wins.
+        """
         connection = self.connection(name)
-        endpoint = connection.extra.get("endpoint_url")
+        extra = connection.extra
+        services = extra.get("service_config")
+        own = services.get("s3") if isinstance(services, Mapping) else None
+        own = own if isinstance(own, Mapping) else {}
+        access_key, secret_key = connection.login, connection.password
+        if not (access_key and secret_key):
+            access_key, secret_key = (
+                str(extra.get(f"aws_{key}") or "") for key in ("access_key_id", "secret_access_key")
+            )
+        endpoint = own.get("endpoint_url") or extra.get("endpoint_url")
         return S3Settings(
-            access_key=connection.login,
-            secret_key=connection.password,
+            access_key=access_key,
+            secret_key=secret_key,
             endpoint_url=str(endpoint) if endpoint else None,
-            region=str(connection.extra.get("region_name") or "us-east-1"),
+            region=str(extra.get("region_name") or "") or None,
+            bucket=str(own.get("bucket_name") or "millrace"),
+            session_token=str(extra.get("aws_session_token") or ""),
         )
 
     @property

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millrace.adapters.sink_reader import SinkReader
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import Pipeline
-    from millrace.ports import StreamRunner, TopicAdmin
+    from millrace.ports import ObjectStore, StreamRunner, TopicAdmin
     from millrace.usecases.example import ExampleParts
     from millrace.usecases.sources import LoadProgress, LoadReport
 
@@ -46,6 +46,7 @@ class Platform:
     _pages: list[PageReader] = field(default_factory=list, repr=False)
     unanswered: dict[str, float] = field(default_factory=dict, repr=False)
     _logs: dict[str, KafkaLog] = field(default_factory=dict, repr=False)
+    _stores: dict[str, ObjectStore] = field(default_factory=dict, repr=False)
 
     def control(self) -> ControlStore:
         """The control database."""
@@ -78,6 +79,14 @@ class Platform:
 
             self._logs[connection] = KafkaLog(self.settings.kafka(connection), client_id="millrace")
         return self._logs[connection]
+
+    def object_store(self, connection: str = "millrace_s3") -> ObjectStore:
+        """The bucket that an `aws` Connection leads to."""
+        if connection not in self._stores:
+            from millrace.adapters.s3.store import S3Store
+
+            self._stores.setdefault(connection, S3Store(self.settings.s3(connection)))  # one, also for two threads
+        return self._stores[connection]
 
     def topic_reader(self, connection: str = "millrace_kafka") -> TopicReader:
         """Bounded reads of topics of the cluster that a `kafka` Connection leads to."""

@@ -96,16 +96,11 @@ def _kafka(name: str, settings: Settings) -> str:
 
 
 def _s3(name: str, settings: Settings) -> str:
-    import boto3
-    from botocore.config import Config
+    from millrace.adapters.s3.store import S3Store
 
     s3 = settings.s3(name)
-    patience = Config(
-        connect_timeout=5, read_timeout=5, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}
-    )
-    session = boto3.session.Session(s3.access_key, s3.secret_key, region_name=s3.region)
-    buckets = session.client("s3", endpoint_url=s3.endpoint_url, config=patience).list_buckets()["Buckets"]
-    return f"{s3.endpoint_url or 'the provider'}, {len(buckets)} bucket(s)"
+    next(S3Store(s3, attempts=1, read_seconds=5).list("", page_size=1), None)
+    return f"{s3.endpoint_url or 'the provider'}, bucket {s3.bucket}"
 
 
 def _postgres(name: str, settings: Settings) -> str:

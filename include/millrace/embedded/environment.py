@@ -13,6 +13,7 @@ from millrace.embedded.part import Site
 from millrace.embedded.postgres import programs_folder
 from millrace.embedded.processes import PART_VARIABLE, ROOT_VARIABLE
 from millrace.embedded.program import Program
+from millrace.embedded.s3 import BUCKET
 from millrace.settings import CONNECTION_PREFIX, read_environment_file, variable_name
 
 JAVA_VARIABLE = "MILLRACE_JAVA_HOME"
@@ -65,6 +66,7 @@ def connections(site: Site) -> dict[str, str]:
         "endpoint_url": f"http://{site.address('s3')}",
         "region_name": "us-east-1",
         "config_kwargs": {"s3": {"addressing_style": "path"}},
+        "service_config": {"s3": {"bucket_name": BUCKET}},
     }
     all_of_them: dict[str, Mapping[str, object]] = {
         "millrace_kafka": {
