@@ -31,6 +31,7 @@ class Stored:
     cut_unread: set[Place] = field(default_factory=set)  # seen, and the log then ended below; nobody has said they know
     log_start: dict[int, int] = field(default_factory=dict)
     known: set[Place] = field(default_factory=set)  # what somebody acknowledged, and was not read after that
+    first_count: int = 0  # how many partitions there were when the chain began
     wrong: list[str] = field(default_factory=list)
 
 
@@ -40,10 +41,9 @@ def read_store(world: World, life: Life) -> Stored:
     prefix = life.incarnation.prefix
     objects = world.store.objects
     named: dict[str, Any] = {}
-    first_count = 0
     for key in sorted(key for key in objects if key.startswith(prefix + "manifest/")):
         manifest = json.loads(objects[key])
-        first_count = first_count or manifest["partitions"]
+        found.first_count = found.first_count or manifest["partitions"]
         for entry in manifest["objects"]:
             range_ = f"{entry['first']:020d}-{entry['next']:020d}"
             name = f"{prefix}{entry['partition']}/{range_}-{entry['sha256']}.parquet"
@@ -55,7 +55,7 @@ def read_store(world: World, life: Life) -> Stored:
                 found.wrong.append(f"{name} is named twice")
             named[name] = entry
             _read_entry(found, entry, manifest["seen"])
-        _read_looks(found, manifest, first_count)
+        _read_looks(found, manifest)
         found.known |= life.told.get(manifest["reason"], set())
     for name, entry in named.items():
         for at, text in json.loads(objects[name])["records"].items():
@@ -68,15 +68,16 @@ def _read_entry(found: Stored, entry: dict[str, Any], seen: list[dict[str, int]]
     found.ranges[number] = entry["next"]
     found.known -= {(number, at) for at in range(entry["first"], entry["next"])}
     after = next(look["start"] for look in seen if look["partition"] == number)
+    found.began.setdefault(number, min(entry["first"], after) if number < found.first_count else 0)
     start = max(found.log_start.get(number, 0), after)
     for first, next_ in entry["holes"]:
         found.absent |= {(number, at): "lost" if at < start else "hole" for at in range(first, next_)}
 
 
-def _read_looks(found: Stored, manifest: dict[str, Any], first_count: int) -> None:
+def _read_looks(found: Stored, manifest: dict[str, Any]) -> None:
     for seen in manifest["seen"]:
         number, end = seen["partition"], seen["end"]
-        found.began.setdefault(number, seen["start"] if number < first_count else 0)
+        found.began.setdefault(number, seen["start"] if number < found.first_count else 0)
         archived, former = found.ranges.get(number, found.began[number]), found.said_end.get(number, 0)
         found.cut_off |= {(number, at) for at in range(max(end, found.began[number]), archived)}
         found.cut_unread |= {(number, at) for at in range(max(end, archived), former)}
@@ -112,7 +113,8 @@ def judge(
     for number, log in enumerate(life.partitions):
         if life.gone and number not in stored.began:
             continue
-        begin = stored.began.get(number, 0 if stored.began else log.start)
+        came_later = stored.first_count and number >= stored.first_count
+        begin = stored.began.get(number, 0 if came_later else log.start)
         reached = max(stored.ranges.get(number, 0), stored.said_end.get(number, 0))
         end = reached if life.gone else max(log.stable(), log.start, reached)
         expected |= {(number, at) for at in range(begin, end)}

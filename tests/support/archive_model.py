@@ -285,6 +285,7 @@ class World:
 
     def _expire(self, life: Life, chain: ChainWriter) -> Iterator[str]:
         kept = [entry for entry in kept_entries(self.store, life.incarnation) if self.dice.random() < 0.05]
+        kept = [entry for entry in kept if _knows(chain, entry)]  # others are of a writer that has taken over
         if kept and (yield from self._append(chain, Kind.EXPIRY, self.look(), objects=kept, by="keep", reason="old")):
             self.store.delete([life.incarnation.object_key(entry.name) for entry in kept])
 
@@ -304,6 +305,11 @@ class World:
         known, reason = list(spans.values()), f"reason {len(life.told)}"
         life.told[reason] = told
         return (yield from self._append(chain, Kind.ACKNOWLEDGEMENT, again, acknowledged=known, by="me", reason=reason))
+
+
+def _knows(chain: ChainWriter, entry: ObjectEntry) -> bool:
+    state = chain.tiling.partitions.get(entry.partition)
+    return state is not None and entry.next <= state.next and not any(state.expired.within(entry.first, entry.next))
 
 
 def _lost_now(chain: ChainWriter, log: ObservedLog, spans: dict[int, PartitionSpan]) -> set[tuple[int, int]]:

@@ -149,7 +149,7 @@ def _fault(tiling: Tiling, kind: Kind, log: ObservedLog, entry: ObjectEntry) -> 
         return f"it overlaps with what is archived to {state.next}"
     if bounds and entry.next > bounds.end:
         return f"it reaches beyond the log, which ended at {bounds.end} afterwards"
-    if state and state.diverged.minus(state.acknowledged):
+    if state and state.has_diverged():
         return "its partition has diverged"
     return ""
 

@@ -174,8 +174,6 @@ class Manifest:
         if bool(self.by) != (expiry or self.kind is Kind.ACKNOWLEDGEMENT):
             raise ValueError(f"a manifest of kind {self.kind} by {self.by!r}")
         seen = {seen.partition for seen in self.seen}
-        if self.kind is Kind.LOOK and not seen:
-            raise ValueError("a look at nothing")
         if self.gone and (data or seen):
             raise ValueError("records, or a log, of a topic that is gone")
         if data and any(entry.partition not in seen for entry in self.objects):

@@ -178,7 +178,15 @@ class PartitionState:
 
     def unacknowledged(self) -> bool:
         """Whether something of the chain is lost or diverged and nobody has said that they know."""
-        return bool(self.cut) or any(s.minus(self.acknowledged) for s in (*self.lost.values(), self.diverged))
+        lost = any(spans.minus(self.acknowledged) for spans in self.lost.values())
+        return lost or bool(self.cut) or self.has_diverged()
+
+    def has_diverged(self) -> bool:
+        """Whether something archived has diverged, by the chain's own looks, and nobody has said that they know."""
+        rest = self.diverged.minus(self.acknowledged)
+        for spans in self.lost.values():
+            rest = rest.minus(spans)
+        return bool(rest)
 
     def _lose(self, first: int, next_: int, cause: Cause) -> Iterator[Tile]:
         if first < next_:
