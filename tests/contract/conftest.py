@@ -10,9 +10,11 @@ import psycopg
 import pytest
 
 if TYPE_CHECKING:
+    from millrace.adapters.s3.store import S3Store
     from millrace.embedded.stack import Stack
-    from millrace.settings import PostgresSettings
+    from millrace.settings import PostgresSettings, S3Settings
     from support.control_databases import Databases
+    from support.faulty_proxy import FaultyProxy
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +48,41 @@ def admin(database: PostgresSettings, name: str) -> Iterator[psycopg.Connection[
         connection.autocommit = True
         yield connection
         connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@pytest.fixture(scope="session")
+def s3_settings(idle_stack: Stack) -> S3Settings:
+    """The object store, started with the first test that asks for it."""
+    from support.stack import start
+
+    return start(idle_stack, "s3").settings().s3()
+
+
+@pytest.fixture(scope="module")
+def opened(s3_settings: S3Settings) -> Iterator[FaultyProxy]:
+    """A proxy before the object store."""
+    from support.faulty_proxy import faulty_proxy
+
+    with faulty_proxy(s3_settings) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def through_proxy(opened: FaultyProxy) -> S3Store:
+    """The store's client behind it, with parts as small as they may be."""
+    from millrace.adapters.s3.store import SMALLEST_PART, S3Store
+
+    return S3Store(opened.settings, part_size=SMALLEST_PART, largest_put=SMALLEST_PART)
+
+
+@pytest.fixture
+def proxy(opened: FaultyProxy) -> FaultyProxy:
+    """The proxy, which has done nothing yet."""
+    opened.forget()
+    return opened
+
+
+@pytest.fixture
+def store(proxy: FaultyProxy, through_proxy: S3Store) -> S3Store:
+    """The client behind the proxy that has done nothing yet."""
+    return through_proxy

@@ -20,19 +20,12 @@ from support.faulty_proxy import Fault, FaultyProxy, faulty_proxy
 from support.waiting import Deadline, at_once
 
 if TYPE_CHECKING:
-    from millrace.embedded.stack import Stack
+    pass
 
 MANY = 1050  # more than a page and more than a deletion takes
 WRITERS = 16
 PART = 5 * 1024 * 1024
 ODD = ("with space", "plus+", "100%", "%41", "übung", "a&b<c>\"'", "日本", "tilde~", "(a)", "a=b;c,d", "!*'")
-
-
-@pytest.fixture(scope="module")
-def s3_settings(idle_stack: Stack) -> S3Settings:
-    from support.stack import start
-
-    return start(idle_stack, "s3").settings().s3()
 
 
 @pytest.fixture(scope="module")

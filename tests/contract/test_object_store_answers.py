@@ -6,7 +6,6 @@ import base64
 import hashlib
 import traceback
 import uuid
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +14,10 @@ from millrace.adapters.s3.client import Bucket
 from millrace.adapters.s3.store import S3Store
 from millrace.errors import MillraceError, ObjectExistsError, RefusedError, UnreachableError
 from millrace.ports import Creation, ObjectInfo
-from support.faulty_proxy import Fault, FaultyProxy, faulty_proxy
+from support.faulty_proxy import Fault, FaultyProxy
 
 if TYPE_CHECKING:
-    from millrace.embedded.stack import Stack
+    pass
 
 PART = 5 * 1024 * 1024
 DATA = bytes(range(256)) * 8
@@ -30,39 +29,10 @@ FULL = pytest.mark.full  # the first tier has each kind once, the second one eac
 WRITES = {"PutObject": DATA, "CompleteMultipartUpload": LARGE}
 
 
-@pytest.fixture(scope="module")
-def opened(idle_stack: Stack) -> Iterator[FaultyProxy]:
-    from support.stack import start
-
-    with faulty_proxy(start(idle_stack, "s3").settings().s3()) as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="module")
-def through_proxy(opened: FaultyProxy) -> S3Store:
-    return S3Store(opened.settings, part_size=PART, largest_put=PART)
-
-
-@pytest.fixture
-def proxy(opened: FaultyProxy) -> FaultyProxy:
-    opened.forget()
-    return opened
-
-
-@pytest.fixture
-def store(proxy: FaultyProxy, through_proxy: S3Store) -> S3Store:
-    return through_proxy
-
-
 @pytest.fixture
 def new() -> str:
     """A key of no object."""
     return f"answers-{uuid.uuid4().hex[:8]}/a b"
-
-
-def content(proxy: FaultyProxy, key: str) -> bytes:
-    data: bytes = proxy.own.get_object(Bucket=proxy.settings.bucket, Key=key)["Body"].read()
-    return data
 
 
 @pytest.mark.parametrize(
@@ -79,7 +49,7 @@ def test_a_page_that_answers_for_the_store_is_no_written_object(
 ) -> None:
     proxy.answer(operation, 200, "", body=body)
     assert store.create(new, WRITES[operation]) is Creation.CREATED
-    assert content(proxy, new) == WRITES[operation]
+    assert proxy.content(new) == WRITES[operation]
     assert (proxy.happened(Fault.ANSWERED, operation), proxy.requests[operation]) == (1, 2)
 
 
@@ -107,7 +77,7 @@ def test_a_write_whose_answer_breaks_off_is_known_by_its_bytes(
 ) -> None:
     proxy.plan(fault, operation)
     assert store.create(new, WRITES[operation]) in (Creation.WAS_THERE, Creation.CREATED)
-    assert content(proxy, new) == WRITES[operation]
+    assert proxy.content(new) == WRITES[operation]
     assert proxy.happened(fault, operation) == 1
 
 
@@ -127,7 +97,7 @@ def test_a_write_that_is_refused_in_other_words_is_judged_by_what_is_there(
 ) -> None:
     proxy.answer(operation, status, code)
     assert store.create(new, WRITES[operation]) is Creation.CREATED
-    assert content(proxy, new) == WRITES[operation]
+    assert proxy.content(new) == WRITES[operation]
     assert proxy.happened(Fault.ANSWERED, operation) == 1
     if operation == "PutObject":
         proxy.answer(operation, status, code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from millrace.adapters.s3.store import S3Store
 from millrace.errors import MillraceError, ObjectExistsError, RefusedError, UnreachableError
 from millrace.ports import Creation, ObjectInfo
 from millrace.settings import S3Settings
-from support.faulty_proxy import Fault, FaultyProxy, faulty_proxy
+from support.faulty_proxy import Fault, FaultyProxy
 from support.waiting import Deadline, at_once
 
 if TYPE_CHECKING:
@@ -34,35 +34,6 @@ CALLS: dict[str, Call] = {
     "ListObjectsV2": lambda store, key: [*store.list(key)],
     "DeleteObjects": lambda store, key: store.delete([key]),
 }
-
-
-@pytest.fixture(scope="module")
-def s3_settings(idle_stack: Stack) -> S3Settings:
-    from support.stack import start
-
-    return start(idle_stack, "s3").settings().s3()
-
-
-@pytest.fixture(scope="module")
-def opened(s3_settings: S3Settings) -> Iterator[FaultyProxy]:
-    with faulty_proxy(s3_settings) as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="module")
-def through_proxy(opened: FaultyProxy) -> S3Store:
-    return S3Store(opened.settings, part_size=PART, largest_put=PART)
-
-
-@pytest.fixture
-def proxy(opened: FaultyProxy) -> FaultyProxy:
-    opened.forget()
-    return opened
-
-
-@pytest.fixture
-def store(proxy: FaultyProxy, through_proxy: S3Store) -> S3Store:
-    return through_proxy
 
 
 @pytest.fixture
@@ -85,19 +56,14 @@ def uploads(proxy: FaultyProxy, key: str) -> list[str]:
     return [each["UploadId"] for each in answer.get("Uploads", []) if each["Key"] == key]
 
 
-def content(proxy: FaultyProxy, key: str) -> bytes:
-    data: bytes = proxy.own.get_object(Bucket=proxy.settings.bucket, Key=key)["Body"].read()
-    return data
-
-
 def test_a_write_whose_answer_was_lost_is_known_by_its_bytes(store: S3Store, proxy: FaultyProxy, new: str) -> None:
     proxy.plan(Fault.LOST, "PutObject")
     assert store.create(new, DATA) is Creation.WAS_THERE
-    assert (content(proxy, new), proxy.happened(Fault.LOST, "PutObject"), proxy.requests["PutObject"]) == (DATA, 1, 2)
+    assert (proxy.content(new), proxy.happened(Fault.LOST, "PutObject"), proxy.requests["PutObject"]) == (DATA, 1, 2)
     proxy.plan(Fault.LOST, "PutObject", 2)
     with pytest.raises(ObjectExistsError, match="a b-new"):
         store.create(new, DATA[::-1])
-    assert content(proxy, new) == DATA
+    assert proxy.content(new) == DATA
     assert proxy.happened(Fault.LOST, "PutObject") == 3
 
 
@@ -141,7 +107,7 @@ def test_each_call_survives_each_fault(
     assert proxy.happened(fault, operation) == 1
     assert proxy.happened(Fault.ANSWERED, operation) == 1
     if operation == "PutObject":
-        assert content(proxy, new) == DATA
+        assert proxy.content(new) == DATA
     else:
         expected = {"GetObject": DATA, "HeadObject": ObjectInfo(key, len(DATA)), "DeleteObjects": {}}
         assert found == expected.get(operation, [ObjectInfo(key, len(DATA))])
@@ -223,7 +189,7 @@ def test_parts_survive_each_fault(
     proxy.plan(fault, operation)
     assert store.create(new, LARGE) in came
     assert proxy.happened(fault, operation) == 1
-    assert content(proxy, new) == LARGE
+    assert proxy.content(new) == LARGE
     assert uploads(proxy, new) == []
 
 
@@ -243,7 +209,7 @@ def test_parts_that_are_refused_once_are_sent_again(
     proxy.answer(operation, status, code)
     assert store.create(new, LARGE) is Creation.CREATED
     assert proxy.happened(Fault.ANSWERED, operation) == 1
-    assert content(proxy, new) == LARGE
+    assert proxy.content(new) == LARGE
     assert uploads(proxy, new) == []
 
 
@@ -287,7 +253,7 @@ def test_of_writers_in_parts_one_wins(store: S3Store, proxy: FaultyProxy, new: s
 
     came = at_once([lambda n=n: outcome(n) for n in range(3)], within=Deadline.COMMAND, what="three creations")  # type: ignore[misc]
     assert sorted(came) == [Creation.CREATED, "exists", "exists"]
-    assert content(proxy, new) == LARGE + bytes([came.index(Creation.CREATED)])
+    assert proxy.content(new) == LARGE + bytes([came.index(Creation.CREATED)])
     assert uploads(proxy, new) == []
 
 

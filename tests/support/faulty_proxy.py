@@ -103,6 +103,11 @@ class FaultyProxy:
         """How often a fault was injected."""
         return self.injected[fault, operation]
 
+    def content(self, key: str) -> bytes:
+        """What the store has under a key, asked for without faults."""
+        data: bytes = self.own.get_object(Bucket=self.settings.bucket, Key=key)["Body"].read()
+        return data
+
     def forget(self) -> None:
         """Let no fault happen any more, and count anew."""
         with self._lock:

@@ -165,12 +165,6 @@ def test_an_object_that_was_copied_to_a_shifted_range_misses_every_offset_of_it(
     assert what[4:] == [(10, 13, "extra"), (15, 20, "extra"), (21, 30, "extra")]
 
 
-def test_an_entry_beyond_the_offsets_there_can_be_is_answered_as_well() -> None:
-    span = (10**19, 10**19 + 20)
-    entry = replace(MADE.entry, first=span[0], next=span[1], holes=((span[0] + 17, span[1]),))
-    assert [what for _, _, what in found(MADE.data, entry)][1:] == ["missing"] + ["extra"] * 3
-
-
 NO_OBJECTS = [
     (b"", "damaged"),
     (b"PAR1", "damaged"),

@@ -291,6 +291,7 @@ FIRST = Manifest(
 LATER = replace(FIRST, sequence=5, previous=SHA256, delete_retention_ms=0)
 TAKEOVER = replace(LATER, kind=Kind.TAKEOVER, objects=(), seen=())
 KNOWN = replace(TAKEOVER, kind=Kind.ACKNOWLEDGEMENT, acknowledged=(PartitionSpan(0, 3, 4),), by="ann", reason="disk")
+LOOK = replace(TAKEOVER, kind=Kind.LOOK)
 EXPIRY = replace(LATER, kind=Kind.EXPIRY, by="keep", seen=())
 
 
@@ -299,7 +300,7 @@ def moved(first: int, next_: int, partition: int = 1) -> ObjectEntry:
 
 
 def test_each_kind_of_manifest_can_be_said() -> None:
-    assert [each.kind for each in (FIRST, TAKEOVER, KNOWN, EXPIRY)] == list(Kind)
+    assert [each.kind for each in (FIRST, TAKEOVER, KNOWN, LOOK, EXPIRY)] == list(Kind)
     assert LATER.incarnation == TOPIC
     assert replace(FIRST, objects=(moved(5, 7, 0), moved(10, 20), moved(20, 21), moved(30, 31))).version == 1
     assert replace(FIRST, at=AT.astimezone(timezone(timedelta(0)))).at == AT
