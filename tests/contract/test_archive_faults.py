@@ -9,9 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from millrace.adapters.archive.chain import put_summary, resume
 from millrace.adapters.archive.documents import encode, sha256_of
@@ -23,18 +21,13 @@ from millrace.ports import ObjectStore
 from millrace.settings import S3Settings, open_settings
 from millrace.wiring import open_platform
 from support.archives import OFFSETS, ROUNDS, Archive, records
-
-
-def raw_client(settings: S3Settings) -> Any:
-    session = boto3.session.Session(settings.access_key, settings.secret_key, region_name=settings.region)
-    path = Config(s3={"addressing_style": "path"}, proxies={})
-    return session.client("s3", endpoint_url=settings.endpoint_url, config=path)
+from support.faulty_proxy import plain_client
 
 
 @lru_cache(maxsize=1)
 def store_and_raw_client(settings: S3Settings, root: Path) -> tuple[ObjectStore, Any]:
     """Made once for all tests: a client takes longer to make than an archive."""
-    return open_platform(open_settings(root)).object_store(), raw_client(settings)
+    return open_platform(open_settings(root)).object_store(), plain_client(settings)
 
 
 @pytest.fixture

@@ -305,16 +305,20 @@ class _Server(ThreadingHTTPServer):
                 each.shutdown(socket.SHUT_RDWR)
 
 
+def plain_client(settings: S3Settings) -> Any:
+    """A client of boto3 that does what it is told, also what no archive should: write over objects, delete them."""
+    session = boto3.session.Session(settings.access_key, settings.secret_key, region_name=settings.region)
+    path = Config(s3={"addressing_style": "path"}, proxies={})
+    return session.client("s3", endpoint_url=settings.endpoint_url, config=path)
+
+
 @contextlib.contextmanager
 def faulty_proxy(settings: S3Settings) -> Iterator[FaultyProxy]:
     """A proxy before the store of these settings, on a free port of this machine, until the block ends."""
     store = urlsplit(settings.endpoint_url or "")
     assert store.hostname
     assert store.port
-    own = boto3.session.Session(settings.access_key, settings.secret_key, region_name=settings.region).client(
-        "s3", endpoint_url=settings.endpoint_url, config=Config(s3={"addressing_style": "path"}, proxies={})
-    )
-    proxy = FaultyProxy(settings, own)
+    proxy = FaultyProxy(settings, plain_client(settings))
     server = _Server(proxy, (store.hostname, store.port))
     proxy.settings = S3Settings(
         access_key=settings.access_key,

@@ -9,6 +9,7 @@ import pytest
 
 from millrace.adapters.archive.chain import ChainWriter, put_summary, read_on, resume
 from millrace.adapters.archive.documents import decode, encode
+from millrace.adapters.archive.inspection import inspect
 from millrace.domain.archive.chain import ReadRanges, Writer, follow, next_ranges
 from millrace.domain.archive.coverage import Verdict
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan
@@ -353,3 +354,37 @@ def test_a_manifest_that_a_listing_shows_and_nobody_can_get_is_not_there() -> No
     chain_of(store, 2)
     found = read(store)
     assert (found.head.sequence, found.problems.total) == (2, 0)
+
+
+class Growing(MemoryStore):
+    """After a number of answers that there is no next manifest, one is written, and summed up."""
+
+    after = 0
+
+    def get(self, key: str) -> bytes | None:
+        found = super().get(key)
+        if self.after and key == HERE.manifest_key(3):
+            self.after -= 1
+            if not self.after:
+                writer = chain_of(MemoryStore(), 3)
+                self.objects[HERE.manifest_key(3)] = writer._store.get(HERE.manifest_key(3))  # type: ignore[assignment]
+                put_summary(self, writer.tiling)
+        return found
+
+
+def test_a_summary_of_what_came_while_the_chain_was_read_promises_nothing() -> None:
+    store = Growing()
+    chain_of(store, 2)
+    store.after = 1
+    writer = ChainWriter.take_over(store, Tiling(HERE), Writer(2, "two"), lambda: log((0, 30)))
+    assert writer.tiling.head.sequence == 4
+    assert store.after == 0
+
+
+def test_a_look_is_not_misled_by_a_summary_of_what_came_after_it() -> None:
+    store = Growing()
+    chain_of(store, 2)
+    store.after = 2  # the chain is read before and after the log is looked at
+    problems = [str(each) for each in inspect(store, Tiling(HERE), lambda: log((0, 30))).coverage.problems.found]
+    assert store.after == 0
+    assert not [each for each in problems if "the object is gone" not in each]

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from millrace.adapters.archive.documents import decode, encode, sha256_of
-from millrace.domain.archive.chain import Standing, Writer, follow, standing
+from millrace.domain.archive.chain import Writer, fences, follow
 from millrace.domain.archive.coverage import Problem
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan
 from millrace.domain.archive.names import Incarnation
@@ -32,37 +32,37 @@ class Link:
     data: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
-    """An object among a chain's manifests that is none."""
-
-    key: str
-
-
-def links(store: ObjectStore, incarnation: Incarnation, after: int = -1) -> Iterator[Link | Stranger]:
+def links(
+    store: ObjectStore, incarnation: Incarnation, after: int = -1, stranger: Callable[[str], object] = lambda key: None
+) -> Iterator[Link]:
     """The manifests beyond a sequence, in order, until there is none behind the last.
 
     Listings only tell what can be fetched ahead, at most 32 MiB together unless one alone is larger: some stores leave
     objects out while others are written (s3proxy over a folder, tried). What decides is whether the next one is there.
+
+    Args:
+        store: where they lie.
+        incarnation: the topic whose chain it is.
+        after: the last sequence that is known.
+        stranger: told the key of each object among the manifests that is none.
     """
-    last, first_look = after, True
+    last = after
     while True:
-        for found in _listed(store, incarnation, last):
-            if isinstance(found, Link):
-                yield from _between(store, incarnation, last, found.sequence)
-                last = found.sequence
-            elif not first_look:
-                continue
+        for found in _listed(store, incarnation, last, stranger):
+            yield from _between(store, incarnation, last, found.sequence)
+            last = found.sequence
             yield found
         key = incarnation.manifest_key(last + 1)
         data = store.get(key)
         if data is None:
             return
-        last, first_look = last + 1, False
+        last, stranger = last + 1, lambda key: None  # the next listing shows the same ones again
         yield Link(last, key, data)
 
 
-def _listed(store: ObjectStore, incarnation: Incarnation, after: int) -> Iterator[Link | Stranger]:
+def _listed(
+    store: ObjectStore, incarnation: Incarnation, after: int, stranger: Callable[[str], object]
+) -> Iterator[Link]:
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="manifests")
     ahead: deque[tuple[int, str, int, Future[bytes | None]]] = deque()
     held = 0
@@ -71,7 +71,7 @@ def _listed(store: ObjectStore, incarnation: Incarnation, after: int) -> Iterato
         for info in store.list(incarnation.manifests, after=start):
             sequence = incarnation.sequence_of(info.key)
             if sequence is None:
-                yield Stranger(info.key)
+                stranger(info.key)
                 continue
             ahead.append((sequence, info.key, info.size_bytes, pool.submit(store.get, info.key)))
             held += info.size_bytes
@@ -121,8 +121,7 @@ def add(tiling: Tiling, link: Link) -> Manifest | None:
 def read_on(store: ObjectStore, tiling: Tiling) -> None:
     """Take the rest of a chain into a tiling, to its head."""
     for link in links(store, tiling.incarnation, tiling.head.sequence):
-        if isinstance(link, Link):
-            add(tiling, link)
+        add(tiling, link)
 
 
 def resume(store: ObjectStore, incarnation: Incarnation) -> Tiling:
@@ -132,14 +131,23 @@ def resume(store: ObjectStore, incarnation: Incarnation) -> Tiling:
     other bytes is a problem of the chain, which is then to be read from its beginning. Where a listing leaves the last
     one out, an earlier one does as well.
     """
-    sequence = last_summary(store, incarnation)
+    sequence = _last_summary(store, incarnation)
     tiling = _summed_up(store, incarnation, sequence)
     tiling.promised = sequence
     return tiling
 
 
-def last_summary(store: ObjectStore, incarnation: Incarnation) -> int:
-    """The last sequence of which a listing shows a summary; -1 where it shows none."""
+def promised(store: ObjectStore, tiling: Tiling) -> int:
+    """The last sequence that a summary of the chain names, -1 where there is none; asked for once a tiling.
+
+    To be asked for before the chain is read: a summary that is made later may name what has come since.
+    """
+    if tiling.promised is None:
+        tiling.promised = _last_summary(store, tiling.incarnation)
+    return tiling.promised
+
+
+def _last_summary(store: ObjectStore, incarnation: Incarnation) -> int:
     sequences = (incarnation.sequence_of(info.key) for info in store.list(incarnation.summaries))
     return max((sequence for sequence in sequences if sequence is not None), default=-1)
 
@@ -211,7 +219,7 @@ class ChainWriter:
             UnreachableError: the store does not answer; the same again.
         """
         chain = cls(store, tiling, writer)
-        tiling.promised = max(tiling.promised, last_summary(store, tiling.incarnation))
+        promised(store, tiling)
         refused_at = None
         while not chain._taken_over:
             read_on(store, tiling)
@@ -276,9 +284,13 @@ class ChainWriter:
             by=by,
             reason=reason,
         )
+        self._write(manifest)
+        return manifest
+
+    def _write(self, manifest: Manifest) -> None:
         data, key = encode(manifest), self.tiling.incarnation.manifest_key(manifest.sequence)
         decode(data, Manifest, key)  # what cannot be read again must not be written
-        self._unsettled, self._planned_on = True, head
+        self._unsettled, self._planned_on = True, self.tiling.head
         try:
             self._store.create(key, data)
         except ObjectExistsError:
@@ -288,7 +300,6 @@ class ChainWriter:
             raise
         self._unsettled = False
         self.tiling.add(manifest, sha256_of(data))
-        return manifest
 
     def settle(self) -> bool:
         """Read the chain on, after an answer was lost; whether it has grown since, so that plans are to be made anew.
@@ -298,17 +309,17 @@ class ChainWriter:
             UnreachableError: the store does not answer; the same again.
         """
         for link in links(self._store, self.tiling.incarnation, self.tiling.head.sequence):
-            manifest = add(self.tiling, link) if isinstance(link, Link) else None
-            if manifest and standing(self._writer, self._taken_over, manifest) is Standing.FENCED:
+            manifest = add(self.tiling, link)
+            if manifest and fences(manifest, self._writer, self._taken_over):
                 raise self._fenced(manifest.epoch)
         self._stop_at_cut_off_chain()
         self._unsettled = False
         return self.tiling.head != self._planned_on
 
     def _stop_at_cut_off_chain(self) -> None:
-        if self.tiling.promised > self.tiling.head.sequence:
+        if (known := promised(self._store, self.tiling)) > self.tiling.head.sequence:
             raise CorruptArchiveError(
-                f"the chain ends at manifest {self.tiling.head.sequence}; a summary knows of {self.tiling.promised}",
+                f"the chain ends at manifest {self.tiling.head.sequence}; a summary knows of {known}",
                 where=self.tiling.incarnation.manifests,
                 next_step="look for who deleted manifests; nothing is written into their place",
             )

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from millrace.adapters.archive.chain import Link, add, last_summary, links
+from millrace.adapters.archive.chain import add, links, promised
 from millrace.adapters.archive.documents import sha256_of
 from millrace.adapters.archive.objects import differences, read_object
 from millrace.domain.archive.coverage import Coverage, Problem, Problems
 from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import ObjectName
-from millrace.domain.archive.spans import Spans
+from millrace.domain.archive.spans import Span, Spans
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 from millrace.errors import CorruptArchiveError, UnreachableError
 from millrace.ports import ObjectInfo, ObjectStore
@@ -139,7 +139,7 @@ class _Inspector:
         self.reading = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="objects")
         self._store = store
         self._tiling = tiling
-        self._promised = max(tiling.promised, last_summary(store, tiling.incarnation))
+        self._promised = promised(store, tiling)
         self._here = tiling.incarnation
         self._deep = deep
         self._begun = {number: state.next for number, state in tiling.partitions.items()}
@@ -155,16 +155,16 @@ class _Inspector:
 
     def walk(self) -> None:
         """The chain to its end, and each object that it brings."""
-        for link in links(self._store, self._here, self._tiling.head.sequence):
-            if not isinstance(link, Link):
-                self._stray(link.key, "it is no manifest, and lies among them")
-                continue
+        for link in links(self._store, self._here, self._tiling.head.sequence, self._no_manifest):
             manifest = add(self._tiling, link)
             if manifest is None or manifest.incarnation != self._here or manifest.kind is not Kind.DATA:
                 continue
             for entry in manifest.objects:
                 self._look_for(_Named(entry, link.sequence), manifest.partitions)
         self._read_down_to(0)
+
+    def _no_manifest(self, key: str) -> None:
+        self._stray(key, "it is no manifest, and lies among them")
 
     def _look_for(self, named: _Named, partitions: int) -> None:
         self.counts.objects += 1
@@ -213,22 +213,23 @@ class _Inspector:
                 continue
             self.counts.checked += 1
             for difference in differences(named.entry, self._here, data):
-                self._tell(named, difference.what, difference.first, difference.next)
+                self._tell(named, difference.what, (difference.first, difference.next))
 
     def _held(self) -> int:
         return sum(named.entry.size_bytes for named, _ in self._ahead)
 
-    def _tell(self, named: _Named, what: str, first: int = -1, next_: int = -1) -> None:
+    def _tell(self, named: _Named, what: str, about: Span | None = None) -> None:
         """Something is wrong with an object, unless the chain lets it expire further on."""
         entry = named.entry
-        about = (first, next_) if first >= 0 else (entry.first, entry.next)
         if self._has_expired(entry):
             return
         if len(self._wrong) >= _TOLD:
             self._more_wrong.setdefault(entry.partition, Spans()).add(entry.first, entry.next)
             return
         key = self._here.object_key(entry.name)
-        self._wrong.append(Problem(what, named.sequence, entry.partition, *about, key=key))
+        self._wrong.append(
+            Problem(what, named.sequence, entry.partition, *(about or (entry.first, entry.next)), key=key)
+        )
 
     def _has_expired(self, of: ObjectEntry | ObjectName) -> bool:
         state = self._tiling.partitions.get(of.partition)

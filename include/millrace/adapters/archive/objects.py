@@ -29,7 +29,7 @@ from millrace.adapters.archive.columns import (
     to_batch,
     unknown_type,
 )
-from millrace.domain.archive.manifest import ObjectEntry
+from millrace.domain.archive.manifest import MOST, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.records import ArchivedRecord
 from millrace.domain.archive.spans import Spans
@@ -49,7 +49,6 @@ __all__ = [
 
 FORMAT = 1
 _GROUP_BYTES = 8 << 20  # a reader holds one row group at a time, and no page is larger
-_MOST = (1 << 63) - 1  # of Kafka's numbers
 _MILLRACE = "millrace."
 _OPTIONS: dict[str, Any] = {
     "compression": "zstd",
@@ -228,7 +227,7 @@ def _metadata(range: OffsetRange) -> dict[str, str]:
     """
     partition = range.partition
     Incarnation(partition.topic, partition.topic_id)
-    if not (0 <= partition.partition < 1 << 31 and 0 <= range.first < range.next <= _MOST):
+    if not (0 <= partition.partition < 1 << 31 and 0 <= range.first < range.next <= MOST):
         raise ValueError("no offsets, or not of a partition")
     said = {"format": FORMAT, "topic": partition.topic, "topic_id": partition.topic_id}
     said |= {"partition": partition.partition, "first": range.first, "next": range.next}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan, Seen
 from millrace.domain.archive.partition import Cause, Label, PartitionState, Tile
@@ -141,10 +140,10 @@ def follow(
 
 
 def _fault(tiling: Tiling, kind: Kind, log: ObservedLog, entry: ObjectEntry) -> str:
-    state, bounds = tiling.partitions.get(entry.partition), log.bounds.get(entry.partition)
     if kind is Kind.EXPIRY:
-        there = state and state.begin <= entry.first and entry.next <= state.next
-        return "" if there and not any(state.expired.within(entry.first, entry.next)) else "nothing there to expire"  # type: ignore[union-attr]
+        fault = tiling.expiry_fault(entry)
+        return fault and f"nothing there to expire: {fault}"
+    state, bounds = tiling.partitions.get(entry.partition), log.bounds.get(entry.partition)
     if state and entry.first < state.next:
         return f"it overlaps with what is archived to {state.next}"
     if bounds and entry.next > bounds.end:
@@ -179,23 +178,18 @@ def _is_news(state: PartitionState, seen: Seen, at: datetime) -> bool:
     return shorter or gone or abs(at - state.look.at) >= LOOK_AGAIN_AFTER
 
 
-class Standing(StrEnum):
-    """How a writer stands to a manifest that lies where it wanted to write."""
+def fences(found: Manifest, writer: Writer, taken_over: bool) -> bool:
+    """Whether a manifest that a writer finds ends it: a newer epoch has taken over, or another instance of this one.
 
-    OWN = "own"  # it was written after all, by a try that had been given up
-    GO_ON = "go on"  # an older epoch wrote before the takeover: follow it
-    FENCED = "fenced"  # a newer epoch has taken over, or another instance of this one: end
-
-
-def standing(writer: Writer, taken_over: bool, found: Manifest) -> Standing:
-    """What a manifest that a writer finds means to it.
+    Its own was written after all, by a try that had been given up; one of an older epoch came before the takeover, and
+    is followed.
 
     Args:
+        found: what lies where the writer wanted to write.
         writer: who looks.
         taken_over: its takeover is in the chain. From then on nobody else may write: an older epoch would have had to
             read the head after it.
-        found: what lies there.
     """
     if (found.epoch, found.instance) == (writer.epoch, writer.instance):
-        return Standing.OWN
-    return Standing.GO_ON if found.epoch < writer.epoch and not taken_over else Standing.FENCED
+        return False
+    return taken_over or found.epoch >= writer.epoch

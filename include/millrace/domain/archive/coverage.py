@@ -133,13 +133,11 @@ def _tiles(state: PartitionState, lost: dict[Cause, Spans], diverged: Spans, pen
     taken = Spans()
     for cause, spans in lost.items():
         yield from (Tile(state.number, *span, Label.LOST, cause) for span in spans)
-        for span in spans:
-            taken.add(*span)
+        taken.update(spans)
     for label, spans in ((Label.DIVERGED, diverged), (Label.EXPIRED, state.expired), (Label.PENDING, pending)):
         rest = spans.minus(taken)
         yield from (Tile(state.number, *span, label) for span in rest)
-        for span in rest:
-            taken.add(*span)
+        taken.update(rest)
 
 
 def _without(tiles: Iterable[Tile], acknowledged: Spans) -> Iterator[Tile]:

@@ -15,8 +15,7 @@ class Spans:
     def __init__(self, spans: Iterable[Span] = ()) -> None:
         self._firsts: list[int] = []
         self._nexts: list[int] = []
-        for first, next_ in spans:
-            self.add(first, next_)
+        self.update(spans)
 
     def add(self, first: int, next_: int) -> None:
         """Put offsets in; those that are in stay."""
@@ -28,6 +27,11 @@ class Spans:
             first, next_ = min(first, self._firsts[low]), max(next_, self._nexts[high - 1])
         self._firsts[low:high] = [first]
         self._nexts[low:high] = [next_]
+
+    def update(self, spans: Iterable[Span]) -> None:
+        """Put the offsets of all these ranges in."""
+        for first, next_ in spans:
+            self.add(first, next_)
 
     def within(self, first: int, next_: int) -> Iterator[Span]:
         """The ranges in there, cut to it."""
@@ -52,10 +56,6 @@ class Spans:
     def below(self, bound: int) -> Spans:
         """The offsets below a bound; itself where that is all of them."""
         return self if not self._nexts or self._nexts[-1] <= bound else Spans(self.within(0, bound))
-
-    def total(self) -> int:
-        """How many offsets are in."""
-        return sum(self._nexts) - sum(self._firsts)
 
     def __iter__(self) -> Iterator[Span]:
         return iter(zip(self._firsts, self._nexts, strict=True))

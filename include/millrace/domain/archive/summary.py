@@ -137,6 +137,5 @@ class Summary:
         tiling.head = Head(self.sequence, self.sha256, self.epoch, self.instance)
         tiling.born = self.born
         tiling.known = self.known
-        tiling.promised = self.sequence
         tiling.partitions = {entry.partition: entry.state() for entry in self.partitions}
         return tiling

@@ -89,7 +89,7 @@ class Tiling:
         known: how many it had at most when the chain was written.
         partitions: what the chain says of each, by number.
         problems: what is wrong with the chain itself.
-        promised: the last sequence that a summary names, whether it is there or not.
+        promised: the last sequence that a summary names, whether it is there or not; None: nobody has asked.
     """
 
     def __init__(self, incarnation: Incarnation) -> None:
@@ -99,7 +99,7 @@ class Tiling:
         self.known = 0
         self.partitions: dict[int, PartitionState] = {}
         self.problems = Problems()
-        self.promised = -1
+        self.promised: int | None = None
 
     def add(self, manifest: Manifest, sha256: str) -> list[Tile]:
         """The labels that a manifest gives. A later label of an offset replaces an earlier one.
@@ -167,15 +167,19 @@ class Tiling:
         yield from state.bring(entry, manifest, seen)
 
     def _expire(self, entry: ObjectEntry, manifest: Manifest) -> Iterator[Tile]:
+        if what := self.expiry_fault(entry):
+            self.problems.append(Problem(what, manifest.sequence, entry.partition, entry.first, entry.next))
+        else:
+            yield from self.partitions[entry.partition].expire(entry)
+
+    def expiry_fault(self, entry: ObjectEntry) -> str:
+        """Why an object cannot expire; empty where it can."""
         state = self.partitions.get(entry.partition)
         if state is None or entry.first < state.begin or entry.next > state.next:
-            what = "an object expires that the chain never had"
-        elif any(state.expired.within(entry.first, entry.next)):
-            what = "an object expires that has expired before"
-        else:
-            yield from state.expire(entry)
-            return
-        self.problems.append(Problem(what, manifest.sequence, entry.partition, entry.first, entry.next))
+            return "an object expires that the chain never had"
+        if any(state.expired.within(entry.first, entry.next)):
+            return "an object expires that has expired before"
+        return ""
 
     def end(self, log: ObservedLog) -> Coverage:
         """Every offset's label, up to the end of the log as it is now.
