@@ -131,6 +131,21 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class Backup:
+    """How a topic is backed up: every record of it is copied to the archive.
+
+    Attributes:
+        every: how often at most an object is written of a partition that has little to say.
+        max_lag: how old an unarchived record may become.
+        keep: for how long at least what is archived is kept; None: for ever.
+    """
+
+    every: timedelta = timedelta(minutes=1)
+    max_lag: timedelta = timedelta(minutes=10)
+    keep: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     """A declared topic.
 
@@ -148,6 +163,7 @@ class Topic:
     retention: Retention | None = None
     value: ValueSchema | None = None
     config: tuple[tuple[str, str], ...] = ()
+    backup: Backup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +206,58 @@ class Stream:
         """`PIPELINE.STREAM`: the name everywhere outside the pipeline's own file."""
         return f"{self.pipeline}.{self.name}"
 
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The Connections that its app needs beside Kafka's and the control database's."""
+        return (self.sink.connection,)
+
+
+BACKUP = "backup"
+"""The name of the app that keeps a pipeline's backup; no stream may have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupApp:
+    """The app that copies a pipeline's topics to the archive: supervised as a stream is, with the archive as its sink.
+
+    `topics` are those the pipeline declares with `backup`; `store` names the Connection of the archive's bucket.
+    """
+
+    pipeline: str
+    topics: tuple[Topic, ...]
+    store: str = "millrace_s3"
+    stuck_after: timedelta = STUCK_AFTER
+    resources: Resources = Resources(cores=2)
+
+    @property
+    def name(self) -> str:
+        """Its name inside the pipeline."""
+        return BACKUP
+
+    @property
+    def qualified_name(self) -> str:
+        """`PIPELINE.backup`: the name everywhere outside the pipeline's own file."""
+        return f"{self.pipeline}.{BACKUP}"
+
+    @property
+    def group(self) -> str:
+        """Its consumer group."""
+        return f"millrace.{self.qualified_name}"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of the topics it backs up."""
+        return tuple(topic.name for topic in self.topics)
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The Connections that it needs beside Kafka's and the control database's."""
+        return (self.store,)
+
+
+App = Stream | BackupApp
+"""What lives as one Spark application with one consumer group: supervised, started and stopped in the same way."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceProgram:
@@ -229,6 +297,24 @@ class Pipeline:
         for stream in self.streams:
             if stream.name == name:
                 return stream
+        raise KeyError(name)
+
+    @property
+    def backup(self) -> BackupApp | None:
+        """The app that keeps the backup; None where no topic of this pipeline is backed up."""
+        topics = tuple(topic for topic in self.topics if topic.backup is not None)
+        return BackupApp(self.name, topics) if topics else None
+
+    @property
+    def apps(self) -> tuple[App, ...]:
+        """Every app of this pipeline: its streams, then the backup."""
+        return (*self.streams, *([self.backup] if self.backup else []))
+
+    def app(self, name: str) -> App:
+        """The stream of this name, or the backup; `KeyError` where there is none."""
+        for app in self.apps:
+            if app.name == name:
+                return app
         raise KeyError(name)
 
 

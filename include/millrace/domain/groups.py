@@ -82,3 +82,37 @@ class PlannedMove:
             return found if sound else None
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class BackupMetadata:
+    """The metadata of one partition's commit by the app that keeps a backup: up to where the chain is known to go.
+
+    `sequence` and `sha256` are of the chain's last manifest when it was committed: a chain that ends earlier was cut
+    off. `offset` repeats the committed offset.
+    """
+
+    app: str
+    topic_id: str
+    epoch: int
+    offset: int
+    sequence: int
+    sha256: str
+
+    def encode(self) -> str:
+        """Compact JSON, as of our other commits."""
+        return json.dumps({"millrace_backup": METADATA_VERSION, **asdict(self)}, separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, text: str | None) -> BackupMetadata | None:
+        """The metadata in a commit, or None where it is not of a backup."""
+        try:
+            document = json.loads(text or "")
+            if document.pop("millrace_backup") != METADATA_VERSION:
+                return None
+            found = cls(**document)
+            numbers = (found.epoch, found.offset, found.sequence)
+            sound = all(type(number) is int and 0 <= number <= _LARGEST for number in numbers)
+            return found if sound and isinstance(found.sha256, str) else None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
