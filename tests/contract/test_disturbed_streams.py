@@ -23,7 +23,7 @@ from millrace.domain.streams import SINK_EXHAUSTED
 from millrace.domain.vitals import Trouble, trouble
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError, RecreatedTopicError, UnreachableError
-from millrace.runtime import driver
+from millrace.runtime import life as runtime_life
 from millrace.runtime.lookout import Lookout
 from support import stack as runs
 from support.control_databases import Databases
@@ -272,7 +272,7 @@ def test_who_holds_the_lock_that_a_batch_waits_for_is_named_and_the_batch_goes_o
     streams: CrashedStreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = streams.new()
-    monkeypatch.setattr(driver, "Lookout", OfTheSink)
+    monkeypatch.setattr(runtime_life, "Lookout", OfTheSink)
     report = psycopg.connect(**streams.project.sink.keywords(), application_name="a report")
     pid, user = report.info.backend_pid, report.info.user
     life = DisturbedLife("sink.commit_batch", lambda: report.execute(f"LOCK TABLE {stream.name}.rows IN SHARE MODE"))

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from millrace.adapters.kafka_groups import KafkaGroups
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.adapters.postgres_fence import FenceReader
-from millrace.domain.groups import CommitMetadata
+from millrace.domain.groups import BackupMetadata, CommitMetadata
 from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import UnreachableError
@@ -54,3 +54,18 @@ def test_the_commits_of_a_group_name_the_epochs_that_made_them(kafka: Stack, nam
         client.commit(offsets=made, asynchronous=False)
     assert groups.newest_epoch(f"g-{name}", [name], "a.s") == 41
     assert groups.newest_epoch(f"g-{name}", ["not-there"], "a.s") == 0
+
+
+def test_the_commits_of_a_backup_name_the_epochs_that_made_them(kafka: Stack, name: str) -> None:
+    settings = kafka.settings().kafka()
+    admin, groups = KafkaTopicAdmin(settings), KafkaGroups(settings)
+    assert admin.create([NewTopic(name, 3, 1, {})]) == {name: None}
+    eventually(lambda: admin.observe([name]), within=Deadline.METADATA, what="the new topic")
+    made = [
+        TopicPartition(name, partition, 5, BackupMetadata(app, "id", epoch, 5, 3, "ab" * 32).encode())
+        for partition, (app, epoch) in enumerate([("a.backup", 40), ("a.backup", 41), ("another.backup", 99)])
+    ]
+    with closing(commits_reader(settings, f"g-{name}")) as client:
+        client.commit(offsets=made, asynchronous=False)
+    assert groups.newest_epoch(f"g-{name}", [name], "a.backup") == 41
+    assert groups.newest_epoch(f"g-{name}", [name], "a.s") == 0

@@ -11,6 +11,8 @@ import pytest
 from millrace.domain.plan import ChangeResult, Outcome
 from millrace.usecases.sources import LoadReport
 from millrace.usecases.topics import ProvisionReport
+from support.declarations import example_with_backup
+from support.fakes_streams import FakePlatform
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PURCHASES = "kafka://millrace_kafka/shop.purchases"
@@ -59,3 +61,38 @@ def test_a_load_announces_its_topic_where_it_wrote_anything(
     report = LoadReport("shop.cdnow", "shop.purchases", produced, 10 - produced, 10)
     monkeypatch.setattr(wiring, "load_source", lambda *arguments: report)
     assert announced("shop.source.cdnow", "load") == told
+
+
+@pytest.fixture
+def with_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
+    from millrace.airflow import settings
+
+    platform = FakePlatform(example_with_backup(tmp_path))
+    monkeypatch.setattr(settings, "airflow_platform", lambda: platform)
+    return platform
+
+
+def operate(action: str) -> None:
+    from millrace.airflow.operators import OperateStream
+
+    form = {"stream": "backup", "action": action, "reason": "to have a look"}
+    OperateStream(task_id="operate", pipeline="shop").execute(
+        {"params": form, "dag_run": SimpleNamespace(triggering_user_name="admin")}
+    )
+
+
+def test_the_form_starts_and_stops_a_backup_in_the_name_of_who_filled_it_in(with_backup: FakePlatform) -> None:
+    operate("start")
+    assert [app.epoch for app in with_backup.app_runner.find("shop.backup")] == [1]
+    operate("stop")
+    wanted = with_backup.streams.desired("shop.backup")
+    assert wanted is not None
+    assert (wanted.state.value, wanted.changed_by) == ("stopped", "airflow:admin")
+
+
+def test_the_form_has_nothing_to_accept_of_a_backup_and_says_so(with_backup: FakePlatform) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with pytest.raises(AirflowFailException, match="begins a new chain by itself"):
+        operate("accept-recreated")
+    assert with_backup.streams.desired("shop.backup") is None

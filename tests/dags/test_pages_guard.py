@@ -118,6 +118,7 @@ def test_a_task_of_a_stream_has_a_link_to_its_page_and_no_other_task_has() -> No
         return StreamPageLink().get_link(None, ti_key=SimpleNamespace(dag_id=dag_id))
 
     assert link("shop.stream.purchases") == "/plugin/millrace/millrace/streams/shop.purchases"
+    assert link("shop.backup") == "/plugin/millrace/millrace/streams/shop.backup"
     assert [link(dag) for dag in ("shop.operate", "shop.stream", "a.b.stream.c", "somebody's", "shop.stream.a.b")] == [
         ""
     ] * 5

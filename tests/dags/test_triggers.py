@@ -17,6 +17,7 @@ import pytest
 from millrace.domain.vitals import Vitals
 from millrace.errors import UnreachableError
 from millrace.settings import Settings
+from support.declarations import SHOP, replace_once
 from support.fakes_streams import Clock, FakePlatform
 from support.waiting import Deadline, eventually
 
@@ -184,6 +185,22 @@ def test_running_starts_what_is_due(platform: WatchedPlatform) -> None:
         platform.app_runner.end(STREAM, 1, 1)
 
     event = asyncio.run(first_event(platform, began(StreamRuns(STREAM), platform), end))
+    assert event.payload == "failed"
+
+
+def test_a_backup_is_started_in_the_name_of_its_own_dag(platform: WatchedPlatform) -> None:
+    from millrace.airflow.triggers import StreamRuns
+    from millrace.domain.streams import DesiredState
+
+    replace_once(platform.root / SHOP, "    cleanup: delete\n", "    cleanup: delete\n    backup: {}\n")
+    platform.streams.set_desired("shop.backup", actor="cli:me", reason="test", state=DesiredState.RUNNING)
+
+    def end() -> None:
+        [submitted] = platform.logged
+        assert (submitted["subject"], submitted["actor"]) == ("shop.backup", "dag:shop.backup")
+        platform.app_runner.end("shop.backup", 1, 1)
+
+    event = asyncio.run(first_event(platform, began(StreamRuns("shop.backup"), platform), end))
     assert event.payload == "failed"
 
 

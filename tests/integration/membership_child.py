@@ -11,6 +11,7 @@ import threading
 
 from millrace.adapters.group_member import GroupMember, MembershipLostError
 from millrace.adapters.kafka_log import KafkaLog
+from millrace.domain.groups import stream_commits
 from millrace.settings import KafkaSettings
 
 LIFE_SECONDS = 600
@@ -22,14 +23,14 @@ def main(servers: str, stream: str, topic: str) -> None:
     partitions = KafkaLog(settings, client_id="child").partitions([topic])
     member = GroupMember(settings, stream=stream, group=f"millrace.{stream}", epoch=1)
     member.join(partitions)
-    member.commit(dict.fromkeys(partitions, 0), 1)
+    member.commit(stream_commits(stream, 1, 1, dict.fromkeys(partitions, 0)))
     print("joined", flush=True)
     turn = threading.Event()
     while member.lost is None:
         turn.wait(0.05)
     print(f"lost: {member.lost}", flush=True)
     try:
-        member.commit(dict.fromkeys(partitions, 1), 1)
+        member.commit(stream_commits(stream, 1, 1, dict.fromkeys(partitions, 1)))
     except MembershipLostError:
         print("refused", flush=True)
     else:

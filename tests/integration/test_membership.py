@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from millrace.adapters.group_member import GroupMember, MembershipLostError
 from millrace.adapters.kafka_log import KafkaLog
-from millrace.domain.groups import CommitMetadata
+from millrace.domain.groups import CommitMetadata, Committed, stream_commits
 from millrace.domain.offsets import TopicPartition
 from millrace.settings import KafkaSettings
 from support.stack import start
@@ -48,17 +48,47 @@ class Place:
     def group(self) -> str:
         return f"millrace.{self.stream}"
 
-    def partitions(self) -> list[TopicPartition]:
-        return KafkaLog(self.settings, client_id="test").partitions([self.topic])
+    @property
+    def later(self) -> str:
+        """A topic that is made in the course of a scenario."""
+        return f"{self.topic}.later"
+
+    def partitions(self, *topics: str) -> list[TopicPartition]:
+        return KafkaLog(self.settings, client_id="test").partitions(topics or [self.topic])
+
+    def make(self, topic: str, partitions: int = 2) -> list[TopicPartition]:
+        result_of(self.admin.create_topics([NewTopic(topic, partitions, 1)])[topic], what="the new topic")
+        return eventually(lambda: self.partitions(topic), within=Deadline.METADATA, what=f"the topic {topic}")
+
+    def delete(self, topic: str) -> None:
+        result_of(self.admin.delete_topics([topic])[topic], what="the topic's end")
+        eventually(lambda: not self.partitions(topic), within=Deadline.METADATA, what=f"the end of {topic}")
 
     @contextmanager
     def member(self, epoch: int) -> Iterator[GroupMember]:
         member = GroupMember(self.settings, stream=self.stream, group=self.group, epoch=epoch)
-        try:
-            member.join(self.partitions())
+        with joined(member, self.partitions()):
             yield member
-        finally:
-            member.close()
+
+    @contextmanager
+    def lasting_member(self, *topics: str, epoch: int = 1) -> Iterator[GroupMember]:
+        """One that outlives its topics."""
+        member = GroupMember(self.settings, stream=self.stream, group=self.group, epoch=epoch, topics_may_go=True)
+        with joined(member, self.partitions(*topics), topics):
+            yield member
+
+    def assigned(self) -> list[list[str]]:
+        """The topics of the partitions that each member of the group is assigned."""
+        return [sorted({p.topic for p in one.assignment.topic_partitions}) for one in self.description().members]
+
+    def commits_at(
+        self, offset: int, *topics: str, epoch: int = 1, timeline: int = 1
+    ) -> dict[TopicPartition, Committed]:
+        return stream_commits(self.stream, epoch, timeline, dict.fromkeys(self.partitions(*topics), offset))
+
+    def committed(self, partitions: Collection[TopicPartition]) -> list[int]:
+        found = KafkaLog(self.settings, client_id="test").committed(self.group, partitions)
+        return [found[p.topic, p.partition].offset for p in partitions]
 
     def description(self) -> Any:
         asked = self.admin.describe_consumer_groups([self.group])[self.group]
@@ -69,24 +99,36 @@ class Place:
             return group_commits(reader, self.topic, len(self.partitions()))
 
 
+@contextmanager
+def joined(
+    member: GroupMember, partitions: list[TopicPartition], topics: Collection[str] | None = None
+) -> Iterator[None]:
+    try:
+        member.join(partitions, topics)
+        yield
+    finally:
+        member.close()
+
+
 def new_place(kafka: Stack) -> Place:
     settings = kafka.settings().kafka()
     name = f"g{uuid.uuid4().hex[:8]}"
     admin = AdminClient(dict(settings.librdkafka))
-    result_of(admin.create_topics([NewTopic(f"{name}.records", 2, 1)])[f"{name}.records"], what="the new topic")
-    return Place(kafka, settings, admin, f"{name}.s", f"{name}.records")
+    place = Place(kafka, settings, admin, f"{name}.s", f"{name}.records")
+    place.make(place.topic)
+    return place
 
 
 def a_newer_member_fences_the_older_one(place: Place) -> None:
+    partitions = place.partitions()
     with place.member(1) as older:
-        partitions = place.partitions()
-        older.commit(dict.fromkeys(partitions, 5), 1)
+        older.commit(place.commits_at(5))
         with place.member(2) as newer:
             eventually(lambda: older.lost, within=Deadline.SESSION, what="the older member to be fenced")
             with pytest.raises(MembershipLostError):
-                older.commit(dict.fromkeys(partitions, 6), 1)
+                older.commit(place.commits_at(6))
             assert place.commits() == {0: 5, 1: 5}
-            newer.commit(dict.fromkeys(partitions, 7), 3)
+            newer.commit(place.commits_at(7, epoch=2, timeline=3))
             assert newer.lost is None
     found = KafkaLog(place.settings, client_id="test").committed(place.group, partitions)
     for partition in partitions:
@@ -115,12 +157,12 @@ def a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_no_new
             woken = time.monotonic()
 
             def outlived() -> bool:
-                newer.commit(dict.fromkeys(place.partitions(), 7), 1)
+                newer.commit(place.commits_at(7))
                 return time.monotonic() > woken + 2 * HEARTBEAT_SECONDS
 
             eventually(outlived, within=Deadline.SESSION, what="two heartbeats of the newer member")
             output_of(child, within=Deadline.SESSION, what="the child's end", given="\n")
-            newer.commit(dict.fromkeys(place.partitions(), 8), 1)
+            newer.commit(place.commits_at(8))
     finally:
         child.kill()
         exit_code_of(child, within=Deadline.KILLED, what="the child's death")
@@ -136,14 +178,24 @@ def new_partitions_are_taken_without_losing_the_membership(place: Place) -> None
             within=Deadline.SESSION,
             what="the new partitions to be assigned",
         )
-        member.commit(dict.fromkeys(place.partitions(), 0), 1)
+        member.commit(place.commits_at(0))
         assert place.commits() == {0: 0, 1: 0, 2: 0, 3: 0}
         assert member.lost is None
 
 
 def a_stranger_in_the_group_ends_the_membership(place: Place) -> None:
-    stranger = Consumer({**place.settings.librdkafka, "group.id": place.group, "auto.offset.reset": "latest"})
     with place.member(1) as member:
+        be_disturbed(place, member)
+
+
+def a_stranger_ends_also_a_membership_that_outlives_topics(place: Place) -> None:
+    with place.lasting_member(place.topic, place.later) as member:
+        be_disturbed(place, member)
+
+
+def be_disturbed(place: Place, member: GroupMember) -> None:
+    stranger = Consumer({**place.settings.librdkafka, "group.id": place.group, "auto.offset.reset": "latest"})
+    with closing(stranger):
         stranger.subscribe([place.topic])
         eventually(
             lambda: (stranger.poll(0.1), member.lost)[1],
@@ -151,13 +203,64 @@ def a_stranger_in_the_group_ends_the_membership(place: Place) -> None:
             what="the member to notice that it is not alone",
         )
         with pytest.raises(MembershipLostError):
-            member.commit(dict.fromkeys(place.partitions(), 9), 1)
-    stranger.close()
+            member.commit(place.commits_at(9))
+
+
+def a_topic_that_is_made_after_the_join_is_committed_for_and_held(place: Place) -> None:
+    both = place.topic, place.later
+    with place.lasting_member(*both) as member:
+        made = place.make(place.later)
+        member.commit(place.commits_at(4, *both))
+        eventually(lambda: place.assigned() == [sorted(both)], within=Deadline.SESSION, what="the new topic to be held")
+        member.commit(place.commits_at(5, *both))
+        assert place.committed(made) == [5, 5]
+        assert member.lost is None
+
+
+def a_member_without_any_topic_joins_when_one_is_made(place: Place) -> None:
+    with place.lasting_member(place.later) as member:
+        assert place.description().members == []
+        made = place.make(place.later)
+        member.commit(place.commits_at(4, place.later))
+        assert place.assigned() == [[place.later]]
+        assert place.committed(made) == [4, 4]
+        assert member.lost is None
+
+
+def a_deleted_topic_ends_no_membership_that_outlives_topics_nor_does_the_last(place: Place) -> None:
+    place.make(place.later)
+    with place.lasting_member(place.topic, place.later) as member:
+        place.delete(place.later)
+        eventually(lambda: place.assigned() == [[place.topic]], within=Deadline.SESSION, what="the rest to be held")
+        member.commit(place.commits_at(6))
+        place.delete(place.topic)
+        eventually(lambda: not place.assigned(), within=Deadline.SESSION, what="nothing to be held any more")
+        made = place.make(place.later)
+        member.commit(place.commits_at(7, place.later))
+        assert place.committed(made) == [7, 7]
+        assert place.assigned() == [[place.later]]
+        assert member.lost is None
+
+
+def a_deleted_topic_ends_the_membership_of_who_needs_it(place: Place) -> None:
+    partitions = [*place.partitions(), *place.make(place.later)]
+    member = GroupMember(place.settings, stream=place.stream, group=place.group, epoch=1)
+    with joined(member, partitions):
+        place.delete(place.later)
+        eventually(lambda: member.lost, within=Deadline.SESSION, what="the member to miss its partitions")
+
+
+def more_is_committed_than_the_broker_keeps_in_one_batch(place: Place) -> None:
+    partitions = place.make(place.later, partitions=300)
+    said = "n" * 4_000  # the broker takes 4,096 bytes a partition, and 1 MiB a batch of its own log
+    with place.member(1) as member:
+        member.commit(dict.fromkeys(partitions, Committed(3, said)))
+    assert place.committed(partitions) == [3] * len(partitions)
 
 
 def the_stock_tool_may_not_reset_the_group_while_the_member_lives(place: Place) -> None:
     with place.member(1) as member:
-        member.commit(dict.fromkeys(place.partitions(), 3), 1)
+        member.commit(place.commits_at(3))
         done = subprocess.run(
             [
                 str(place.stack.layout.tools / "kafka-consumer-groups"),
@@ -181,6 +284,12 @@ SCENARIOS: tuple[Callable[[Place], None], ...] = (
     a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_no_newer_one,
     new_partitions_are_taken_without_losing_the_membership,
     a_stranger_in_the_group_ends_the_membership,
+    a_stranger_ends_also_a_membership_that_outlives_topics,
+    a_topic_that_is_made_after_the_join_is_committed_for_and_held,
+    a_member_without_any_topic_joins_when_one_is_made,
+    a_deleted_topic_ends_no_membership_that_outlives_topics_nor_does_the_last,
+    a_deleted_topic_ends_the_membership_of_who_needs_it,
+    more_is_committed_than_the_broker_keeps_in_one_batch,
     the_stock_tool_may_not_reset_the_group_while_the_member_lives,
 )
 

@@ -31,7 +31,73 @@ PLAIN_TRANSFORM = """
 """
 
 
-class App:
+class Driven:
+    """An app's driver, epoch after epoch, as a plain process of the test's.
+
+    Args:
+        root: the run's project.
+        stream: PIPELINE.STREAM.
+    """
+
+    def __init__(self, root: Path, stream: str) -> None:
+        self.root = root
+        self.stream = stream
+        self.epoch = 0
+        self._log_file = Path(os.devnull)
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The next epoch's driver; stopped gracefully at the end of the block, which asserts that it ends with 0."""
+        with self.started() as driver:
+            yield driver
+            driver.send_signal(signal.SIGTERM)
+            assert exit_code_of(driver, within=Deadline.STREAM, what="the driver to stop") == 0, self.log()
+
+    @contextmanager
+    def started(self, *, same_epoch: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+        """A driver of the next epoch, or another one of this; killed at the end of the block if it is still there."""
+        self.epoch += not same_epoch
+        if same_epoch:  # any other is counted by its epoch's folder
+            spend(Kind.DRIVER_STARTS)
+        instance, former = uuid.uuid4().hex, self._log_file
+        self._log_file = self.root / f"{self.stream}-{self.epoch}-{instance}.log"
+        command = [sys.executable, str(self.root / "spark_apps" / "stream.py"), "--stream", self.stream]
+        command += ["--epoch", str(self.epoch), "--instance", instance]
+        java = read_environment_file(self.root / ".millrace" / "env")[JAVA_VARIABLE]
+        environment = {**os.environ, "MILLRACE_ROOT": str(self.root), "JAVA_HOME": java}
+        with self._log_file.open("wb") as log:
+            driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+        try:
+            yield driver
+        finally:
+            if driver.poll() is None:
+                os.killpg(driver.pid, signal.SIGKILL)
+                exit_code_of(driver, within=Deadline.KILLED, what="the driver's death")
+            if same_epoch:
+                self._log_file = former
+
+    def ends(self, *, same_epoch: bool = False) -> tuple[int, str]:
+        """Run a driver until it ends by itself; its exit code and what it logged."""
+        with self.started(same_epoch=same_epoch) as driver:
+            return exit_code_of(driver, within=Deadline.STREAM, what="the driver's end"), self.log()
+
+    def log(self) -> str:
+        return self._log_file.read_text()
+
+    def until(self, condition, what: str) -> None:
+        def met_or_ended() -> bool:
+            assert "event=ended" not in self.log(), "the driver has ended"
+            return bool(condition())
+
+        try:
+            eventually(met_or_ended, within=Deadline.STREAM, what=what)
+        except AssertionError as error:
+            lines = [line[:2500] for line in self.log().splitlines() if "level=" in line or "Error" in line]
+            error.add_note("\n".join(lines[-30:]))
+            raise
+
+
+class App(Driven):
     """One stream with a topic, a table and a group of its own; every name is new.
 
     Args:
@@ -50,14 +116,11 @@ class App:
         partitions: int = 2,
         **options: str,
     ) -> None:
-        self.root = stack.root
         self.settings = open_settings(stack.root)
         self.pipeline = f"t{uuid.uuid4().hex[:8]}"
+        super().__init__(stack.root, f"{self.pipeline}.events")
         self.topic = f"{self.pipeline}.events"
-        self.stream = f"{self.pipeline}.events"
         self.table = f"{self.pipeline}.events"
-        self.epoch = 0
-        self._log_file = Path(os.devnull)
         self._producer = self._open_producer()
         self._admin = AdminClient(dict(self.settings.kafka().librdkafka))
         topic = NewTopic(self.topic, partitions, 1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
@@ -125,54 +188,3 @@ class App:
             if connection.execute("SELECT to_regclass('millrace.quarantine')").fetchone() == (None,):
                 return []
             return connection.execute(query, (self.stream,)).fetchall()
-
-    @contextmanager
-    def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """The next epoch's driver; stopped gracefully at the end of the block, which asserts that it ends with 0."""
-        with self.started() as driver:
-            yield driver
-            driver.send_signal(signal.SIGTERM)
-            assert exit_code_of(driver, within=Deadline.STREAM, what="the driver to stop") == 0, self.log()
-
-    @contextmanager
-    def started(self, *, same_epoch: bool = False) -> Iterator[subprocess.Popen[bytes]]:
-        """A driver of the next epoch, or another one of this; killed at the end of the block if it is still there."""
-        self.epoch += not same_epoch
-        if same_epoch:  # any other is counted by its epoch's folder
-            spend(Kind.DRIVER_STARTS)
-        instance, former = uuid.uuid4().hex, self._log_file
-        self._log_file = self.root / f"{self.stream}-{self.epoch}-{instance}.log"
-        command = [sys.executable, str(self.root / "spark_apps" / "stream.py"), "--stream", self.stream]
-        command += ["--epoch", str(self.epoch), "--instance", instance]
-        java = read_environment_file(self.root / ".millrace" / "env")[JAVA_VARIABLE]
-        environment = {**os.environ, "MILLRACE_ROOT": str(self.root), "JAVA_HOME": java}
-        with self._log_file.open("wb") as log:
-            driver = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-        try:
-            yield driver
-        finally:
-            if driver.poll() is None:
-                os.killpg(driver.pid, signal.SIGKILL)
-                exit_code_of(driver, within=Deadline.KILLED, what="the driver's death")
-            if same_epoch:
-                self._log_file = former
-
-    def ends(self, *, same_epoch: bool = False) -> tuple[int, str]:
-        """Run a driver until it ends by itself; its exit code and what it logged."""
-        with self.started(same_epoch=same_epoch) as driver:
-            return exit_code_of(driver, within=Deadline.STREAM, what="the driver's end"), self.log()
-
-    def log(self) -> str:
-        return self._log_file.read_text()
-
-    def until(self, condition, what: str) -> None:
-        def met_or_ended() -> bool:
-            assert "event=ended" not in self.log(), "the driver has ended"
-            return bool(condition())
-
-        try:
-            eventually(met_or_ended, within=Deadline.STREAM, what=what)
-        except AssertionError as error:
-            lines = [line[:2500] for line in self.log().splitlines() if "level=" in line or "Error" in line]
-            error.add_note("\n".join(lines[-30:]))
-            raise

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.domain.streams import ExitReason
-from millrace.runtime.driver import Launch
+from millrace.runtime.life import Launch
 from support.crashed_streams import BATCH, CrashedStreams
 from support.driver_without_spark import without_spark
 from support.faults import Moment, crash_at_call

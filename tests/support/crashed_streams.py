@@ -23,7 +23,7 @@ from millrace.adapters.control_db import ControlStore
 from millrace.domain.declaration import Pipeline
 from millrace.domain.streams import DesiredState, ExitReason
 from millrace.errors import MillraceError
-from millrace.runtime.driver import Launch
+from millrace.runtime.life import Launch
 from support.driver_without_spark import IDENTITY, DriverWithoutSpark, Record
 from support.faults import Life, unexpected
 from support.record_check import group_ahead, rows_against_record

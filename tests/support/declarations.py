@@ -1,10 +1,11 @@
-"""A valid project of two pipelines that tests break in one place at a time."""
+"""A valid project of two pipelines that tests break in one place at a time, and the example with a backup."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 PROJECT = Path(__file__).parents[1] / "unit" / "declarations" / "project"
 SHOP = "include/pipelines/shop.yaml"
 RETURNS = "include/pipelines/returns.yaml"
@@ -31,3 +32,19 @@ def replace_once(path: Path, old: str, new: str) -> None:
     if text.count(old) != 1:
         raise AssertionError(f"{old!r} stands {text.count(old)} times in {path.name}")
     path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def example_with_backup(root: Path, *, streams: bool = True) -> Path:
+    """Copy the example's project, its topic backed up, to a new folder and return that.
+
+    Args:
+        root: the folder.
+        streams: whether the pipeline has its stream and source too, or nothing but the backed-up topic.
+    """
+    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+        shutil.copytree(CHECKOUT / folder, root / folder)
+    replace_once(root / SHOP, "    cleanup: delete\n", "    cleanup: delete\n    backup: {every: 60s, keep: 10y}\n")
+    if not streams:
+        text = (root / SHOP).read_text(encoding="utf-8")
+        (root / SHOP).write_text(text[: text.index("streams:\n")], encoding="utf-8")
+    return root

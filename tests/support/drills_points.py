@@ -240,7 +240,7 @@ def _group_first() -> None:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def merge(self: Any, raw: Any, ids: Any, ranges: Any, rows: Any, bad: int) -> Any:
             fixed = self._fixed
-            fixed.member.commit({entry.partition: entry.next for entry in ranges}, fixed.timeline)
+            fixed.member.commit(fixed.commits({entry.partition: entry.next for entry in ranges}))
             return original(self, raw, ids, ranges, rows, bad)
 
         return merge

@@ -25,8 +25,9 @@ import pyarrow as pa
 
 from millrace.adapters.postgres_tables import SOURCE_COLUMNS
 from millrace.domain.control import BatchSecond, StreamProgress
-from millrace.domain.declaration import Topic
+from millrace.domain.declaration import Pipeline, Stream, Topic
 from millrace.runtime import batches, driver
+from millrace.runtime import life as runtime_life
 from millrace.runtime.decode import Decoder
 from millrace.runtime.inputs import Read
 from millrace.runtime.plain_read import RAW_SCHEMA
@@ -61,24 +62,43 @@ class DriverWithoutSpark(driver.Driver):
         life: counts their calls.
         records: all that the stream's one topic holds.
         stop: what `run` is given; it is set once all records are done, as an operator would.
-        arguments: those of `Driver`.
+        pipeline: what is declared.
+        stream: the stream of it that is run.
+        arguments: those of the product's own `Life`, but for what the declaration says.
     """
 
-    def __init__(self, life: Life, records: Sequence[Record], stop: threading.Event, **arguments: Any) -> None:
-        control = arguments.pop("control")
-        super().__init__(control=watched_control(life, control), **arguments)
-        self.session = Session(life, self._stream.reads[0], records, stop)
-        self._log = life.watch("log", self._log)  # type: ignore[assignment]
+    def __init__(
+        self,
+        life: Life,
+        records: Sequence[Record],
+        stop: threading.Event,
+        pipeline: Pipeline,
+        stream: Stream,
+        **arguments: Any,
+    ) -> None:
+        arguments["control"] = watched_control(life, arguments["control"])
+        kafka = arguments["settings"].kafka(pipeline.kafka)
+        self.session = Session(life, stream.reads[0], records, stop)
+        super().__init__(LifeWithoutSpark(self.session, kafka=kafka, app=stream, **arguments), pipeline, stream)
+        self._life.log = life.watch("log", self._life.log)  # type: ignore[assignment]
+        self._life.member = watched_member(life, self._life.member)
         self._sink = watched_sink(life, self._sink)
-        self._member = watched_member(life, self._member)
-
-    def _open_session(self) -> Any:
-        return self.session
 
     def end(self) -> None:
         """Wait for the threads of a life that is over."""
-        self._reporter.close()
+        self._life.reporter.close()
         self.session.stop()
+
+
+class LifeWithoutSpark(runtime_life.Life):
+    """The product's own, with this session in the place of Spark's."""
+
+    def __init__(self, session: Session, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._session = session
+
+    def _open_session(self, options: Mapping[str, str]) -> Any:
+        return self._session
 
 
 class PromptReporter(Reporter):
@@ -114,8 +134,8 @@ def without_spark(root: Path) -> Iterator[None]:
     """While this is open, every driver of this process copies without Spark, to the connections of this project."""
     with (
         patch.object(driver, "BatchRunner", RunnerWithoutSpark),
-        patch.object(driver, "Reporter", PromptReporter),
-        patch.object(driver, "Lookout", MagicMock()),  # its threads would call the adapters between a life's own calls
+        patch.object(runtime_life, "Reporter", PromptReporter),
+        patch.object(runtime_life, "Lookout", MagicMock()),  # its threads would call between a life's own calls
         patch.dict(os.environ, {"MILLRACE_ROOT": str(root)}),  # where the copying tasks look for connections
         patch.object(sys, "path", list(sys.path)),  # an app's folder is put there
     ):

@@ -16,6 +16,7 @@ import httpx
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from millrace.airflow import names
 from millrace.domain.control import DesiredStream, StreamHistory, StreamLook, StreamProgress
 from millrace.domain.plan import (
     Change,
@@ -129,10 +130,8 @@ class FakeHost:
         return names & self.rights.get(str(user), names)
 
     def dags(self, stream: str) -> StreamDags:
-        pipeline, _, name = stream.partition(".")
-        return StreamDags(
-            f"{pipeline}.stream.{name}", f"{pipeline}.operate", f"{pipeline}.rewind", f"{pipeline}.topics"
-        )
+        pipeline = stream.partition(".")[0]
+        return StreamDags(names.watch(stream), f"{pipeline}.operate", f"{pipeline}.rewind", f"{pipeline}.topics")
 
     def platform(self) -> Any:
         return SimpleNamespace(pages=lambda: self.control, settings=SimpleNamespace(root=self.root))

@@ -19,6 +19,7 @@ from millrace.domain.streams import StreamState
 from millrace.usecases import stream_pages
 from millrace.usecases.stream_pages import LINES
 from millrace.web.app import create_app
+from support.declarations import example_with_backup
 from support.fakes_pages import NAME, FakeControl, FakeHost, client, facts, plan_of
 from support.waiting import Deadline
 
@@ -165,6 +166,34 @@ def test_a_declaration_that_is_wrong_or_gone_leaves_the_rest_of_the_page(host: F
     assert page.status_code == 200
     assert "there is no pipeline" in page.text
     assert "1,234 rows in" in page.text
+
+
+def test_the_page_of_a_backup_shows_what_it_archives_and_offers_nothing_that_is_of_streams(
+    host: FakeHost, tmp_path: Path
+) -> None:
+    host.root = example_with_backup(tmp_path)
+    host.control.streams = {"shop.backup": facts("shop.backup"), "shop.purchases": facts("shop.purchases")}
+    page, of_stream = (get(host, f"/streams/shop.{name}").text for name in ("backup", "purchases"))
+    shown = " ".join(re.sub("<[^>]+>", " ", page).split())
+    assert "7 of epoch 3, ended" in shown
+    assert "1,230 records archived, in 0.500 s" in shown
+    assert "Its sink is the archive" in shown
+    assert "topics.shop.purchases.backup.keep 10y" in shown
+    assert "topics.shop.purchases.partitions 4" in shown
+    assert "streams.purchases" not in shown
+    for only_of_streams in ("accept-recreated", "Plan a rewind", "shop.rewind", "/sink", "quarantined,"):
+        assert only_of_streams not in page, only_of_streams
+        assert only_of_streams in of_stream, only_of_streams
+    assert 'data-stream="backup"' in page
+    assert 'href="/dags/shop.backup"' in page
+    assert "shop.backup is a backup: its sink is the archive" in get(host, "/streams/shop.backup/sink").text
+
+
+def test_the_page_of_a_backup_that_nothing_declares_says_so(host: FakeHost) -> None:
+    host.control.streams = {"shop.backup": facts("shop.backup", progress=None)}
+    page = get(host, "/streams/shop.backup").text
+    assert "pipeline shop backs no topic up" in page
+    assert "last round</dt><dd>none yet" in page
 
 
 def test_topics_stand_as_declared_beside_what_the_newest_plan_saw(host: FakeHost) -> None:

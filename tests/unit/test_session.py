@@ -1,16 +1,16 @@
-"""What a stream app's Spark session leaves on the machine."""
+"""What an app's Spark session is opened with, and what it leaves on the machine."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
 
+from millrace.domain.declaration import BackupApp
 from millrace.runtime import session
 
 
@@ -19,6 +19,11 @@ class Builder:
 
     def __init__(self) -> None:
         self.made: list[Path] = []
+        self.options: dict[str, str] = {}
+
+    def config(self, name: str, value: str) -> Builder:
+        self.options[name] = value
+        return self
 
     def __getattr__(self, _name: str) -> object:
         return lambda *_: self
@@ -28,14 +33,23 @@ class Builder:
         return MagicMock()
 
 
-def test_what_pyspark_leaves_when_it_is_killed_at_its_start_lies_in_the_apps_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    builder = Builder()
-    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=builder))
-    resources = SimpleNamespace(cores=1, memory_bytes=1)
-    stream = SimpleNamespace(resources=resources, trigger=timedelta(seconds=1), qualified_name="shop.purchases")
-    session.open_session(stream, 1, [], tmp_path / "scratch")  # type: ignore[arg-type]
+    made = Builder()
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=made))
+    return made
+
+
+def test_what_pyspark_leaves_when_it_is_killed_at_its_start_lies_in_the_apps_folder(
+    tmp_path: Path, builder: Builder
+) -> None:
+    session.open_session(BackupApp("shop", ()), 1, [], tmp_path / "scratch")
     assert [made.parent for made in builder.made] == [tmp_path / "scratch"]
+
+
+def test_an_app_adds_its_options_to_those_of_all(tmp_path: Path, builder: Builder) -> None:
+    session.open_session(BackupApp("shop", ()), 1, [], tmp_path / "scratch", {"spark.one": "1"})
+    assert builder.options["spark.one"] == "1"
+    assert builder.options["spark.sql.session.timeZone"] == "UTC"

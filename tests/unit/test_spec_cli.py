@@ -89,6 +89,35 @@ def test_show_tells_where_each_value_comes_from(root: Path) -> None:
     assert values["streams.customers.reads"]["line"] == 40
 
 
+def test_show_tells_how_a_topic_is_backed_up(root: Path) -> None:
+    replace_once(root / SHOP, "    cleanup: delete\n", "    cleanup: delete\n    backup: {every: 60s, keep: 10y}\n")
+
+    shown = json.loads(_call(root, "show", "shop", "--environment", "production", "--json").stdout)["values"]
+
+    about = {each["field"].rpartition(".")[2]: each for each in shown if ".backup." in each["field"]}
+    assert {name: (each["value"], each["origin"]) for name, each in about.items()} == {
+        "every": ("1m", "declaration"),
+        "max_lag": ("10m", "default"),
+        "keep": ("10y", "declaration"),
+    }
+
+
+def test_the_json_schema_takes_a_backup_and_no_wrong_one(root: Path) -> None:
+    checker = Draft202012Validator(json.loads(_call(root, "schema").stdout))
+    document = YAML(typ="safe", pure=True).load((root / SHOP).read_text(encoding="utf-8"))
+    topic = document["topics"]["shop.purchases"]
+
+    for written, wrong in (
+        ({}, 0),
+        ({"every": "60s", "max_lag": "10m", "keep": "10y"}, 0),
+        ({"keep": "unlimited"}, 0),
+        ({"keep": "ten years"}, 1),
+        ({"each": "60s"}, 1),
+    ):
+        topic["backup"] = written
+        assert len(list(checker.iter_errors(document))) == wrong, written
+
+
 def test_show_of_no_pipeline_is_a_usage_error(root: Path) -> None:
     done = _call(root, "show", "shopp")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millrace import spec
-from millrace.domain.declaration import Cleanup, Manage, Notifier, OnRewind, Resources, Retention
+from millrace.domain.declaration import Backup, Cleanup, Manage, Notifier, OnRewind, Resources, Retention
 from millrace.errors import DeclarationError, UsageError
 from millrace.spec import draft, reader
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
@@ -53,6 +53,35 @@ def test_unlimited_retention_is_no_limit(root: Path) -> None:
     replace_once(root / SHOP, "{time: 7d, size_per_partition: 2GiB}", "{time: unlimited}")
 
     assert spec.load_pipeline(root, "shop").topic("shop.purchases").retention == Retention(None, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("{}", Backup(timedelta(seconds=60), timedelta(minutes=10), None)),
+        ("{keep: unlimited}", Backup()),
+        ("{every: 10s, max_lag: 1m, keep: 10y}", Backup(timedelta(seconds=10), timedelta(minutes=1), timedelta(3650))),
+    ],
+)
+def test_a_topic_says_how_it_is_backed_up(root: Path, written: str, meant: Backup) -> None:
+    replace_once(root / RETURNS, "    manage: none\n", f"    manage: none\n    backup: {written}\n")
+
+    returns = spec.load_pipeline(root, "returns")
+
+    assert returns.topic("returns.items").backup == meant
+    assert [app.qualified_name for app in returns.apps] == ["returns.items", "returns.backup"]
+    assert returns.app("backup").reads == ("returns.items",)  # what it only reads is its owner's to back up
+
+
+def test_an_environment_that_keeps_records_shorter_than_their_backup_may_lag_is_refused(root: Path) -> None:
+    replace_once(root / SHOP, "    cleanup: delete\n", "    cleanup: delete\n    backup: {max_lag: 1d}\n")
+    replace_once(root / PRODUCTION, "{time: 30d}", "{time: 47h}")
+
+    (found,) = spec.check(root, "production")
+
+    assert found.file == PRODUCTION
+    assert found.what.startswith("47h is less than twice the backup's `max_lag` (1d)")
+    assert spec.check(root, "embedded") == ()
 
 
 def test_a_topic_of_another_file_is_a_reference(root: Path) -> None:

@@ -16,7 +16,15 @@ from millrace.spec.spelling import spell_duration, spell_size
 
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
-    [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("12h", 43_200_000), ("7d", 604_800_000), ("2w", 1_209_600_000)],
+    [
+        ("250ms", 250),
+        ("30s", 30_000),
+        ("5m", 300_000),
+        ("12h", 43_200_000),
+        ("7d", 604_800_000),
+        ("2w", 1_209_600_000),
+        ("10y", 315_360_000_000),
+    ],
 )
 def test_durations(text: str, milliseconds: int) -> None:
     assert parse_duration(text) == timedelta(milliseconds=milliseconds)
@@ -42,6 +50,10 @@ def test_a_duration_spelled_is_read_back(duration: timedelta) -> None:
     whole = duration // timedelta(milliseconds=1) * timedelta(milliseconds=1)
 
     assert parse_duration(spell_duration(whole)) == whole
+
+
+def test_a_duration_is_spelled_in_its_largest_unit() -> None:
+    assert [spell_duration(timedelta(days=days)) for days in (7, 365, 366, 3650)] == ["7d", "1y", "366d", "10y"]
 
 
 @given(some.integers(min_value=1, max_value=2**63 - 1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from millrace.adapters.control_alarms import AlarmTable
+from millrace.adapters.control_backups import BackupTable
 from millrace.adapters.control_connection import open_engine, translated
 from millrace.adapters.control_log import ActionLog
 from millrace.adapters.control_plans import PlanTable
@@ -18,7 +19,7 @@ from millrace.settings import PostgresSettings
 
 
 class ControlStore:
-    """One room a noun: `streams`, `plans`, `log`, `alarms`. Connects on first use; safe between threads."""
+    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`. Connects on first use; safe between threads."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
@@ -27,6 +28,7 @@ class ControlStore:
         self.plans = PlanTable(self._engine, settings)
         self.log = ActionLog(self._engine, settings)
         self.alarms = AlarmTable(self._engine, settings)
+        self.backups = BackupTable(self._engine, settings)
 
     @property
     def address(self) -> str:

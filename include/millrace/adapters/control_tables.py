@@ -164,3 +164,25 @@ alarm = sa.Table(
     sa.Column("acknowledged_reason", sa.Text),
     sa.Index("alarm_open_idx", "kind", "subject", unique=True, postgresql_where=sa.text("closed_at is null")),
 )
+
+backup_acknowledgement = sa.Table(
+    "backup_acknowledgement",
+    METADATA,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=True),
+    sa.Column("app", sa.Text, nullable=False),
+    sa.Column("topic", sa.Text, nullable=False),
+    sa.Column("topic_id", sa.Text, nullable=False),
+    sa.Column("partition", sa.Integer),
+    sa.Column("first", sa.BigInteger),
+    sa.Column("next", sa.BigInteger),
+    sa.Column("sequence", sa.BigInteger),
+    sa.Column("by", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("at", TIMESTAMP, nullable=False, server_default=NOW),
+    sa.Column("taken_at", TIMESTAMP),
+    sa.CheckConstraint(
+        "(sequence is null) = (partition is not null and first is not null and next is not null)",
+        name="backup_acknowledgement_about_check",
+    ),
+    sa.Index("backup_acknowledgement_waiting_idx", "app", postgresql_where=sa.text("taken_at is null")),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from millrace.domain.groups import CommitMetadata
+from millrace.domain.groups import Committed, in_parts
 from millrace.domain.offsets import TopicPartition
 from millrace.errors import FencedError, UnreachableError
 from millrace.settings import KafkaSettings
@@ -69,7 +69,7 @@ class _CommitRequest:
 
 
 class GroupMember:
-    """Holds the group for one running stream.
+    """Holds the group for one running app.
 
     One thread alone touches the client: a commit from a second thread can wait for ever for one that polls.
 
@@ -78,17 +78,25 @@ class GroupMember:
 
     Args:
         settings: the cluster's Connection.
-        stream: PIPELINE.STREAM, also the member's `group.instance.id`.
+        stream: PIPELINE.APP, also the member's `group.instance.id`.
         group: the consumer group.
-        epoch: written into each commit.
+        epoch: part of the client's name.
+        topics_may_go: whether the app goes on without topics that are deleted: partitions that are taken away are
+            then another member's doing only where the group has one.
     """
 
-    def __init__(self, settings: KafkaSettings, *, stream: str, group: str, epoch: int) -> None:
+    def __init__(
+        self, settings: KafkaSettings, *, stream: str, group: str, epoch: int, topics_may_go: bool = False
+    ) -> None:
         self._where = settings.bootstrap_servers
-        self._stream = stream
         self._group = group
-        self._epoch = epoch
+        self._topics_may_go = topics_may_go
         self._assigned: set[tuple[str, int]] = set()
+        self._in_group = False  # between an assignment and the next rebalance
+        self._topics: set[str] = set()
+        self._unknown: set[str] = set()  # topics that the brokers say are not there
+        self._taken: set[tuple[str, int]] = set()  # partitions that went to nobody knows whom yet
+        self._ask_at = 0.0
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._lost: str | None = None
@@ -117,16 +125,22 @@ class GroupMember:
         """Why the membership ended, or None while it holds."""
         return self._lost
 
-    def join(self, partitions: Sequence[TopicPartition]) -> None:
+    def join(self, partitions: Sequence[TopicPartition], topics: Collection[str] | None = None) -> None:
         """Join the group and wait until this member holds it for all of `partitions`.
+
+        Args:
+            partitions: may be empty where `topics` are given.
+            topics: those to hold the group for; one that is not there yet is held from when it is made. Where none is
+                there the client joins later by itself, and `commit` waits for that. None: those of `partitions`.
 
         Raises:
             MembershipLostError: a newer instance took the membership over.
             UnreachableError: the group did not settle in time.
         """
         wanted = {(p.topic, p.partition) for p in partitions}
+        self._topics = set(topics) if topics is not None else {topic for topic, _ in wanted}
         self._consumer.subscribe(
-            sorted({topic for topic, _ in wanted}),
+            sorted(self._topics),
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
@@ -135,7 +149,7 @@ class GroupMember:
         deadline = time.monotonic() + _JOIN_WITHIN.total_seconds()
         while not self._has_joined(wanted):
             if time.monotonic() > deadline:
-                missing = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(wanted - self._assigned))
+                missing = _names(wanted - self._assigned) or "anything"
                 raise UnreachableError(
                     f"the group did not assign {missing} within {_JOIN_WITHIN.total_seconds():.0f} s",
                     where=f"group {self._group} at {self._where}",
@@ -150,15 +164,21 @@ class GroupMember:
         partitions made meanwhile; alone in the group, it needs no assignment of them to commit them.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._lost is not None or wanted <= self._assigned, timeout=_LOOK_SECONDS)
+            self._changed.wait_for(lambda: self._lost is not None or self._holds(wanted), timeout=_LOOK_SECONDS)
             self.check()
-            if wanted <= self._assigned or not self._assigned:
-                return wanted <= self._assigned
+            if self._holds(wanted) or not self._assigned:
+                return self._holds(wanted)
         return self._members() == 1
 
+    def _holds(self, wanted: set[tuple[str, int]]) -> bool:
+        if not wanted:  # librdkafka joins no group for the sake of topics none of which is there
+            return self._in_group or self._topics <= self._unknown
+        return wanted <= self._assigned
+
     def _members(self) -> int:
-        answer = self._admin.describe_consumer_groups([self._group], request_timeout=_ANSWER_WITHIN.total_seconds())
+        """How many members the group has; 0 where nobody says."""
         try:
+            answer = self._admin.describe_consumer_groups([self._group], request_timeout=_ANSWER_WITHIN.total_seconds())
             return len(answer[self._group].result().members)
         except KafkaException as error:
             log.info("group_not_described", error=error.args[0].str())
@@ -173,26 +193,24 @@ class GroupMember:
                 next_step="`kafka-consumer-groups --describe --members` shows who is in the group now",
             )
 
-    def commit(self, positions: Mapping[TopicPartition, int], timeline: int) -> None:
-        """Commit the next offset to read of each partition, with metadata that names this stream and epoch.
+    def commit(self, commits: Mapping[TopicPartition, Committed]) -> None:
+        """Commit the next offset to read of each partition, with its metadata.
 
-        Waits out rebalances and a moving coordinator.
+        Waits out rebalances and a moving coordinator. Very many go in parts: where one fails, those before it are made.
 
         Raises:
             MembershipLostError: the broker refused the commit as that of no member, or of a fenced one.
-            UnreachableError: the coordinator did not answer in time.
+            UnreachableError: the coordinator did not answer in time, or one of the topics is not there.
         """
-        offsets = [
-            ClientTopicPartition(
-                p.topic,
-                p.partition,
-                offset,
-                CommitMetadata(self._stream, p.topic_id, timeline, self._epoch, offset).encode(),
+        for part in in_parts(self._group, commits):
+            self._commit_part(
+                [
+                    ClientTopicPartition(partition.topic, partition.partition, entry.offset, entry.metadata)
+                    for partition, entry in part.items()
+                ]
             )
-            for p, offset in positions.items()
-        ]
-        if not offsets:
-            return
+
+    def _commit_part(self, offsets: list[ClientTopicPartition]) -> None:
         deadline = time.monotonic() + _COMMIT_WITHIN.total_seconds()
         while True:
             error = self._try_commit(offsets)
@@ -230,6 +248,8 @@ class GroupMember:
         request = self._request
         if request is None or request.sent:
             return
+        if self._topics_may_go and not self._in_group:
+            return  # as long as no topic was there; a commit by no member would fence nobody, and be refused or not
         request.sent = True
         try:
             self._consumer.commit(offsets=request.offsets, asynchronous=True)
@@ -256,12 +276,39 @@ class GroupMember:
             self._send_request()
             message = self._consumer.poll(_POLL_SECONDS)
             error = message.error() if message is not None else None
-            if error is None:
-                continue
-            if error.code() in _FENCED or error.fatal():
+            if error is not None and (error.code() in _FENCED or error.fatal()):
                 self._mark_lost(error.str())
                 return
-            log.info("group_member_waits", error=error.str())
+            if error is not None and not self._is_known(error, message.topic()):
+                log.info("group_member_waits", error=error.str())
+            if self._taken and time.monotonic() >= self._ask_at:
+                self._look_for_others()
+
+    def _is_known(self, error: KafkaError, topic: str | None) -> bool:
+        """Whether it only says again that a topic is not there, which is said with every look at the topics."""
+        if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or topic is None:
+            return False
+        with self._changed:
+            known = topic in self._unknown
+            self._unknown.add(topic)
+            self._changed.notify_all()
+        return known
+
+    def _look_for_others(self) -> None:
+        """Find out whether partitions went with their topics or to another member.
+
+        Between two polls, not in the callback that told of them: there the client waits for its end to be a member.
+        """
+        members = self._members()
+        if members > 1:
+            self._mark_lost(f"another member of the group was assigned {_names(self._taken)}")
+        elif members == 0:  # nobody knows yet
+            self._ask_at = time.monotonic() + _LOOK_SECONDS
+            return
+        else:
+            topics = sorted({topic for topic, _ in self._taken})
+            log.info("partitions_gone", partitions=len(self._taken), topics=", ".join(topics))
+        self._taken = set()
 
     def _on_assign(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         # With positions of their own the partitions need no look-up of the group's commits.
@@ -271,10 +318,13 @@ class GroupMember:
         with self._changed:
             taken = self._assigned - assigned
             self._assigned = assigned
+            self._in_group = True
+            self._unknown -= {topic for topic, _ in assigned}
             self._changed.notify_all()
-        if taken:
-            names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(taken))
-            self._mark_lost(f"another member of the group was assigned {names}")
+        if taken and self._topics_may_go:
+            self._taken |= taken
+        elif taken:
+            self._mark_lost(f"another member of the group was assigned {_names(taken)}")
 
     def _on_lost(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         # The group may have been reset while the session was gone: to rejoin and commit would undo that. And by
@@ -283,9 +333,14 @@ class GroupMember:
         self._mark_lost("the session expired")
 
     def _on_revoke(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
+        self._in_group = False
         log.info("group_rebalances", partitions=len(partitions))
 
     def _mark_lost(self, why: str) -> None:
         with self._changed:
             self._lost = self._lost or why
             self._changed.notify_all()
+
+
+def _names(partitions: Collection[tuple[str, int]]) -> str:
+    return ", ".join(f"{topic}/{partition}" for topic, partition in sorted(partitions))

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millrace.adapters.kafka_log import KafkaLog, patiently
-from millrace.domain.groups import CommitMetadata
+from millrace.domain.groups import BackupMetadata, CommitMetadata
 from millrace.domain.offsets import TopicPartition
 from millrace.errors import RefusedError, UnreachableError, UsageError
 from millrace.settings import KafkaSettings
@@ -64,14 +64,16 @@ class KafkaGroups:
         return behind
 
     def newest_epoch(self, group: str, topics: Sequence[str], stream: str) -> int:
-        """The greatest epoch of a stream that the group's commits name; 0 where none does.
+        """The greatest epoch of a stream or a backup that the group's commits name; 0 where none does.
 
         Raises:
             UnreachableError: the cluster does not answer.
         """
         committed = self._log.committed(group, self._log.partitions(topics))
-        found = [CommitMetadata.decode(commit.metadata) for commit in committed.values()]
-        return max((one.epoch for one in found if one is not None and one.stream == stream), default=0)
+        texts = [commit.metadata for commit in committed.values()]
+        of_streams = [one.epoch for text in texts if (one := CommitMetadata.decode(text)) and one.stream == stream]
+        of_backups = [own.epoch for text in texts if (own := BackupMetadata.decode(text)) and own.app == stream]
+        return max(of_streams + of_backups, default=0)
 
     def move(self, group: str, moves: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Commit offsets, with their metadata, to a group that nobody is in; read back, so that it is so.

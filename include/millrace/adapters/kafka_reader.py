@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -140,6 +141,7 @@ class TopicReader:
                     message.value(),
                     tuple(message.headers() or ()),
                     message.timestamp()[1] if message.timestamp()[0] else None,
+                    message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME,
                 )
             progress(count)
         finally:

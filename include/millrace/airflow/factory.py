@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,10 +23,11 @@ from millrace.airflow.operators import (
 from millrace.airflow.rewind_operators import ConfirmPlan, PlanRewind, RunPlan, VerifyPlan
 from millrace.airflow.settings import airflow_root
 from millrace.domain.control import SHORTEST_REASON
-from millrace.domain.declaration import Manage, Pipeline, SourceProgram, Stream, Topic
+from millrace.domain.declaration import App, BackupApp, Manage, Pipeline, SourceProgram, Stream, Topic
 from millrace.domain.time_travel import EARLIEST, Policy
 from millrace.domain.watch import WAITING, WatchTask
 from millrace.spec import load_pipeline
+from millrace.spec.spelling import spell_duration
 
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 ACTIONS = ("start", "stop", "accept-recreated")
@@ -35,6 +37,7 @@ WAITING_DOCS = {
     WatchTask.BACKING_OFF: "It ended by itself and is started again; the log says when, and why it ended.",
     WatchTask.GIVEN_UP: "It is not started again until an operator does; the log says why.",
 }
+BACKUP_DOC = " `backup` is what copies topics to the archive; of a topic that was made again it has nothing to accept."
 RETRIED: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
 """For tasks that a worker runs: one that hung or was killed is no breach. What is wrong fails at once all the same."""
 
@@ -55,9 +58,13 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
     pipeline = load_pipeline(airflow_root(), name)
     made = [_topics_dag(pipeline)]
     made += [_source_dag(pipeline, source) for source in pipeline.sources]
-    made += [_stream_dag(pipeline, stream) for stream in pipeline.streams]
+    made += [_watch_dag(pipeline, stream, "stream", _stream_doc(stream)) for stream in pipeline.streams]
+    if pipeline.backup:
+        made.append(_watch_dag(pipeline, pipeline.backup, "backup", _backup_doc(pipeline.backup)))
+    if pipeline.apps:
+        made.append(_operate_dag(pipeline))
     if pipeline.streams:
-        made += [_operate_dag(pipeline), _rewind_dag(pipeline)]
+        made.append(_rewind_dag(pipeline))
     return {dag.dag_id: dag for dag in made}
 
 
@@ -140,17 +147,24 @@ def _source_dag(pipeline: Pipeline, source: SourceProgram) -> DAG:
     return dag
 
 
-def _stream_dag(pipeline: Pipeline, stream: Stream) -> DAG:
-    """One watch of one epoch a run. Scheduled runs only: a run by hand would stay queued behind the watch."""
+def _watch_dag(pipeline: Pipeline, app: App, kind: str, doc: str) -> DAG:
+    """One watch of one epoch a run. Scheduled runs only: a run by hand would stay queued behind the watch.
+
+    Args:
+        pipeline: whose app it is.
+        app: what is watched.
+        kind: what people call it, and its tag: stream or backup.
+        doc: about it.
+    """
+    name = app.qualified_name
     dag = DAG(
-        dag_id=names.stream(stream),
-        description=f"Keep stream {stream.qualified_name} as wanted, and watch it.",
-        doc_md=_stream_doc(stream),
+        dag_id=names.app(app),
+        description=f"Keep {kind} {name} as wanted, and watch it.",
+        doc_md=doc,
         schedule="@continuous",
         allowed_run_types=["scheduled"],
-        **common(pipeline.owner, [pipeline.name, "stream"]),
+        **common(pipeline.owner, [pipeline.name, kind]),
     )
-    name = stream.qualified_name
     waiting = [
         WatchWaiting(task_id=task.value, waiting=task.value, stream=name, doc_md=WAITING_DOCS[task], dag=dag)
         for task in WAITING
@@ -159,7 +173,7 @@ def _stream_dag(pipeline: Pipeline, stream: Stream) -> DAG:
         task_id=WatchTask.RUNNING.value,
         stream=name,
         trigger_rule=TriggerRule.NONE_FAILED,  # of the three before it at least two are skipped
-        inlets=[topic_asset(pipeline.kafka, topic) for topic in stream.reads],
+        inlets=[topic_asset(pipeline.kafka, topic) for topic in app.reads],
         doc_md="Its app lives. Success: it stopped as asked, or is stuck. Failed: it died; the log says why.",
         dag=dag,
     )
@@ -178,15 +192,35 @@ def _stream_doc(stream: Stream) -> str:
     return (
         f"A run is one watch of one start of **{stream.qualified_name}**, which reads {reads} and writes table "
         f"`{stream.sink.table}`. The task that is deferred says how the stream is; its log says why.\n\n"
-        "| task | the stream |\n|---|---|\n"
+        + _tasks_doc(stream, "stream", ", or accepts a recreated topic")
+    )
+
+
+def _backup_doc(backup: BackupApp) -> str:
+    rows = "\n".join(f"| `{topic.name}` | {_kept(topic)} |" for topic in backup.topics)
+    return (
+        f"A run is one watch of one start of **{backup.qualified_name}**, which copies every record of these topics to "
+        "the archive, once. The task that is deferred says how the backup is; its log says why.\n\n"
+        f"| topic | kept in the archive |\n|---|---|\n{rows}\n\n" + _tasks_doc(backup, "backup", "")
+    )
+
+
+def _kept(topic: Topic) -> str:
+    keep = topic.backup.keep if topic.backup else None
+    return f"for {spell_duration(keep)} at least" if keep else "for ever"
+
+
+def _tasks_doc(app: App, kind: str, or_else: str) -> str:
+    return (
+        f"| task | the {kind} |\n|---|---|\n"
         "| `stopped` | is stopped as wanted |\n"
         "| `backing_off` | ended by itself and is started again when its time has come |\n"
-        "| `given_up` | is not started again until an operator starts it, or accepts a recreated topic |\n"
+        f"| `given_up` | is not started again until an operator starts it{or_else} |\n"
         "| `running` | has a living app; failed: the app died |\n"
         "| `stuck` | has a living app that does not move |\n\n"
         "Clearing, failing, marking or deleting anything here, or pausing this DAG, neither stops nor doubles the "
-        f"app. To start or stop it use the form of DAG `{stream.pipeline}.operate`, or "
-        f"`millrace streams start|stop {stream.qualified_name} --reason ...`."
+        f"app. To start or stop it use the form of DAG `{app.pipeline}.operate`, or "
+        f"`millrace streams start|stop {app.qualified_name} --reason ...`."
     )
 
 
@@ -197,12 +231,12 @@ def _operate_dag(pipeline: Pipeline) -> DAG:
         doc_md=(
             "Press **Trigger**. `start` also forgets past failures; `stop` lets the app finish its batch; "
             "`accept-recreated` lets the next start read a topic that was deleted and made again. Who, what and why "
-            "goes to the action log: `millrace log`."
+            "goes to the action log: `millrace log`." + (BACKUP_DOC if pipeline.backup else "")
         ),
         schedule=None,
         allowed_run_types=["manual"],
         params={
-            "stream": _stream_param(pipeline),
+            "stream": _stream_param(pipeline.apps),
             "action": Param(
                 type="string",
                 enum=list(ACTIONS),
@@ -240,7 +274,7 @@ def _rewind_dag(pipeline: Pipeline) -> DAG:
         schedule=None,
         allowed_run_types=["manual"],
         params={
-            "stream": _stream_param(pipeline, **preset),
+            "stream": _stream_param(pipeline.streams, **preset),
             "to": Param(
                 type="string",
                 minLength=len(EARLIEST),
@@ -289,11 +323,11 @@ def _rewind_dag(pipeline: Pipeline) -> DAG:
     return dag
 
 
-def _stream_param(pipeline: Pipeline, **more: Any) -> Param:
+def _stream_param(apps: Sequence[App], **more: Any) -> Param:
     return Param(
         **more,
         type="string",
-        enum=[stream.name for stream in pipeline.streams],
+        enum=[app.name for app in apps],
         title="Stream",
         description="Which stream it is about.",
     )

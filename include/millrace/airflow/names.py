@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.domain.declaration import Pipeline, SourceProgram, Stream
+from millrace.domain.declaration import App, Pipeline, SourceProgram, is_backup
 
 SUPERVISE = "millrace.supervise"
 ALARMS = "millrace.alarms"
@@ -22,25 +22,27 @@ def source(program: SourceProgram) -> str:
     return f"{program.pipeline}.source.{program.name}"
 
 
-def stream(declared: Stream) -> str:
-    """The DAG that watches a stream."""
-    return f"{declared.pipeline}.stream.{declared.name}"
+def app(declared: App) -> str:
+    """The DAG that watches a stream or a backup."""
+    return watch(declared.qualified_name)
 
 
 def watch(qualified_name: str) -> str:
-    """The same, of a stream that perhaps no declaration names any more."""
+    """The same, of one that perhaps no declaration names any more."""
     pipeline, _, name = qualified_name.partition(".")
-    return f"{pipeline}.stream.{name}"
+    return qualified_name if is_backup(qualified_name) else f"{pipeline}.stream.{name}"
 
 
 def stream_of(dag_id: str) -> str:
-    """The stream, PIPELINE.STREAM, that a DAG watches; empty where it watches none."""
+    """The stream, PIPELINE.STREAM, or the backup, PIPELINE.backup, that a DAG watches; empty where it watches none."""
+    if is_backup(dag_id):
+        return dag_id
     pipeline, _, name = dag_id.partition(".stream.")
     return f"{pipeline}.{name}" if name and "." not in pipeline + name else ""
 
 
 def operate(pipeline: Pipeline) -> str:
-    """The form that starts and stops a pipeline's streams."""
+    """The form that starts and stops a pipeline's streams and its backup."""
     return f"{pipeline.name}.operate"
 
 
@@ -53,7 +55,8 @@ def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
     """Every DAG of a pipeline, in the order they are made."""
     yield topics(pipeline)
     yield from map(source, pipeline.sources)
-    yield from map(stream, pipeline.streams)
-    if pipeline.streams:
+    yield from map(app, pipeline.apps)
+    if pipeline.apps:
         yield operate(pipeline)
+    if pipeline.streams:
         yield rewind(pipeline)

@@ -23,6 +23,7 @@ from airflow.triggers.base import (
     TriggerEvent,
 )
 
+from millrace.airflow import names
 from millrace.airflow.last_words import last_words
 from millrace.airflow.settings import airflow_platform, forget_platform
 from millrace.domain.streams import DesiredState, StreamState, exit_text
@@ -72,8 +73,7 @@ class _StreamTrigger(BaseTrigger):
 
     @property
     def _actor(self) -> str:
-        pipeline, _, name = self.stream.partition(".")
-        return f"dag:{pipeline}.stream.{name}"
+        return f"dag:{names.watch(self.stream)}"
 
     async def _call(self, work: Callable[[], Answer], *, threads: Executor = _LOOKERS) -> Answer | None:
         """What `work` returns, from a thread; None where it failed, which is told and waited for."""

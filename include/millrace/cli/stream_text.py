@@ -1,4 +1,4 @@
-"""One stream for people: what is wanted, how it is, how far it is, and what was tried."""
+"""One stream or backup for people: what is wanted, how it is, how far it is, and what was tried."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from millrace.cli.output import moment
 from millrace.domain.control import Attempt, StreamProgress
+from millrace.domain.declaration import is_backup
 from millrace.usecases.stream_list import StreamRow
 
 Facts = Iterator[tuple[str, str]]
@@ -21,8 +22,12 @@ def print_stream(console: Console, row: StreamRow) -> None:
     _section(console, "", _state(row))
     _section(console, "consumer group", _group(row))
     if row.progress:
-        _section(console, "last batch", _batch(row.progress))
-        _section(console, "next offsets", _positions(row.progress))
+        if is_backup(row.stream):
+            _section(console, "last round", _round(row.progress))
+            _section(console, "archived up to", _positions(row.progress))
+        else:
+            _section(console, "last batch", _batch(row.progress))
+            _section(console, "next offsets", _positions(row.progress))
     if row.last_error:
         _section(console, "last error", iter([("", row.last_error)]))
     if row.attempts:
@@ -77,6 +82,13 @@ def _batch(progress: StreamProgress) -> Facts:
     yield "quarantined", f"{progress.quarantined:,}"
     if progress.truncated:
         yield "truncated", f"{progress.truncated:,} with a timestamp finer than a microsecond"
+
+
+def _round(progress: StreamProgress) -> Facts:
+    yield "round", f"{progress.batch_id} of epoch {progress.epoch}"
+    yield "ended", moment(progress.at)
+    yield "took", f"{progress.batch_seconds:.3f} s"
+    yield "records archived", f"{progress.rows_out:,}"
 
 
 def _positions(progress: StreamProgress) -> Facts:

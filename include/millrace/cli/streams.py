@@ -1,4 +1,4 @@
-"""`millrace streams`: look at streams, start, stop and rewind them."""
+"""`millrace streams`: look at streams and backups, start and stop them; rewind streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from millrace.usecases.stream_list import StreamList, StreamRow
 from millrace.usecases.stream_look import Supervised
 from millrace.wiring import Platform, open_platform
 
-app = typer.Typer(help="List, show, start, stop and rewind streams.", no_args_is_help=True)
+app = typer.Typer(help="List, show, start and stop streams and backups; rewind streams.", no_args_is_help=True)
 
 START_WITHIN = timedelta(minutes=3)
 STOP_WITHIN = timedelta(minutes=2)
@@ -47,7 +47,9 @@ DOOMED = frozenset(
 )
 LOG_LINES = 200
 
-Name = Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="The stream's full name.")]
+_HELP = "The stream's full name; of a backup, PIPELINE.backup."
+Name = Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help=_HELP)]
+OnlyStream = Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="The stream's full name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Hard = Annotated[
     bool, typer.Option("--now", help="End its processes at once: loses no row, the next start reads the batch again.")
@@ -60,7 +62,7 @@ def list_command(
     pipeline: Annotated[str | None, typer.Option(metavar="NAME", help="Only streams of this pipeline.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Every stream: what is wanted, how it is, how far it is."""
+    """Every stream and every backup: what is wanted, how it is, how far it is."""
     found = stream_list.list_streams(open_platform(open_settings()), pipeline=pipeline)
     document = {
         "schema": "millrace.streams.list/1",
@@ -74,7 +76,7 @@ def list_command(
 
 @app.command()
 def show(stream: Name, as_json: Json = False) -> None:
-    """One stream with its last attempts and progress."""
+    """One stream or backup with its last attempts and progress."""
     row = stream_list.show_stream(open_platform(open_settings()), stream)
     document = {"schema": "millrace.streams.show/1", **_document(row), "attempts": list(row.attempts)}
     emit(document, as_json=as_json, text=lambda console: print_stream(console, row))
@@ -87,7 +89,7 @@ def logs(
     lines: Annotated[int, typer.Option(min=1, help="How many lines from the end.")] = LOG_LINES,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
 ) -> None:
-    """What the stream's driver says."""
+    """What the driver of a stream or a backup says."""
     file = _log_file(open_settings().state_folder / "streams" / stream, stream, epoch)
     typer.echo(f"# {file}", err=True)
     for text in _read(file, lines, follow):
@@ -96,7 +98,7 @@ def logs(
 
 @app.command()
 def start(stream: Name, reason: Reason, wait: Waiting = True, as_json: Json = False) -> None:
-    """Want a stream running, forget its past failures, and wait until it runs."""
+    """Want a stream or a backup running, forget its past failures, and wait until it runs."""
     with _answering("start", stream, as_json=as_json) as answer:
         platform = open_platform(open_settings())
         answer.report = streams.start(platform, stream, actor(), reason)
@@ -110,7 +112,7 @@ def start(stream: Name, reason: Reason, wait: Waiting = True, as_json: Json = Fa
 
 @app.command()
 def stop(stream: Name, reason: Reason, wait: Waiting = True, now: Hard = False, as_json: Json = False) -> None:
-    """Want a stream stopped; wait until its process is gone and its consumer group is free."""
+    """Want a stream or a backup stopped; wait until its process is gone and its consumer group is free."""
     with _answering("stop", stream, as_json=as_json) as answer:
         answer.more["group_is_free"] = None
         platform = open_platform(open_settings())
@@ -126,7 +128,7 @@ def stop(stream: Name, reason: Reason, wait: Waiting = True, now: Hard = False, 
 
 @app.command()
 def rewind(
-    stream: Name,
+    stream: OnlyStream,
     to: Annotated[str, typer.Option("--to", metavar="TIME|earliest|FILE", help="Where it shall begin again.")],
     reason: Reason,
     policy: Annotated[Policy, typer.Option(help="Of partitions whose log begins later.")] = Policy.FAIL,
@@ -160,7 +162,7 @@ def _print_rewind(console: Console, plan: Plan) -> None:
 
 
 @app.command()
-def accept(stream: Name, reason: Reason, as_json: Json = False) -> None:
+def accept(stream: OnlyStream, reason: Reason, as_json: Json = False) -> None:
     """Let the next start take topics that were deleted and made again."""
     with _answering("accept", stream, as_json=as_json) as answer:
         answer.report = streams.accept(open_platform(open_settings()), stream, actor(), reason)

@@ -216,6 +216,12 @@ BACKUP = "backup"
 """The name of the app that keeps a pipeline's backup; no stream may have it."""
 
 
+def is_backup(qualified_name: str) -> bool:
+    """Whether PIPELINE.NAME names the app that keeps a pipeline's backup."""
+    pipeline, _, name = qualified_name.partition(".")
+    return bool(pipeline) and name == BACKUP
+
+
 @dataclass(frozen=True, slots=True)
 class BackupApp:
     """The app that copies a pipeline's topics to the archive: supervised as a stream is, with the archive as its sink.

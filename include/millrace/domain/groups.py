@@ -7,10 +7,15 @@ it still belongs to the commit.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+
+from millrace.domain.offsets import TopicPartition
 
 METADATA_VERSION = 1
 _LARGEST = 2**62  # what the databases hold, with room for one more
+_LARGEST_PART_BYTES = 512 * 1024
+_BYTES_BESIDE_TEXTS = 100  # of one commit in the coordinator's log: numbers, times, the topic's id, the record's frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,35 @@ class Committed:
 
     offset: int
     metadata: str = ""
+
+
+def stream_commits(
+    stream: str, epoch: int, timeline: int, positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Committed]:
+    """What a stream's driver commits of each partition: the next offset to read, and whose commit it is."""
+    return {
+        partition: Committed(offset, CommitMetadata(stream, partition.topic_id, timeline, epoch, offset).encode())
+        for partition, offset in positions.items()
+    }
+
+
+def in_parts(group: str, commits: Mapping[TopicPartition, Committed]) -> Iterator[dict[TopicPartition, Committed]]:
+    """The same commits, in parts that a coordinator takes one by one.
+
+    It writes each request as one batch of `__consumer_offsets`, which holds 1 MiB by default, and answers a larger one
+    with an error that names nothing.
+    """
+    part: dict[TopicPartition, Committed] = {}
+    size_bytes = 0
+    for partition, entry in commits.items():
+        more = len(group) + len(partition.topic) + len(entry.metadata.encode()) + _BYTES_BESIDE_TEXTS
+        if part and size_bytes + more > _LARGEST_PART_BYTES:
+            yield part
+            part, size_bytes = {}, 0
+        part[partition] = entry
+        size_bytes += more
+    if part:
+        yield part
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,10 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """One committed record as it lies in a topic; `timestamp_ms` is None where the producer gave none."""
+    """One committed record as it lies in a topic; `timestamp_ms` is None where the producer gave none.
+
+    `appended_at`: the timestamp is the broker's, of when it took the record.
+    """
 
     partition: int
     offset: int
@@ -60,6 +63,7 @@ class TopicRecord:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int | None = None
+    appended_at: bool = False
 
     def header(self, name: str) -> bytes | None:
         """The last header of this name; None where there is none."""

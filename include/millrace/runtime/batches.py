@@ -26,6 +26,7 @@ from millrace.adapters.postgres_merge import Source
 from millrace.adapters.postgres_sink import BatchCounts, PostgresSink, RowsRefusedError, Staged
 from millrace.domain.control import BATCH_STEPS
 from millrace.domain.declaration import OnBadRecord, Stream, Topic
+from millrace.domain.groups import Committed, stream_commits
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.errors import DataLossError, MillraceError, RecreatedTopicError, UnreachableError
 from millrace.runtime.app import Transform
@@ -84,6 +85,10 @@ class Batches:
     def current_destination(self) -> Destination:
         """Where tasks copy to now: the sink may have gone on with other staging tables."""
         return replace(self.destination, turn=self.sink.staging.turn)
+
+    def commits(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Committed]:
+        """What the group is committed at these positions."""
+        return stream_commits(self.stream.qualified_name, self.destination.identity.epoch, self.timeline, positions)
 
 
 class _StoppedError(Exception):
@@ -185,7 +190,7 @@ class BatchRunner:
         positions = {entry.partition: entry.next for entry in ranges}
         self._at("group")
         self._check_topics(ids)
-        fixed.member.commit(positions, fixed.timeline)
+        fixed.member.commit(fixed.commits(positions))
         times.append(time.monotonic())
         self._positions |= positions
         steps = dict(zip(BATCH_STEPS, (end - begin for begin, end in pairwise(times)), strict=True))

@@ -1,4 +1,4 @@
-"""The driver of one stream: claim the epoch, take the sink and the group over, decide where to begin, run, drain.
+"""The driver of one app: claim the epoch, take the sink and the group over, decide where to begin, run, drain.
 
 The order is what keeps two drivers apart: the claim in the control database lets one instance of an epoch through,
 the fence in the sink refuses older epochs' writes, the group refuses older members' commits. Only then is the record
@@ -17,11 +17,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import structlog
 
 from millrace import spec
 from millrace.adapters.group_member import MembershipLostError
+from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.streams import ExitReason
 from millrace.errors import (
     DataLossError,
@@ -33,9 +35,13 @@ from millrace.errors import (
     UnreachableError,
     UsageError,
 )
-from millrace.runtime.driver import ClaimLostError, Driver, Launch
+from millrace.runtime.driver import Driver
+from millrace.runtime.life import ClaimLostError, Launch, Life
 from millrace.settings import open_settings, project_root
 from millrace.wiring import open_platform
+
+if TYPE_CHECKING:
+    from millrace.runtime.backup.driver import BackupDriver
 
 log = structlog.get_logger()
 
@@ -53,7 +59,7 @@ _EXIT_REASONS: tuple[tuple[type[MillraceError], ExitReason], ...] = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one instance of one epoch of a stream; returns its `ExitReason`."""
+    """Run one instance of one epoch of an app; returns its `ExitReason`."""
     launch = _parse(argv)
     stop = threading.Event()
 
@@ -86,13 +92,14 @@ def _run(launch: Launch, stop: threading.Event) -> None:
     settings = open_settings(root)
     pipeline = spec.load_pipeline(root, launch.stream.partition(".")[0], os.environ.get("MILLRACE_ENVIRONMENT"))
     try:
-        stream = pipeline.stream(launch.stream.partition(".")[2])
+        app = pipeline.app(launch.stream.partition(".")[2])
     except KeyError:
         raise DeclarationError(f"no declaration names the stream {launch.stream}", where=str(root)) from None
     folder = settings.state_folder / "streams" / launch.stream / str(launch.epoch)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = folder / "scratch"
-    driver = Driver(settings, open_platform(settings).control(), pipeline, stream, launch, folder)
+    control = open_platform(settings).control()
+    driver = _driver(Life(settings, control, settings.kafka(pipeline.kafka), app, launch, folder), pipeline)
     mine = True
     try:
         driver.run(stop)
@@ -102,6 +109,15 @@ def _run(launch: Launch, stop: threading.Event) -> None:
     finally:
         if mine:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _driver(life: Life, pipeline: Pipeline) -> Driver | BackupDriver:
+    """What does the work of this kind of app."""
+    if isinstance(life.app, Stream):
+        return Driver(life, pipeline, life.app)
+    from millrace.runtime.backup.driver import BackupDriver
+
+    return BackupDriver(life, pipeline)
 
 
 def _parse(argv: Sequence[str]) -> Launch:

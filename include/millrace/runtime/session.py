@@ -1,34 +1,41 @@
-"""The Spark session of a stream app, bounded for a small machine."""
+"""The Spark session of an app, bounded for a small machine."""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from millrace.domain.declaration import Stream
+from millrace.domain.declaration import App
 
 _MIB = 1024 * 1024
-_LONGEST_POLL = timedelta(seconds=10)
 
 
-def open_session(stream: Stream, epoch: int, jars: Sequence[Path], scratch: Path) -> SparkSession:
-    """A local session for one stream: loopback only, no web pages, everything temporary under `scratch`.
+def open_session(
+    app: App, epoch: int, jars: Sequence[Path], scratch: Path, options: Mapping[str, str] = {}
+) -> SparkSession:
+    """A local session for one app: loopback only, no web pages, everything temporary under `scratch`.
 
-    For the process of one stream app: `scratch` becomes its temporary folder.
+    For the process of that app alone: `scratch` becomes its temporary folder.
+
+    Args:
+        app: names the session and bounds it.
+        epoch: is part of its name.
+        jars: what Spark's JVM loads beside its own.
+        scratch: made if it is not there.
+        options: what this kind of app wants beside what all have.
     """
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     tempfile.tempdir = str(scratch)  # PySpark leaves a folder behind when it is killed while its gateway starts
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    cores = stream.resources.cores
-    options = {
-        "spark.driver.memory": f"{stream.resources.memory_bytes // _MIB}m",
+    cores = app.resources.cores
+    of_all = {
+        "spark.driver.memory": f"{app.resources.memory_bytes // _MIB}m",
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Djava.io.tmpdir={scratch}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -42,9 +49,6 @@ def open_session(stream: Stream, epoch: int, jars: Sequence[Path], scratch: Path
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * _MIB),
-        # How long Spark waits before it looks again for records, where it has found none. The trigger's pace is kept
-        # apart from this; who looks once an hour only would leave what came meanwhile, and seem to be stuck.
-        "spark.sql.streaming.pollingDelay": f"{min(stream.trigger, _LONGEST_POLL).total_seconds() * 1000:.0f}ms",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.metricsEnabled": "false",
@@ -54,8 +58,8 @@ def open_session(stream: Stream, epoch: int, jars: Sequence[Path], scratch: Path
         "spark.ui.retainedTasks": "1",
         "spark.log.level": "WARN",
     }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(f"{stream.qualified_name}#{epoch}")
-    for key, value in options.items():
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(f"{app.qualified_name}#{epoch}")
+    for key, value in {**of_all, **options}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     # It warns of `kafka.group.id` at every batch that reads several topics, which assign partitions and join no group.

@@ -114,19 +114,31 @@ def read_ranges(
     full = [entry for entry in ranges if entry.first < entry.next]
     if not full:
         return session.createDataFrame([], RAW_TYPE)
-    assigned: dict[str, list[int]] = {}
-    for entry in full:
-        assigned.setdefault(entry.partition.topic, []).append(entry.partition.partition)
-    options = read_options(settings, stream)
-    del options["subscribe"], options["groupIdPrefix"]
-    options |= {
-        # Spark keeps consumers by group and partition: with a group for each read, up to 64 would pile up.
-        "kafka.group.id": f"millrace-fetch.{stream.qualified_name}",
-        "assign": json.dumps(assigned),
-        "startingOffsets": _offsets({entry.partition: entry.first for entry in full}),
-        "endingOffsets": _offsets({entry.partition: entry.next for entry in full}),
-    }
+    # With a group for each read, up to 64 consumers would pile up: Spark keeps them by group and partition.
+    name = stream.qualified_name
+    options = batch_options(settings, name=name, group=f"millrace-fetch.{name}", ranges=full)
     return as_raw(session.read.format("kafka").options(**options).load())
+
+
+def batch_options(settings: KafkaSettings, *, name: str, group: str, ranges: Sequence[OffsetRange]) -> dict[str, str]:
+    """How an app reads exactly these ranges, none of them empty: committed records only, and all of them or none.
+
+    Args:
+        settings: the cluster.
+        name: of the app, PIPELINE.NAME.
+        group: under which Spark keeps its consumers; nothing is committed to it.
+        ranges: one a partition.
+    """
+    assigned: dict[str, list[int]] = {}
+    for entry in ranges:
+        assigned.setdefault(entry.partition.topic, []).append(entry.partition.partition)
+    return {
+        **_reading(settings, name),
+        "kafka.group.id": group,
+        "assign": json.dumps(assigned),
+        "startingOffsets": _offsets({entry.partition: entry.first for entry in ranges}),
+        "endingOffsets": _offsets({entry.partition: entry.next for entry in ranges}),
+    }
 
 
 def _offsets(positions: Mapping[TopicPartition, int]) -> str:
@@ -143,15 +155,21 @@ def as_raw(frame: DataFrame) -> DataFrame:
 
 
 def read_options(settings: KafkaSettings, stream: Stream) -> dict[str, str]:
-    """How a stream reads its topics, wherever it begins: the same for streaming and for batch reads."""
-    connection = {f"kafka.{key}": value for key, value in settings.for_java().items()}
+    """How a stream reads its topics, wherever it begins."""
     return {
-        **connection,
-        **_FETCH_SETTINGS,
-        "kafka.isolation.level": "read_committed",
-        "kafka.client.id": f"millrace.{stream.qualified_name}",
+        **_reading(settings, stream.qualified_name),
         "groupIdPrefix": f"millrace-fetch.{stream.qualified_name}",
         "subscribe": ",".join(stream.reads),
+    }
+
+
+def _reading(settings: KafkaSettings, name: str) -> dict[str, str]:
+    """What is the same for streaming and for batch reads."""
+    return {
+        **{f"kafka.{key}": value for key, value in settings.for_java().items()},
+        **_FETCH_SETTINGS,
+        "kafka.isolation.level": "read_committed",
+        "kafka.client.id": f"millrace.{name}",
         "failOnDataLoss": "true",
         "includeHeaders": "true",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millrace.domain.declaration import (
+    Backup,
     Key,
     Manage,
     Pipeline,
@@ -51,7 +52,7 @@ def _references(world: World, names: list[str]) -> tuple[Topic, ...]:
 
 def build_topic(pipeline: str, name: str, document: TopicDocument) -> Topic:
     """A topic as a value."""
-    retention, value, key = document.retention, document.value, document.key
+    retention, value, key, backup = document.retention, document.value, document.key, document.backup
     managed = document.manage is Manage.FULL
     return Topic(
         name=name,
@@ -64,6 +65,7 @@ def build_topic(pipeline: str, name: str, document: TopicDocument) -> Topic:
         retention=Retention(retention.time, retention.size_per_partition) if retention else None,
         value=ValueSchema(value.format, value.columns) if value else None,
         config=tuple(sorted(document.config.items())),
+        backup=Backup(backup.every, backup.max_lag, backup.keep) if backup else None,
     )
 
 

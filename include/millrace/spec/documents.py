@@ -12,6 +12,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from millrace.domain.declaration import (
+    BACKUP,
+    Backup,
     Cleanup,
     Column,
     Manage,
@@ -26,6 +28,7 @@ from millrace.domain.vitals import STUCK_AFTER
 from millrace.spec.ddl import parse_schema
 from millrace.spec.fields import (
     RESERVED_PIPELINES,
+    ArchiveTime,
     RetentionSize,
     RetentionTime,
     Rule,
@@ -47,6 +50,8 @@ _NAME = r"[a-z][a-z0-9_]{0,23}"
 _RULE = "a lower-case letter and up to 23 lower-case letters, digits and `_`"
 _RESERVED = {word: "Millrace names its own DAGs with it" for word in RESERVED_PIPELINES}
 
+_BACKUP = Backup()
+
 
 def not_yet(subject: str) -> str:
     """What is said about a capability that the design has and this version has not."""
@@ -54,7 +59,10 @@ def not_yet(subject: str) -> str:
 
 
 PipelineName = Annotated[str, pattern(_NAME, _RULE, "shop", reserved=_RESERVED)]
-StreamName = Annotated[str, pattern(_NAME, _RULE, "purchases")]
+StreamName = Annotated[
+    str, pattern(_NAME, _RULE, "purchases", reserved={BACKUP: "the backup of the pipeline has this name"})
+]
+SourceName = Annotated[str, pattern(_NAME, _RULE, "cdnow")]
 QualifiedName = Annotated[str, pattern(rf"{_NAME}\.{_NAME}", "PIPELINE.STREAM", "shop.purchases")]
 ConnectionName = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,62}", "a Connection's name in lower case", "millrace_kafka")]
 ModuleName = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,47}", "a Python module's name in lower case", "shop_purchases")]
@@ -83,6 +91,8 @@ Trigger = Annotated[
     ),
 ]
 Patience = Annotated[timedelta, bounded_duration(timedelta(seconds=30), timedelta(days=1), "30s to 1d", {})]
+Pace = Annotated[timedelta, bounded_duration(timedelta(seconds=10), timedelta(hours=1), "10s to 1h", {})]
+ArchiveLag = Annotated[timedelta, bounded_duration(timedelta(minutes=1), timedelta(days=1), "1m to 1d", {})]
 Span = Annotated[timedelta, bounded_duration(timedelta(minutes=1), timedelta(days=3650), "1m to 3650d", {})]
 Memory = Annotated[int, bounded_size(512 * 1024**2, 1024**4, "512MiB to 1TiB")]
 Partitions = Annotated[int, whole_number(1, 10_000)]
@@ -117,6 +127,14 @@ class ValueDocument(Document):
     columns: Columns = Field(alias="schema")
 
 
+class BackupDocument(Document):
+    """How a topic is copied to the archive."""
+
+    every: Pace = _BACKUP.every
+    max_lag: ArchiveLag = _BACKUP.max_lag
+    keep: ArchiveTime = _BACKUP.keep
+
+
 class TopicDocument(Document):
     """A topic, declared once over all files."""
 
@@ -128,6 +146,7 @@ class TopicDocument(Document):
     retention: RetentionDocument | None = None
     value: ValueDocument | None = None
     config: dict[ConfigKey, Setting] = Field(default_factory=dict)
+    backup: BackupDocument | None = None
 
 
 class PostgresDocument(Document):
@@ -188,7 +207,7 @@ class PipelineDocument(HeaderDocument):
 
     topics: dict[TopicName, TopicDocument] = Field(default_factory=dict)
     streams: dict[StreamName, StreamDocument] = Field(default_factory=dict)
-    sources: dict[StreamName, SourceDocument] = Field(default_factory=dict)
+    sources: dict[SourceName, SourceDocument] = Field(default_factory=dict)
 
 
 class TopicOverride(Document):

@@ -25,9 +25,11 @@ UNLIMITED = "unlimited"
 MAXIMUM_LONG = 2**63 - 1
 
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_MILLISECONDS["y"] = 365 * _MILLISECONDS["d"]
 _BYTES = {"B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
 _BYTES |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
-_DURATION = r"[1-9][0-9]{0,18}(ms|s|m|h|d|w)"
+_UNIT = f"({'|'.join(_MILLISECONDS)})"
+_DURATION = rf"[1-9][0-9]{{0,18}}{_UNIT}"
 _SIZE = r"[1-9][0-9]{0,18}(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)"
 
 
@@ -172,7 +174,7 @@ def choice(kind: type[Enum], not_yet: Mapping[str, str] | None = None) -> Rule:
 
 
 def parse_duration(value: object) -> timedelta:
-    """A duration such as `7d`, `12h`, `5m`, `30s` or `250ms`.
+    """A duration such as `7d`, `12h`, `5m`, `30s` or `250ms`; a year, `1y`, is 365 days.
 
     Raises:
         Wrong: it is not one, is zero or negative, or is longer than can be counted.
@@ -184,9 +186,9 @@ def parse_duration(value: object) -> timedelta:
         )
         raise Wrong(described(value) + what, step)
     text = value.strip()
-    found = re.fullmatch(r"([0-9]{1,18})(ms|s|m|h|d|w)", text)
+    found = re.fullmatch(rf"([0-9]{{1,18}}){_UNIT}", text)
     if not found:
-        if re.fullmatch(r"-[0-9]+(ms|s|m|h|d|w)", text):
+        if re.fullmatch(rf"-[0-9]+{_UNIT}", text):
             raise Wrong(f"`{shown(text)}` is negative", step)
         raise Wrong(f"`{shown(text)}` is not a duration", step)
     milliseconds = int(found[1]) * _MILLISECONDS[found[2]]
@@ -266,6 +268,10 @@ def bounded_size(least: int, most: int, words: str) -> Rule:
 
 RetentionTime = Annotated[timedelta | None, limited(parse_duration, _DURATION)]
 RetentionSize = Annotated[int | None, limited(parse_size, _SIZE)]
+ArchiveTime = Annotated[
+    timedelta | None,
+    limited(bounded_duration(timedelta(days=1), timedelta(days=365_000), "1d to 1000y", {}).check, _DURATION),
+]
 
 
 def setting(value: object) -> str:

@@ -10,6 +10,7 @@ from millrace.spec.draft import SECTIONS, Draft
 from millrace.spec.fields import PIPELINE_NAME, nearest
 from millrace.spec.findings import WHOLE_FILE, Place, shown
 from millrace.spec.reader import Mapping, Scalar, Sequence
+from millrace.spec.spelling import spell_duration
 from millrace.spec.validate import Part
 
 PIPELINES = "include/pipelines"
@@ -36,6 +37,7 @@ def check_pipeline(draft: Draft, root: Path) -> None:
         _key(draft, topic)
         _retention(draft, topic)
         _config(draft, topic)
+        _backup(draft, topic)
     _colliding(draft)
     for stream in draft.streams:
         _stream(draft, stream, root)
@@ -104,6 +106,27 @@ def _config(draft: Draft, topic: Part[TopicDocument]) -> None:
             step = f"remove it and write `{_OWN_FIELDS[key]}`"
             place = topic.tree.mapping("config").entries[key].place
             draft.say(place, f"`{key}` has a field of its own", step)
+
+
+def _backup(draft: Draft, topic: Part[TopicDocument]) -> None:
+    backup, retention = topic.document.backup, topic.document.retention
+    if backup is None:
+        return
+    if backup.max_lag < 2 * backup.every:
+        lag, every = spell_duration(backup.max_lag), spell_duration(backup.every)
+        what = (
+            f"`max_lag` ({lag}) is less than twice `every` ({every}): "
+            "records would be older than it before an object may be written"
+        )
+        step = f"write `max_lag: {spell_duration(2 * backup.every)}` or more, or a shorter `every`"
+        draft.say(topic.place("backup", "max_lag"), what, step)
+    if retention is not None and retention.time is not None and retention.time < 2 * backup.max_lag:
+        what = (
+            f"{spell_duration(retention.time)} is less than twice the backup's `max_lag` "
+            f"({spell_duration(backup.max_lag)}): records could be deleted before they must be in the archive"
+        )
+        step = f"write `time: {spell_duration(2 * backup.max_lag)}` or more, or a shorter `max_lag`"
+        draft.say(topic.place("retention", "time"), what, step)
 
 
 def _colliding(draft: Draft) -> None:

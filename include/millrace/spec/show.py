@@ -105,6 +105,10 @@ def _topic(topic: Topic) -> Iterator[tuple[Path_, str]]:
     if topic.retention:
         yield ("retention", "time"), _or_unlimited(topic.retention.time)
         yield ("retention", "size_per_partition"), _or_unlimited(topic.retention.size_per_partition_bytes)
+    if topic.backup:
+        yield ("backup", "every"), spell_duration(topic.backup.every)
+        yield ("backup", "max_lag"), spell_duration(topic.backup.max_lag)
+        yield ("backup", "keep"), _or_unlimited(topic.backup.keep)
     for key, value in topic.config:
         yield ("config", key), value
     if topic.value:

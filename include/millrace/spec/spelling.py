@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
+_UNITS = (("y", 31_536_000_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
 _SIZES = (
     ("TiB", 1024**4),
     ("TB", 1000**4),

@@ -26,7 +26,6 @@ Location = tuple[str | int, ...]
 
 NOT_YET = {
     ("topics", "*", "expect"): "sizing a topic by what is expected (`expect`)",
-    ("topics", "*", "backup"): "backing a topic up (`backup`)",
     ("topics", "*", "hold"): "holding a topic's retention (`hold`)",
     ("streams", "*", "event_time"): "event time (`event_time`)",
     ("streams", "*", "on_change"): "kept state and what a new release does to it (`on_change`)",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from millrace.domain.declaration import Stream
 from millrace.errors import MillraceError, UnreachableError
 from millrace.spec import load_pipeline
 
@@ -23,23 +24,25 @@ _ASK_AGAIN_SECONDS = 60.0  # hundreds of starts would each wait for the same ser
 def newest_elsewhere(platform: Platform, stream: str) -> int:
     """The greatest epoch that a stream's fence in its sink, or its group's commits, name; 0 where none does.
 
+    Of a backup the group alone is asked: its chains have fences of their own, which its driver meets.
+
     A start that is not above it is fenced. Who does not answer is left out, for a minute by all starts: such a start
     then ends as fenced, and a later one asks again.
 
     Args:
         platform: the adapters.
-        stream: PIPELINE.STREAM, which is declared.
+        stream: PIPELINE.STREAM or PIPELINE.backup, which is declared.
     """
     pipeline_name, _, name = stream.partition(".")
     try:
         pipeline = load_pipeline(platform.settings.root, pipeline_name)
-        declared = pipeline.stream(name)
+        declared = pipeline.app(name)
     except (KeyError, MillraceError):
         return 0  # who starts it says what is wrong with its declaration
-    asked = {
-        declared.sink.connection: partial(_of_fence, platform, declared.sink.connection, stream),
-        pipeline.kafka: partial(_of_group, platform, pipeline.kafka, declared.group, declared.reads, stream),
-    }
+    asked = {pipeline.kafka: partial(_of_group, platform, pipeline.kafka, declared.group, declared.reads, stream)}
+    if isinstance(declared, Stream):
+        fence = declared.sink.connection
+        asked = {fence: partial(_of_fence, platform, fence, stream), **asked}
     newest = 0
     for connection, ask in asked.items():
         if time.monotonic() - platform.unanswered.get(connection, -math.inf) < _ASK_AGAIN_SECONDS:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millrace.domain.books import SourceAt
+from millrace.domain.declaration import is_backup
 from millrace.domain.quarantine import QuarantinedRecord, RuleCount
 from millrace.errors import MillraceError, UsageError
 from millrace.spec import Finding, load
@@ -32,7 +33,7 @@ def list_quarantine(platform: Platform, *, stream: str | None = None, limit: int
     """How many records are in quarantine by rule: of one stream, or of all in the databases that declarations name.
 
     Raises:
-        UsageError: no sound declaration names the stream.
+        UsageError: no sound declaration names the stream, or it is a backup.
     """
     project = load(platform.settings.root)
     sinks = {each.qualified_name: each.sink.connection for pipeline in project.pipelines for each in pipeline.streams}
@@ -55,7 +56,7 @@ def show(platform: Platform, stream: str, source: SourceAt) -> QuarantinedRecord
     """One record in quarantine.
 
     Raises:
-        UsageError: no sound declaration names the stream, or it has no such record in quarantine.
+        UsageError: no sound declaration names the stream, it is a backup, or it has no such record in quarantine.
         UnreachableError: the sink database does not answer.
     """
     project = load(platform.settings.root)
@@ -70,6 +71,11 @@ def show(platform: Platform, stream: str, source: SourceAt) -> QuarantinedRecord
 
 
 def _sink(sinks: dict[str, str], stream: str) -> str:
+    if is_backup(stream):
+        raise UsageError(
+            f"{stream} has no quarantine: a backup keeps every record as it is",
+            next_step="name a stream that reads the topic; see `millrace streams list`",
+        )
     if stream not in sinks:
         raise UsageError(
             f"no sound declaration names the stream `{stream}`",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.declaration import BackupApp, Pipeline, Stream
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.plan import LIFETIME, Plan, PlanKind, facts
 from millrace.domain.rewind import LEAST_GROWTH, changes_of, foreign_commits
@@ -27,8 +27,9 @@ from millrace.domain.time_travel import (
     resolve_offset,
 )
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
-from millrace.spec import load, load_pipeline
+from millrace.spec import load
 from millrace.usecases.alarms import environment_of
+from millrace.usecases.declared_apps import declared_app
 
 if TYPE_CHECKING:
     from millrace.domain.position import WorkRecord
@@ -81,24 +82,16 @@ def declared(platform: Platform, stream: str) -> _Stream:
     """The declaration of a stream.
 
     Raises:
-        UsageError: no declaration names it.
+        UsageError: no declaration names it, or it is a backup.
         InvalidDeclarationError: its declaration is wrong.
     """
-    pipeline_name, dot, name = stream.partition(".")
-    if not dot:
+    pipeline, app = declared_app(platform.settings.root, stream)
+    if isinstance(app, BackupApp):
         raise UsageError(
-            f"`{stream}` is not a stream's full name", next_step="write PIPELINE.STREAM; see `millrace streams list`"
+            f"{stream} cannot be rewound: a backup reads every record once; there is nothing to rewind",
+            next_step="rewind the stream whose rows you want written again; see `millrace streams list`",
         )
-    pipeline = load_pipeline(platform.settings.root, pipeline_name)
-    try:
-        return _Stream(pipeline, pipeline.stream(name))
-    except KeyError:
-        known = ", ".join(each.qualified_name for each in pipeline.streams) or "none"
-        raise UsageError(
-            f"pipeline {pipeline_name} has no stream {name}",
-            where=f"include/pipelines/{pipeline_name}.yaml",
-            next_step=f"its streams are: {known}",
-        ) from None
+    return _Stream(pipeline, app)
 
 
 def make_plan(

@@ -1,4 +1,4 @@
-"""Every stream there is, for people: what is wanted, how it is, how far it is."""
+"""Every stream and every backup there is, for people: what is wanted, how it is, how far it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.declaration import App, Pipeline
 from millrace.domain.standing import last_error
 from millrace.domain.streams import StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
@@ -49,7 +49,7 @@ class StreamList:
 
 
 def list_streams(platform: Platform, *, pipeline: str | None = None, with_lag: bool = True) -> StreamList:
-    """Every stream that is declared, was ever wanted, or lives; with `pipeline` only those of that one.
+    """Every stream or backup that is declared, was ever wanted, or lives; with `pipeline` only those of that one.
 
     Raises:
         UsageError: there is no such pipeline, and no stream of that name is known either.
@@ -74,8 +74,8 @@ def list_streams(platform: Platform, *, pipeline: str | None = None, with_lag: b
     return StreamList(rows, problems, findings)
 
 
-def _declared(project: Project) -> dict[str, tuple[Pipeline, Stream]]:
-    return {stream.qualified_name: (each, stream) for each in project.pipelines for stream in each.streams}
+def _declared(project: Project) -> dict[str, tuple[Pipeline, App]]:
+    return {app.qualified_name: (each, app) for each in project.pipelines for app in each.apps}
 
 
 def _known(platform: Platform, project: Project) -> set[str]:
@@ -110,7 +110,7 @@ def _undeclared(row: StreamRow) -> StreamRow:
 
 
 def _row(
-    platform: Platform, name: str, declared: tuple[Pipeline, Stream] | None, lags: Mapping[str, int | None]
+    platform: Platform, name: str, declared: tuple[Pipeline, App] | None, lags: Mapping[str, int | None]
 ) -> StreamRow:
     seen = look(platform, name)
     progress = platform.control().streams.progress(name)
@@ -132,16 +132,16 @@ def _row(
 
 
 def _lags(
-    platform: Platform, declared: Mapping[str, tuple[Pipeline, Stream]], problems: list[str]
+    platform: Platform, declared: Mapping[str, tuple[Pipeline, App]], problems: list[str]
 ) -> dict[str, int | None]:
     """The lag of each declared stream; a cluster that does not answer is asked once and named."""
     lags: dict[str, int | None] = {}
     silent: set[str] = set()
-    for name, (pipeline, stream) in declared.items():
+    for name, (pipeline, app) in declared.items():
         if pipeline.kafka in silent:
             continue
         try:
-            lags[name] = platform.groups(pipeline.kafka).lag(stream.group, stream.reads)
+            lags[name] = platform.groups(pipeline.kafka).lag(app.group, app.reads)
         except UnreachableError as error:
             silent.add(pipeline.kafka)
             problems.append(str(error))

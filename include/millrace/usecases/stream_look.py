@@ -1,4 +1,4 @@
-"""A look at one stream: what is wanted, what lives, what was tried, and what `domain.streams.decide` makes of it."""
+"""A look at one stream or backup: what is wanted, lives and was tried, and what `domain.streams.decide` makes of it."""
 
 from __future__ import annotations
 
@@ -216,9 +216,9 @@ def _declaration(platform: Platform, stream: str) -> _Declaration:
         return _Declaration(declared=False)
     try:
         pipeline = load_pipeline(root, pipeline_name)
-        declared = pipeline.stream(name)
+        declared = pipeline.app(name)
     except KeyError:
         return _Declaration(declared=False)
     except MillraceError as error:
         return _Declaration(problem=error)
-    return _Declaration(tuple(dict.fromkeys((pipeline.kafka, declared.sink.connection, CONTROL))), declared.stuck_after)
+    return _Declaration(tuple(dict.fromkeys((pipeline.kafka, *declared.connections, CONTROL))), declared.stuck_after)

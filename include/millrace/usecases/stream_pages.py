@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.control import StreamHistory
+from millrace.domain.declaration import is_backup
 from millrace.domain.position import WorkRecord
 from millrace.domain.quarantine import RuleCount
 from millrace.domain.standing import Level, Standing, StreamFacts, standing
@@ -60,6 +61,7 @@ class StreamPage:
         bucket: how long each of its buckets is.
         declaration: its values as they count; empty where `problem` says why there are none.
         reads: the topics it reads, by the declaration.
+        is_backup: whether it is the backup of a pipeline, whose sink is the archive.
     """
 
     at: datetime
@@ -70,6 +72,7 @@ class StreamPage:
     declaration: Sequence[EffectiveValue] = ()
     problem: str = ""
     reads: Sequence[str] = ()
+    is_backup: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ def stream_page(platform: Platform, stream: str, now: datetime, window: timedelt
         if facts is None:
             raise UsageError(f"there is no stream {stream}", next_step="a new one is known once its DAG has run")
         history = page.history(stream, since=since, bucket=bucket, attempts=ATTEMPTS, actions=ACTIONS)
-    found = StreamPage(now, _line(facts, now), history, since, bucket)
+    found = StreamPage(now, _line(facts, now), history, since, bucket, is_backup=is_backup(stream))
     return _declared(platform, stream, found)
 
 
@@ -125,10 +128,12 @@ def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
     """What the sink says of a stream.
 
     Raises:
-        UsageError: no declaration names it.
+        UsageError: no declaration names it, or it is a backup.
         InvalidDeclarationError: its declaration is wrong.
         UnreachableError: the sink does not answer, or not soon enough.
     """
+    if is_backup(stream):
+        raise UsageError(f"{stream} is a backup: its sink is the archive, and no table")
     pipeline_name, _, name = stream.partition(".")
     pipeline = load_pipeline(platform.settings.root, pipeline_name)
     try:
@@ -169,14 +174,15 @@ def _headline(lines: Sequence[StreamLine]) -> tuple[Level, str]:
 
 
 def _declared(platform: Platform, stream: str, page: StreamPage) -> StreamPage:
-    """The page with the stream's declaration, and that of the topics it reads."""
+    """The page with the declaration of the stream, which a backup has not, and of the topics it reads."""
     pipeline_name, _, name = stream.partition(".")
     root = platform.settings.root
     try:
-        declared = load_pipeline(root, pipeline_name).stream(name)
+        declared = load_pipeline(root, pipeline_name).app(name)
         values = effective(root, pipeline_name).values
     except KeyError:
-        return replace(page, problem=f"pipeline {pipeline_name} declares no stream {name}")
+        what = "backs no topic up" if page.is_backup else f"declares no stream {name}"
+        return replace(page, problem=f"pipeline {pipeline_name} {what}")
     except MillraceError as error:
         return replace(page, problem=str(error))
     starts = (f"streams.{name}.", *(f"topics.{topic}." for topic in declared.reads))

@@ -1,5 +1,6 @@
-"""Supervise streams: look, decide by `domain.streams.decide`, and do the one next step.
+"""Supervise streams and backups: look, decide by `domain.streams.decide`, and do the one next step.
 
+What is said of a stream here holds for the backup of a pipeline, PIPELINE.backup, too: it lives the same life.
 Everybody who acts on a stream calls `supervise`: its own DAG, the DAG over all streams, the CLI, the operator's form.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from millrace.domain.control import HISTORY_KEPT, StreamLook
+from millrace.domain.declaration import BackupApp
 from millrace.domain.streams import (
     SINK_EXHAUSTED,
     Adopt,
@@ -31,6 +33,7 @@ from millrace.domain.vitals import trouble
 from millrace.errors import MillraceError, PartFailedError, RefusedError, UnreachableError, UsageError
 from millrace.ports import RunningApp, RunState, Submission
 from millrace.spec import load_pipeline
+from millrace.usecases.declared_apps import declared_app
 from millrace.usecases.epochs import newest_elsewhere
 from millrace.usecases.stream_look import Seen, Supervised, look
 
@@ -293,7 +296,7 @@ def start(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
         UsageError: no declaration names the stream.
         InvalidDeclarationError: its declaration is wrong.
     """
-    _must_be_declared(platform, stream)
+    declared_app(platform.settings.root, stream)
     platform.control().streams.set_desired(
         stream, actor=actor, reason=reason, state=DesiredState.RUNNING, reset_backoff=True
     )
@@ -316,7 +319,7 @@ def stop(platform: Platform, stream: str, actor: str, reason: str, *, hard: bool
     """
     control = platform.control()
     if control.streams.desired(stream) is None and not platform.runner().find(stream):
-        _must_be_declared(platform, stream)
+        declared_app(platform.settings.root, stream)
     control.streams.set_desired(stream, actor=actor, reason=reason, state=DesiredState.STOPPED)
     if hard:
         for app in platform.runner().find(stream):
@@ -330,10 +333,15 @@ def accept(platform: Platform, stream: str, actor: str, reason: str) -> Supervis
     The stream's desired state stays as it is.
 
     Raises:
-        UsageError: no declaration names the stream.
+        UsageError: no declaration names the stream, or it is a backup.
         InvalidDeclarationError: its declaration is wrong.
     """
-    _must_be_declared(platform, stream)
+    _, app = declared_app(platform.settings.root, stream)
+    if isinstance(app, BackupApp):
+        raise UsageError(
+            f"{stream} is a backup: of a topic that was made again it begins a new chain by itself",
+            next_step="there is nothing to accept; `millrace streams start` starts it where it is stopped",
+        )
     platform.control().streams.set_desired(
         stream, actor=actor, reason=reason, accept_recreated=True, reset_backoff=True
     )
@@ -350,28 +358,12 @@ def _supervise_at_once(platform: Platform, stream: str, actor: str) -> Supervise
     return report
 
 
-def _must_be_declared(platform: Platform, stream: str) -> None:
-    pipeline_name, dot, name = stream.partition(".")
-    if not dot:
-        raise UsageError(
-            f"`{stream}` is not a stream's full name", next_step="write PIPELINE.STREAM; see `millrace streams list`"
-        )
-    pipeline = load_pipeline(platform.settings.root, pipeline_name)
-    if all(declared.name != name for declared in pipeline.streams):
-        known = ", ".join(declared.qualified_name for declared in pipeline.streams) or "none"
-        raise UsageError(
-            f"pipeline {pipeline_name} has no stream {name}",
-            where=f"include/pipelines/{pipeline_name}.yaml",
-            next_step=f"its streams are: {known}",
-        )
-
-
 def declared_stream(platform: Platform, stream: str) -> tuple[str, str] | None:
-    """The Kafka connection and the consumer group of a stream; None where no sound declaration names it."""
+    """The Kafka connection and the consumer group of a stream or a backup; None where no sound declaration names it."""
     pipeline_name, _, name = stream.partition(".")
     try:
         pipeline = load_pipeline(platform.settings.root, pipeline_name)
-        return pipeline.kafka, pipeline.stream(name).group
+        return pipeline.kafka, pipeline.app(name).group
     except (KeyError, MillraceError):
         return None
 

@@ -198,6 +198,11 @@ class ChainWriter:
         self._unsettled = False
         self._planned_on = tiling.head
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether nobody knows if the last manifest was written."""
+        return self._unsettled
+
     @classmethod
     def take_over(
         cls, store: ObjectStore, tiling: Tiling, writer: Writer, look: Callable[[], ObservedLog]

@@ -115,7 +115,7 @@ def grouped(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.R
     pending: list[pa.RecordBatch] = []
     weight = 0
     for batch in batches:
-        ends = pc.cumulative_sum(_weights(batch)).to_pylist()
+        ends = pc.cumulative_sum(weights(batch)).to_pylist()
         at = 0
         while at < len(ends):
             before = ends[at - 1] if at else 0
@@ -222,7 +222,7 @@ def _python_headers(column: pa.Array) -> Iterable[Headers]:
     return [tuple(pairs[low:high]) for low, high in pairwise(starts)]
 
 
-def _weights(batch: pa.RecordBatch) -> pa.Array:
+def weights(batch: pa.RecordBatch) -> pa.Array:
     """What each record weighs in bytes, from its content alone."""
     flat = batch["headers"].flatten()
     within = pc.add(_lengths(flat.field("name")), pc.add(_lengths(flat.field("value")), _HEADER_BYTES))

@@ -1,0 +1,42 @@
+"""What people ask of a backup, as the control database has it: one that does not answer holds up no round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from millrace.domain.archive.acknowledgement import Acknowledgement
+from millrace.errors import MillraceError
+
+log = structlog.get_logger()
+
+_AGAIN_SECONDS = 60.0
+
+
+class Asked:
+    """Asks what is asked for.
+
+    Args:
+        waiting: asks the control database.
+        clock: seconds of the machine's monotonic clock.
+    """
+
+    def __init__(
+        self, waiting: Callable[[], Sequence[Acknowledgement]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._waiting = waiting
+        self._clock = clock
+        self._not_before = 0.0
+
+    def now(self) -> Sequence[Acknowledgement]:
+        """What is asked for and not done; nothing where the database did not answer within the last minute."""
+        if self._clock() < self._not_before:
+            return ()
+        try:
+            return self._waiting()
+        except MillraceError as error:
+            self._not_before = self._clock() + _AGAIN_SECONDS
+            log.warning("not_asked", error=str(error))
+            return ()

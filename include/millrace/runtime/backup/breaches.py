@@ -1,0 +1,61 @@
+"""A backup's alarms: kept until the control database has taken them, which no round waits for twice in a minute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from millrace.errors import MillraceError
+
+log = structlog.get_logger()
+
+_AGAIN_SECONDS = 60.0
+
+
+class Alarms(Protocol):
+    """Where alarms are kept."""
+
+    def open(self, kind: str, subject: str, detail: str) -> bool:
+        """Open one, or give the open one this detail."""
+        ...
+
+    def close(self, kind: str, subject: str) -> bool:
+        """Close the open one."""
+        ...
+
+
+class Breaches:
+    """Opens and closes alarms, the latest word of each.
+
+    Args:
+        alarms: where they are kept.
+        clock: seconds of the machine's monotonic clock.
+    """
+
+    def __init__(self, alarms: Alarms, clock: Callable[[], float] = time.monotonic) -> None:
+        self._alarms = alarms
+        self._clock = clock
+        self._waiting: dict[tuple[str, str], str | None] = {}
+        self._not_before = 0.0
+
+    def say(self, kind: str, subject: str, detail: str | None) -> None:
+        """Have the alarm of this kind and subject say this; None: it is over."""
+        self._waiting[kind, subject] = detail
+
+    def flush(self) -> None:
+        """Put down what waits; where that fails it is tried again by a later call."""
+        if not self._waiting or self._clock() < self._not_before:
+            return
+        try:
+            for (kind, subject), detail in list(self._waiting.items()):
+                if detail is None:
+                    self._alarms.close(kind, subject)
+                else:
+                    self._alarms.open(kind, subject, detail)
+                del self._waiting[kind, subject]
+        except MillraceError as error:
+            self._not_before = self._clock() + _AGAIN_SECONDS
+            log.warning("alarm_not_set", waiting=len(self._waiting), error=str(error))

@@ -1,0 +1,114 @@
+"""One topic's chain while its app keeps it: what is known of it beside the chain itself, all of which may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from millrace.adapters.archive.chain import ChainWriter
+from millrace.adapters.archive.cutting import Copied
+from millrace.domain.archive.manifest import PartitionSpan
+from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.pace import Waiting
+from millrace.domain.archive.partition import Tile
+from millrace.domain.archive.tiling import ObservedLog, Tiling
+from millrace.domain.groups import BackupMetadata, Committed
+from millrace.domain.offsets import OffsetRange, TopicPartition
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class TopicChain:
+    """A chain that this epoch has taken over.
+
+    Attributes:
+        writer: writes it.
+        log: the last look at the topic.
+        committed: whether the group's commits name the head.
+        since: of each partition, a moment before which its first unarchived record was not there.
+        offset_bytes: what an offset of each partition weighed when it was last read.
+        written_at: when the last object of each partition was written.
+        told: losses that somebody was told of; None: nobody was told anything yet.
+    """
+
+    writer: ChainWriter
+    log: ObservedLog
+    committed: bool = False
+    since: dict[int, datetime] = field(default_factory=dict)
+    offset_bytes: dict[int, float] = field(default_factory=dict)
+    written_at: dict[int, datetime] = field(default_factory=dict)
+    told: set[Tile] | None = None
+
+    @property
+    def here(self) -> Incarnation:
+        """The topic, and which of its lives."""
+        return self.tiling.incarnation
+
+    @property
+    def tiling(self) -> Tiling:
+        """The chain up to its head."""
+        return self.writer.tiling
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the topic was there when it was last looked at."""
+        return self.log.topic_id == self.here.topic_id
+
+    def partition(self, number: int) -> TopicPartition:
+        """One of its partitions."""
+        return TopicPartition(self.here.topic, self.here.topic_id, number)
+
+    def saw(self, log: ObservedLog) -> None:
+        """Take a look in: where nothing is left to archive, what comes later came after it."""
+        self.log = log
+        for number, bounds in log.bounds.items():
+            state = self.tiling.partitions.get(number)
+            if state is not None and bounds.end <= state.next:
+                self.since[number] = log.at
+            elif number not in self.since:
+                known = state is not None and state.look.end <= state.next
+                self.since[number] = state.look.at if state is not None and known else LONG_AGO
+
+    def knows(self, log: ObservedLog) -> bool:
+        """Whether the chain says of every partition how far the log then reached."""
+        states = self.tiling.partitions
+        return all(n in states and states[n].look.end >= bounds.end for n, bounds in log.bounds.items())
+
+    def waiting(self, spans: tuple[PartitionSpan, ...]) -> Iterator[Waiting]:
+        """What waits to be archived."""
+        for span in spans:
+            number = span.partition
+            yield Waiting(
+                OffsetRange(self.partition(number), span.first, span.next),
+                self.since[number],
+                self.offset_bytes.get(number),
+                self.written_at.get(number),
+            )
+
+    def wrote(self, copied: Copied, planned_at: datetime) -> None:
+        """Remember what an object of a manifest was like.
+
+        Args:
+            copied: what was archived.
+            planned_at: the look by which it was planned: what was not there yet came after it.
+        """
+        number, read = copied.read.partition.partition, copied.read
+        self.offset_bytes[number] = max(1.0, copied.weight / len(read.range))
+        self.written_at[number] = planned_at
+        if read.whole:
+            self.since[number] = planned_at
+
+    def commits(self, app: str, epoch: int) -> Mapping[TopicPartition, Committed]:
+        """What the group is told: how far each partition is archived, and which manifest says so."""
+        head = self.tiling.head
+        found = {}
+        for number, state in self.tiling.partitions.items():
+            said = BackupMetadata(app, self.here.topic_id, epoch, state.next, head.sequence, head.sha256)
+            found[self.partition(number)] = Committed(state.next, said.encode())
+        return found
+
+    def losses(self, log: ObservedLog) -> set[Tile]:
+        """What is lost or diverged, by the chain and this look, and nobody has said that they know."""
+        return {tile for covered in self.tiling.end(log).partitions for tile in covered.unacknowledged}

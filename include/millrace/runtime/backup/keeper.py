@@ -1,0 +1,260 @@
+"""The chains of an app's topics: taken over, left when their topic is gone, halted where nobody can go on with them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+
+import structlog
+
+from millrace.adapters.archive.chain import ChainWriter, read_on, resume
+from millrace.domain.archive.acknowledgement import Acknowledgement
+from millrace.domain.archive.manifest import Kind, ObjectEntry, PartitionSpan
+from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.partition import Tile
+from millrace.domain.archive.tiling import ObservedLog, Tiling
+from millrace.domain.groups import BackupMetadata
+from millrace.domain.offsets import TopicPartition
+from millrace.errors import CorruptArchiveError, MillraceError
+from millrace.runtime.backup.chains import TopicChain
+from millrace.runtime.backup.parts import HALTED, LOST, Parts
+
+log = structlog.get_logger()
+
+_TOLD_TILES = 5
+
+
+class Keeper:
+    """Keeps the chain of each topic that is there. One that cannot be gone on with holds up no other.
+
+    Args:
+        parts: what it works with.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._chains: dict[str, TopicChain] = {}
+        self._halted: dict[Incarnation, str] = {}
+        self._ended: set[Incarnation] = set()
+        self._tried: set[int] = set()
+        self._to_tell: list[int] = []
+
+    @property
+    def chains(self) -> Mapping[str, TopicChain]:
+        """Those that are kept, by topic."""
+        return self._chains
+
+    @property
+    def halted(self) -> Mapping[Incarnation, str]:
+        """Topics that are not backed up any more, and why."""
+        return self._halted
+
+    def attend(self, logs: Mapping[str, ObservedLog]) -> None:
+        """Have the chain of every topic that is there, and take for known in them what people ask for.
+
+        Raises:
+            FencedError: a newer epoch writes a chain.
+            UnreachableError: broker or store do not answer.
+        """
+        asked = self._parts.asked()
+        for one in asked:  # what was halted is tried again, once for each
+            if one.identity not in self._tried and one.incarnation in self._halted:
+                del self._halted[one.incarnation]
+        self._tried |= {one.identity for one in asked if one.identity is not None}
+        for topic, found in logs.items():
+            self._attend(topic, found, asked)
+        for here, group in groupby(sorted(asked, key=lambda one: one.incarnation), key=lambda one: one.incarnation):
+            if here.topic in logs and here not in self._halted:
+                self._acknowledge(here, logs[here.topic], list(group))
+
+    def tell_taken(self) -> None:
+        """Say what was taken for known, now that group and chain will not forget it."""
+        while self._to_tell:
+            try:
+                self._parts.taken(self._to_tell[0])
+            except MillraceError as error:  # it is taken once more then, which changes nothing
+                log.warning("not_told", error=str(error))
+                return
+            del self._to_tell[0]
+
+    def _acknowledge(self, here: Incarnation, found: ObservedLog, asked: Sequence[Acknowledgement]) -> None:
+        """Write into a chain what people know of it, also into that of a topic that is gone."""
+        chain = self._chains.get(here.topic)
+        if chain is None or chain.here != here:
+            chain = self._former(here, found)
+        for one in asked:
+            if one.identity is None or one.identity in self._to_tell:
+                continue
+            if one.span is not None and chain is not None:
+                try:
+                    self.append(
+                        chain, Kind.ACKNOWLEDGEMENT, found, acknowledged=[one.span], by=one.by, reason=one.reason
+                    )
+                except ValueError as error:  # of a partition that the topic never had
+                    log.error("not_acknowledged", topic=here.topic, span=str(one.span), error=str(error))
+            log.warning("acknowledged", topic=here.topic, span=str(one.span), sequence=one.sequence, by=one.by)
+            self._to_tell.append(one.identity)
+
+    def _former(self, here: Incarnation, found: ObservedLog) -> TopicChain | None:
+        """The chain of a topic that is gone, taken over; None where there is none, or nobody can go on with it."""
+        try:
+            tiling = resume(self._parts.store, here)
+            read_on(self._parts.store, tiling)
+            return TopicChain(self._begin(tiling), found) if tiling.head.sequence >= 0 else None
+        except CorruptArchiveError as error:
+            self.halt(here, str(error))
+            return None
+
+    def _attend(self, topic: str, found: ObservedLog, asked: Sequence[Acknowledgement]) -> None:
+        """Have the chain of the topic that has this name now, or say why there is none."""
+        chain = self._chains.get(topic)
+        here = Incarnation(topic, found.topic_id) if found.topic_id else None
+        about = chain.here if chain else here
+        try:
+            if chain is not None and chain.writer.unsettled:
+                self._parts.step(f"read the chain of {topic} on")
+                chain.writer.settle()
+            if chain is not None and chain.here != here:
+                self._leave(chain, found)
+            if here is None or here in self._halted:
+                return
+            about = here
+            if topic not in self._chains:
+                self._chains[topic] = self._take_over(here, found, asked)
+                self._parts.breach(HALTED, str(here), None)
+            self._chains[topic].saw(found)
+        except CorruptArchiveError as error:
+            assert about is not None
+            self.halt(about, str(error))
+
+    def _take_over(self, here: Incarnation, found: ObservedLog, asked: Sequence[Acknowledgement]) -> TopicChain:
+        """Begin this epoch in a chain. What the group's commits know of it is held against it before.
+
+        Raises:
+            CorruptArchiveError: it was cut off, or cannot be read.
+        """
+        self._parts.step(f"read the chain of {here.topic}")
+        tiling = resume(self._parts.store, here)
+        read_on(self._parts.store, tiling)
+        known = [one.sequence for one in asked if one.incarnation == here and one.sequence is not None]
+        for said in self._commits(here, found):
+            if said.topic_id == here.topic_id:
+                if said.sequence > max(known, default=-1):
+                    _check_not_cut_off(tiling, said)
+            elif tiling.head.sequence < 0 and (former := Incarnation(here.topic, said.topic_id)) not in self._ended:
+                self._end(former, found)
+        return TopicChain(self._begin(tiling), found)
+
+    def _begin(self, tiling: Tiling) -> ChainWriter:
+        here = tiling.incarnation
+        self._parts.step(f"take over the chain of {here.topic}")
+        writer = ChainWriter.take_over(
+            self._parts.store, tiling, self._parts.writer, lambda: self._parts.look([here.topic])[here.topic]
+        )
+        log.info("chain_taken_over", topic=here.topic, topic_id=here.topic_id, sequence=tiling.head.sequence)
+        return writer
+
+    def _commits(self, here: Incarnation, found: ObservedLog) -> list[BackupMetadata]:
+        """What the group's commits say of the topic's chains, as far as they are of this app; the last of each."""
+        partitions = [TopicPartition(here.topic, here.topic_id, number) for number in range(found.partitions)]
+        commits = [BackupMetadata.decode(commit.metadata) for commit in self._parts.committed(partitions).values()]
+        own = [said for said in commits if said is not None and said.app == self._parts.app.qualified_name]
+        last = {said.topic_id: said for said in sorted(own, key=lambda said: said.sequence)}
+        return list(last.values())
+
+    def _end(self, former: Incarnation, found: ObservedLog) -> None:
+        """End the chain of a topic that was deleted while nobody looked."""
+        if (chain := self._former(former, found)) is not None:
+            self._leave(chain, found)
+
+    def halt(self, here: Incarnation, why: str) -> None:
+        """Keep a chain no longer, and say so."""
+        log.error("halted", topic=here.topic, topic_id=here.topic_id, why=why)
+        self._halted[here] = why
+        if (chain := self._chains.get(here.topic)) and chain.here == here:
+            del self._chains[here.topic]
+        self._parts.breach(HALTED, str(here), why)
+
+    def _leave(self, chain: TopicChain, found: ObservedLog) -> None:
+        """End a chain whose topic is gone: what was last seen of it, then that it is gone.
+
+        A topic that only has no name now may be one that no broker tells of yet: its chain waits.
+        """
+        if not chain.knows(chain.log):
+            self.append(chain, Kind.LOOK, chain.log)
+        chain.log = found
+        if found.topic_id is None:
+            return
+        self.append(chain, Kind.LOOK, found)
+        log.warning("recreated", topic=chain.here.topic, was=chain.here.topic_id, now=found.topic_id)
+        self.tell_lost(chain, chain.losses(found))
+        self._ended.add(chain.here)
+        self._chains.pop(chain.here.topic, None)
+
+    def diverge(self, chain: TopicChain, seen: ObservedLog, tiles: Iterable[Tile]) -> None:
+        """Write the look down that showed it, before the log grows and shows nothing any more; then halt."""
+        self.append(chain, Kind.LOOK, seen)
+        what = ", ".join(_text(chain.here.topic, tile) for tile in tiles)
+        why = f"the log ends below what is archived ({what}): an unclean election cut it off"
+        self.halt(chain.here, why)
+
+    def tell_lost(self, chain: TopicChain, found: Iterable[Tile]) -> None:
+        """Say what a chain has lost, where that was not said before."""
+        tiles = set(found)
+        fresh = tiles - (chain.told or set())
+        for tile in sorted(fresh, key=lambda one: (one.partition, one.first)):
+            log.error(
+                "lost",
+                topic=chain.here.topic,
+                partition=tile.partition,
+                first=tile.first,
+                next=tile.next,
+                cause=tile.cause.value,
+            )
+        if tiles != chain.told:
+            chain.told = tiles
+            self._parts.breach(LOST, str(chain.here), _lost_text(chain.here.topic, tiles) if tiles else None)
+
+    def append(
+        self,
+        chain: TopicChain,
+        kind: Kind,
+        seen: ObservedLog,
+        *,
+        objects: Sequence[ObjectEntry] = (),
+        acknowledged: Sequence[PartitionSpan] = (),
+        by: str = "",
+        reason: str = "",
+    ) -> None:
+        """Write a chain's next manifest; the group is to be told of it.
+
+        Raises:
+            FencedError, ObjectExistsError, UnreachableError: as `ChainWriter.append` says.
+        """
+        chain.committed = False
+        chain.writer.append(kind, seen, objects=objects, acknowledged=acknowledged, by=by, reason=reason)
+
+
+def _check_not_cut_off(tiling: Tiling, said: BackupMetadata) -> None:
+    """Raise CorruptArchiveError where a chain is not the one that a commit of this app knows of."""
+    head = tiling.head
+    changed = said.sequence == head.sequence and said.sha256 != head.sha256
+    if said.sequence > head.sequence or changed:
+        what = "has other bytes than then" if changed else f"ends at manifest {head.sequence}"
+        raise CorruptArchiveError(
+            f"the group's commits know of manifest {said.sequence}, and the chain {what}",
+            where=tiling.incarnation.manifests,
+            next_step="look for who deleted or changed manifests; nothing is written into their place",
+        )
+
+
+def _text(topic: str, tile: Tile) -> str:
+    cause = f": {tile.cause}" if tile.cause else ""
+    return f"{topic}/{tile.partition} [{tile.first}, {tile.next}) {tile.label}{cause}"
+
+
+def _lost_text(topic: str, tiles: Collection[Tile]) -> str:
+    offsets = sum(tile.next - tile.first for tile in tiles)
+    named = sorted(tiles, key=lambda tile: (tile.partition, tile.first))[:_TOLD_TILES]
+    more = f", and {len(tiles) - _TOLD_TILES} more ranges" if len(tiles) > _TOLD_TILES else ""
+    return f"{offsets:,} offsets are not in the archive: {'; '.join(_text(topic, tile) for tile in named)}{more}"

@@ -1,0 +1,67 @@
+"""What a backup's loop works with, so that it can be tried on anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from millrace.adapters.archive.cutting import Copied
+from millrace.domain.archive.acknowledgement import Acknowledgement
+from millrace.domain.archive.chain import Writer
+from millrace.domain.archive.pace import Read
+from millrace.domain.archive.tiling import ObservedLog
+from millrace.domain.declaration import BackupApp
+from millrace.domain.groups import Committed
+from millrace.domain.offsets import TopicPartition
+from millrace.ports import ObjectStore
+
+LOST, HALTED = "backup.lost", "backup.halted"
+"""The kinds of a backup's alarms."""
+
+
+class Copier(Protocol):
+    """Copies ranges into objects."""
+
+    def copy(self, reads: Sequence[Read]) -> Sequence[Copied]:
+        """Copy ranges, one a partition; what became of each.
+
+        Raises:
+            DataLossError: some of it is not in the log any more.
+            UnreachableError: broker or store do not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a tee works with.
+
+    Attributes:
+        app: which topics, and how often.
+        store: where the archive lies.
+        look: asks for topics and their logs.
+        copier: copies ranges.
+        committed: asks for the group's commits of some partitions.
+        commit: commits to the group.
+        writer: the epoch and instance that write the chains.
+        asked: what people want to be taken for known and is not yet; nothing where nobody answers.
+        taken: is told that it is, by number.
+        breach: tells people of a breach, by kind, topic and words; None where it is over.
+        step: is told what the tee is at.
+        clock: the present, in UTC.
+    """
+
+    app: BackupApp
+    store: ObjectStore
+    look: Callable[[Collection[str]], Mapping[str, ObservedLog]]
+    copier: Copier
+    committed: Callable[[Collection[TopicPartition]], Mapping[tuple[str, int], Committed]]
+    commit: Callable[[Mapping[TopicPartition, Committed]], None]
+    writer: Writer
+    asked: Callable[[], Sequence[Acknowledgement]]
+    taken: Callable[[int], None]
+    breach: Callable[[str, str, str | None], None]
+    step: Callable[[str], None]
+    clock: Callable[[], datetime]

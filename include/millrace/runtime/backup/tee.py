@@ -1,0 +1,204 @@
+"""The loop of a backup: look at topics and chains, copy what is due, look again, write manifests, commit the group.
+
+The chains are the only truth. What is copied and stands in no manifest was not done; what a commit says is for people,
+and for whoever wants to know whether a chain was cut off. So a round may end anywhere, and the next begins anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import structlog
+
+from millrace.adapters.archive.cutting import Copied
+from millrace.domain.archive.chain import Diverged, Recreated, next_ranges
+from millrace.domain.archive.manifest import Kind, ObjectEntry
+from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.pace import MOST_HOLES, Read, Waiting, due
+from millrace.domain.archive.tiling import ObservedLog
+from millrace.domain.control import BATCH_STEPS
+from millrace.domain.offsets import TopicPartition
+from millrace.errors import DataLossError, MillraceError
+from millrace.runtime.backup.chains import LONG_AGO
+from millrace.runtime.backup.keeper import Keeper
+from millrace.runtime.backup.parts import Parts
+
+log = structlog.get_logger()
+
+MANIFEST_HOLES = 10 * MOST_HOLES
+MANIFEST_OBJECTS = 1_000
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round did: for people.
+
+    Attributes:
+        records, bytes, objects: what was archived; bytes are those of the objects.
+        waiting: offsets that are in a log and not archived; `behind`: some of it is due at once.
+        positions: how far each partition is archived.
+        seconds: of each step: look, copy, look again, write manifests, commit.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    objects: int = 0
+    waiting: int = 0
+    behind: bool = False
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Tee:
+    """Copies every record of an app's topics to the archive, round by round.
+
+    A topic whose chain cannot be gone on with is halted, and named in an alarm; the others go on.
+
+    Guarantees: a manifest names only objects whose ranges were read wholly while the log, looked at afterwards, still
+    was the same topic's; what was lost, it says.
+
+    Args:
+        parts: what it works with.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._keeper = Keeper(parts)
+        self._backups = {topic.name: topic.backup for topic in parts.app.topics if topic.backup is not None}
+
+    @property
+    def halted(self) -> Mapping[Incarnation, str]:
+        """Topics that are not backed up any more, and why."""
+        return dict(self._keeper.halted)
+
+    def round(self) -> Round:
+        """Do what is due now. Whatever it raises, the next round begins anew.
+
+        Raises:
+            FencedError: a newer epoch writes a chain.
+            UnreachableError: broker or store do not answer.
+            DataLossError: a range that was planned could not be read.
+        """
+        marks = [time.monotonic()]
+        done = Round()
+        self._step("look at the topics")
+        logs = self._parts.look(self._parts.app.reads)
+        self._keeper.attend(logs)
+        waiting = list(self._waiting())
+        done.waiting = sum(len(entry.range) for entry in waiting)
+        reads, more = due(waiting, self._backups, self._parts.clock())
+        marks.append(time.monotonic())
+        copied, failure = self._copy(reads)
+        marks.append(time.monotonic())
+        self._step("look again")
+        logs = self._parts.look({entry.read.partition.topic for entry in copied}) if copied else {}
+        marks.append(time.monotonic())
+        for topic, found in logs.items():
+            self._archive(topic, found, [entry for entry in copied if entry.read.partition.topic == topic], done)
+        marks.append(time.monotonic())
+        self._commit()
+        marks.append(time.monotonic())
+        done.seconds = dict(zip(BATCH_STEPS, (end - begin for begin, end in pairwise(marks)), strict=True))
+        done.behind = more
+        done.positions = {
+            chain.partition(number): state.next
+            for chain in self._keeper.chains.values()
+            for number, state in chain.tiling.partitions.items()
+        }
+        if failure is not None:
+            raise failure
+        return done
+
+    def _step(self, text: str) -> None:
+        self._parts.step(text)
+
+    def _waiting(self) -> Iterator[Waiting]:
+        """What of all topics waits; what is lost is told, and chains that diverged are halted."""
+        for chain in list(self._keeper.chains.values()):
+            if not chain.is_there:
+                continue
+            found = next_ranges(chain.tiling, chain.log)
+            if isinstance(found, Diverged):
+                self._keeper.diverge(chain, chain.log, found.tiles)
+            elif not isinstance(found, Recreated):
+                if fresh := [tile for tile in found.lost if tile not in (chain.told or ())]:
+                    self._keeper.append(chain, Kind.LOOK, chain.log)
+                    chain.since.update((tile.partition, LONG_AGO) for tile in fresh)
+                self._keeper.tell_lost(chain, chain.losses(chain.log))
+                yield from chain.waiting(found.read)
+
+    def _copy(self, reads: Sequence[Read]) -> tuple[list[Copied], MillraceError | None]:
+        """Copy; where a range cannot be read, each topic by itself, so that one holds up no other."""
+        if not reads:
+            return [], None
+        self._step(f"copy {sum(len(read.range) for read in reads):,} offsets of {len(reads)} partitions")
+        try:
+            return list(self._parts.copier.copy(reads)), None
+        except DataLossError as error:
+            topics = sorted({read.partition.topic for read in reads})
+            log.warning("not_read", topics=topics, error=str(error))
+            if len(topics) == 1:
+                return [], error
+        copied: list[Copied] = []
+        failure: MillraceError | None = None
+        for topic in topics:
+            more, failed = self._copy([read for read in reads if read.partition.topic == topic])
+            copied += more
+            failure = failure or failed
+        return copied, failure
+
+    def _archive(self, topic: str, found: ObservedLog, copied: Sequence[Copied], done: Round) -> None:
+        """Name what was copied of a topic in manifests, as far as the log, looked at now, bears it out."""
+        chain = self._keeper.chains[topic]
+        if found.topic_id != chain.here.topic_id:
+            log.warning("not_archived", topic=topic, why="the topic was deleted or made anew while it was read")
+            return
+        planned_at = chain.log.at
+        if isinstance(ranges := next_ranges(chain.tiling, found), Diverged):
+            self._keeper.diverge(chain, found, ranges.tiles)
+            return
+        borne_out = [entry for entry in copied if _is_borne_out(entry, found)]
+        for part in _in_manifests(borne_out):
+            self._step(f"write manifest {chain.tiling.head.sequence + 1} of {topic}")
+            self._keeper.append(chain, Kind.DATA, found, objects=part)
+            done.records += sum(entry.count for entry in part)
+            done.bytes += sum(entry.size_bytes for entry in part)
+            done.objects += len(part)
+        for entry in borne_out:
+            chain.wrote(entry, planned_at)
+        self._keeper.tell_lost(chain, chain.losses(found))
+
+    def _commit(self) -> None:
+        """Tell the group of every chain that has grown, and of each that was taken over, whatever it said before."""
+        behind = [chain for chain in self._keeper.chains.values() if chain.is_there and not chain.committed]
+        app, epoch = self._parts.app.qualified_name, self._parts.writer.epoch
+        commits = {p: commit for chain in behind for p, commit in chain.commits(app, epoch).items()}
+        if commits:
+            self._step("commit the group")
+            self._parts.commit(commits)
+        for chain in behind:
+            chain.committed = True
+        self._keeper.tell_taken()
+
+
+def _is_borne_out(copied: Copied, found: ObservedLog) -> bool:
+    """Whether the log, looked at after the read, has a leader who knows of it."""
+    bounds = found.bounds.get(copied.read.partition.partition)
+    return bounds is not None and copied.next <= bounds.end
+
+
+def _in_manifests(copied: Sequence[Copied]) -> Iterator[list[ObjectEntry]]:
+    """All objects, as few to a manifest that it stays small: with their holes some megabytes at most."""
+    part: list[ObjectEntry] = []
+    holes = 0
+    for entry in sorted((entry for each in copied for entry in each.entries), key=lambda e: (e.partition, e.first)):
+        if part and (len(part) >= MANIFEST_OBJECTS or holes + len(entry.holes) > MANIFEST_HOLES):
+            yield part
+            part, holes = [], 0
+        part.append(entry)
+        holes += len(entry.holes)
+    if part:
+        yield part

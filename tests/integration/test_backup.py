@@ -1,0 +1,95 @@
+"""A backup's own driver with Spark, on the real broker, store and control database."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.adapters.archive.objects import read_object
+from millrace.domain.archive.coverage import Verdict
+from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.records import ArchivedRecord, TimestampType
+from millrace.embedded.stack import Stack
+from support.apps import Driven
+from support.tees import TeeWorld, Topics
+from support.waiting import Deadline, exit_code_of
+
+TOO_GREAT = 9_300_000_000_000_000  # milliseconds that Spark, which counts microseconds, cannot hold
+
+
+class BackedUp:
+    """A pipeline whose topics are backed up as soon as Millrace allows, its driver, and its proof."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.topics = Topics(stack)
+        self.driver = Driven(stack.root, f"{self.topics.pipeline}.backup")
+        self.file = stack.root / "include" / "pipelines" / f"{self.topics.pipeline}.yaml"
+
+    def declare(self, *names: str) -> TeeWorld:
+        topics = "".join(f"  {name}:\n    manage: none\n    backup: {{every: 10s, max_lag: 1m}}\n" for name in names)
+        self.file.write_text(f"pipeline: {self.topics.pipeline}\nowner: tests\ntopics:\n{topics}")
+        return TeeWorld(self.topics, names, self.topics.platform.object_store())
+
+    def until_proven(self, world: TeeWorld, name: str, records: int) -> None:
+        def is_so() -> bool:
+            found = world.inspect(name).coverage
+            return found.verdict is Verdict.PROVEN and sum(part.records for part in found.partitions) == records
+
+        self.driver.until(is_so, f"{records} records of {name} to be archived")
+
+
+@pytest.fixture
+def backed_up(kafka: Stack, s3: Stack, postgres: Stack) -> Iterator[BackedUp]:
+    made = BackedUp(kafka)
+    yield made
+    made.file.unlink(missing_ok=True)
+
+
+def archived(world: TeeWorld, name: str) -> list[tuple[int, ArchivedRecord]]:
+    here = Incarnation(name, world.topics.topic_id(name))
+    found = []
+    for info in world.store.list(here.prefix):
+        if (object_name := here.object_name(info.key)) is not None:
+            data = world.store.get(info.key)
+            assert data is not None
+            found += [(object_name.partition, record) for record in read_object(data).records()]
+    return sorted(found, key=lambda one: (one[0], one[1].offset))
+
+
+def test_every_record_is_archived_bit_for_bit_and_a_killed_driver_loses_none(backed_up: BackedUp) -> None:
+    topics = backed_up.topics
+    name = topics.make(partitions=2)
+    other = topics.make("other", partitions=1, message_timestamp_type="LogAppendTime")
+    world = backed_up.declare(name, other, topics.name("not_there_yet"))
+    topics.produce(name, 0, [b"", b"v", None], key=b"k", timestamp=1_700_000_000_000)
+    topics.produce(name, 0, [b"h"], headers=[("a", b"1"), ("a", None), ("größe", b"")], timestamp=1)
+    topics.transaction(name, 1, [b"aborted"] * 3, commit=False)  # its partition has nothing but what is absent
+    topics.produce(other, 0, [b"x"] * 1000)
+    with backed_up.driver.started() as driver:
+        backed_up.until_proven(world, name, 4)
+        backed_up.until_proven(world, other, 1000)
+        os.killpg(driver.pid, signal.SIGKILL)
+        exit_code_of(driver, within=Deadline.KILLED, what="the driver's death")
+    records = [record for _, record in archived(world, name)]
+    create = TimestampType.CREATE_TIME
+    assert records == [
+        ArchivedRecord(0, 1_700_000_000_000, create, b"k", b"", ()),
+        ArchivedRecord(1, 1_700_000_000_000, create, b"k", b"v", ()),
+        ArchivedRecord(2, 1_700_000_000_000, create, b"k", None, ()),
+        ArchivedRecord(3, 1, create, None, b"h", (("a", b"1"), ("a", None), ("größe", b""))),
+    ]
+    assert {record.timestamp_type for _, record in archived(world, other)} == {TimestampType.LOG_APPEND_TIME}
+
+    topics.produce(name, 0, [b"later"] * 10)
+    topics.produce(other, 0, [b"great"], timestamp=1)
+    great = topics.make("not_there_yet", partitions=1)
+    topics.produce(great, 0, [b"g"], timestamp=TOO_GREAT)
+    with backed_up.driver.running():
+        backed_up.until_proven(world, name, 14)
+        backed_up.until_proven(world, other, 1001)
+        backed_up.until_proven(world, great, 1)
+    assert [record.timestamp_ms for _, record in archived(world, great)] == [TOO_GREAT]
+    assert "read_by_the_plain_client" in backed_up.driver.log()
