@@ -11,9 +11,11 @@ from millrace.errors import RefusedError, UsageError
 from millrace.settings import Settings
 
 if TYPE_CHECKING:
+    from millrace.adapters.archive.reading import ArchiveReader
     from millrace.adapters.control_db import ControlStore
     from millrace.adapters.control_pages import PageReader
     from millrace.adapters.kafka_groups import KafkaGroups
+    from millrace.adapters.kafka_headroom import UnreadLogs
     from millrace.adapters.kafka_log import KafkaLog
     from millrace.adapters.kafka_reader import TopicReader
     from millrace.adapters.postgres_fence import FenceReader
@@ -88,11 +90,23 @@ class Platform:
             self._stores.setdefault(connection, S3Store(self.settings.s3(connection)))  # one, also for two threads
         return self._stores[connection]
 
+    def archive_reader(self, connection: str = "millrace_s3") -> ArchiveReader:
+        """The archives in the bucket that an `aws` Connection leads to, to be read."""
+        from millrace.adapters.archive.reading import ArchiveReader
+
+        return ArchiveReader(self.object_store(connection))
+
     def topic_reader(self, connection: str = "millrace_kafka") -> TopicReader:
         """Bounded reads of topics of the cluster that a `kafka` Connection leads to."""
         from millrace.adapters.kafka_reader import TopicReader
 
         return TopicReader(self.settings.kafka(connection))
+
+    def unread_logs(self, connection: str = "millrace_kafka") -> UnreadLogs:
+        """What readers have not read of the cluster that a `kafka` Connection leads to, and how long it stays."""
+        from millrace.adapters.kafka_headroom import UnreadLogs
+
+        return UnreadLogs(self.kafka_log(connection), self.topic_admin(connection), self.topic_reader(connection))
 
     def fences(self, connection: str) -> FenceReader:
         """The fences in the sink database that a `postgres` Connection leads to."""

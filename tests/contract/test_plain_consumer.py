@@ -45,7 +45,7 @@ def in_a_transaction(settings: dict[str, Any], topic: str, value: bytes) -> Any:
 
 
 def test_it_gets_what_was_committed_and_nothing_else(settings: dict[str, Any], topic: str) -> None:
-    producer = Producer(settings)
+    producer, admin = Producer(settings), AdminClient(settings)  # a client that is gone answers nothing any more
     eventually(
         lambda: len(bounds_of(settings, topic)) == 3,
         within=Deadline.METADATA,
@@ -61,7 +61,7 @@ def test_it_gets_what_was_committed_and_nothing_else(settings: dict[str, Any], t
     open_one = in_a_transaction(settings, topic, b"open")  # 7
     producer.produce(topic, b"behind the open one", partition=0)
     assert producer.flush(Deadline.SERVER.seconds) == 0
-    [cut] = AdminClient(settings).delete_records([TopicPartition(topic, 0, 1)]).values()
+    [cut] = admin.delete_records([TopicPartition(topic, 0, 1)]).values()
     result_of(cut, what="the new log start")
 
     found = eventually(
