@@ -18,6 +18,9 @@ from millrace.adapters.control_connection import open_engine
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
+from millrace.domain.archive.acknowledgement import Acknowledgement
+from millrace.domain.archive.manifest import PartitionSpan
+from millrace.domain.archive.names import Incarnation
 from millrace.domain.control import AlarmStanding, AppendOnly, StreamProgress
 from millrace.domain.plan import Asked, Change, ChangeResult, Outcome, Plan, PlanKind, PlanStatus
 from millrace.domain.streams import DesiredState
@@ -402,3 +405,26 @@ def test_the_log_of_a_pipeline_holds_its_streams_and_nobody_elses(store: Control
 def test_sqlalchemy_never_prints_the_password(store: ControlStore) -> None:
     assert store._settings.password not in repr(store._engine) + repr(store._settings)
     assert isinstance(store._engine, sa.Engine)
+
+
+# What backups are asked
+
+
+def test_an_acknowledgement_waits_for_its_app_until_it_was_taken(store: ControlStore) -> None:
+    here = Incarnation("shop.purchases", "A" * 22)
+    app = f"t{uuid.uuid4().hex[:8]}.backup"
+    lost = Acknowledgement(None, app, here, PartitionSpan(3, 5, 9), None, "cli:ann", "known")
+    cut_off = replace(lost, span=None, sequence=0)
+    numbers = [store.backups.acknowledge(asked) for asked in (lost, cut_off)]
+    assert store.backups.waiting(app) == (replace(lost, identity=numbers[0]), replace(cut_off, identity=numbers[1]))
+    assert store.backups.waiting("other.backup") == ()
+    store.backups.taken(numbers[0])
+    store.backups.taken(numbers[0])
+    assert [asked.identity for asked in store.backups.waiting(app)] == numbers[1:]
+
+
+def test_an_acknowledgement_is_about_offsets_or_about_a_chain() -> None:
+    here = Incarnation("shop.purchases", "A" * 22)
+    for span, sequence in ((None, None), (PartitionSpan(0, 1, 2), 3)):
+        with pytest.raises(ValueError, match="not about both"):
+            Acknowledgement(None, "shop.backup", here, span, sequence, "cli:ann", "known")

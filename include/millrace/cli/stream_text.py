@@ -70,6 +70,10 @@ def _group(row: StreamRow) -> Facts:
     if row.group:
         unknown = "not known: its topics are not there yet, or Kafka does not answer"
         yield "lag", unknown if row.lag is None else f"{row.lag:,} records"
+    if row.headroom:
+        unread, left = row.headroom.unread, row.headroom.left.total_seconds()
+        where = f"{unread.partition} from offset {unread.first:,}, by {row.headroom.rule.value}"
+        yield "unarchived, may be deleted", f"in {left:,.0f} s: {where}" if left else f"at any moment: {where}"
 
 
 def _batch(progress: StreamProgress) -> Facts:

@@ -307,6 +307,7 @@ def _document(row: StreamRow) -> dict[str, object]:
         "changed_by": row.changed_by,
         "changed_at": row.changed_at,
         "reason": row.reason,
+        "headroom": row.headroom,
     }
 
 

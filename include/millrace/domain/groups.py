@@ -7,7 +7,7 @@ it still belongs to the commit.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from millrace.domain.offsets import TopicPartition
@@ -150,3 +150,20 @@ class BackupMetadata:
             return found if sound and isinstance(found.sha256, str) else None
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
+
+
+def archived_to(
+    partitions: Iterable[TopicPartition], commits: Mapping[tuple[str, int], Committed]
+) -> dict[TopicPartition, int]:
+    """How far a backup's commits say that partitions are archived; 0 of those that it says nothing of.
+
+    Args:
+        partitions: of the topics as they are now: what was committed for a topic that is gone does not count.
+        commits: the group's, by topic and number.
+    """
+    found = {}
+    for partition in partitions:
+        commit = commits.get((partition.topic, partition.partition))
+        said = BackupMetadata.decode(commit.metadata) if commit else None
+        found[partition] = said.offset if said is not None and said.topic_id == partition.topic_id else 0
+    return found

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import App, Pipeline
+from millrace.domain.declaration import App, Pipeline, is_backup
+from millrace.domain.headroom import Headroom
 from millrace.domain.standing import last_error
 from millrace.domain.streams import StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
-from millrace.spec import Finding, Project, load
+from millrace.spec import Finding, Project, load, load_pipeline
 from millrace.spec.project import file_of
+from millrace.usecases.headroom import of_backup
 from millrace.usecases.stream_look import Supervised, look
 
 if TYPE_CHECKING:
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamRow:
-    """One stream. `lag` is in records; None where Kafka does not answer or the topic is not there yet."""
+    """One stream. `lag` is in records; None where Kafka does not answer or the topic is not there yet.
+
+    `headroom`, of a backup that is shown alone, is the unarchived record that may be deleted first; None: none may, or
+    nobody can tell.
+    """
 
     stream: str
     wanted: str
@@ -37,6 +43,7 @@ class StreamRow:
     changed_by: str = ""
     changed_at: datetime | None = None
     reason: str = ""
+    headroom: Headroom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +100,19 @@ def show_stream(platform: Platform, name: str) -> StreamRow:
     everything = list_streams(platform)
     for row in everything.streams:
         if row.stream == name:
-            return row
+            return replace(row, headroom=_headroom(platform, name)) if is_backup(name) and row.declared else row
     known = ", ".join(row.stream for row in everything.streams) or "none"
     raise UsageError(f"there is no stream `{name}`", next_step=f"the streams are: {known}")
+
+
+def _headroom(platform: Platform, name: str) -> Headroom | None:
+    pipeline = load_pipeline(platform.settings.root, name.partition(".")[0])
+    if pipeline.backup is None:
+        return None
+    try:
+        return of_backup(platform, pipeline.kafka, pipeline.backup)
+    except MillraceError:  # the lag is not known then either, which says so
+        return None
 
 
 def _is_undeclared(platform: Platform, row: StreamRow, sound: set[str]) -> bool:

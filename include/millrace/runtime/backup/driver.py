@@ -15,12 +15,15 @@ from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.pace import rest
 from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import Pipeline
+from millrace.domain.groups import archived_to
+from millrace.domain.headroom import Headroom
 from millrace.domain.streams import Phase
 from millrace.errors import FencedError, MillraceError, RefusedError
 from millrace.ports import ObjectStore
 from millrace.runtime.backup.asked import Asked
 from millrace.runtime.backup.breaches import Breaches
 from millrace.runtime.backup.copying import Destination, PatientCopier, SparkCopier
+from millrace.runtime.backup.doom import Doom
 from millrace.runtime.backup.parts import Parts
 from millrace.runtime.backup.tee import Round, Tee
 from millrace.runtime.life import Life
@@ -52,6 +55,7 @@ class BackupDriver:
         self._cluster = pipeline.kafka
         self._platform = open_platform(life.settings)
         self._breaches = Breaches(life.control.alarms)
+        self._doom = Doom(self._app.qualified_name, self._headroom, self._breaches.say)
 
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set, and then to the end of the round; raises what ended the backup."""
@@ -98,9 +102,10 @@ class BackupDriver:
         while not stop.is_set():
             number += 1
             done = self._round(number, tee, None if proven else store, stop)
-            self._breaches.flush()
             if done is None:
                 return
+            self._doom.look(keeps_up=not done.behind)
+            self._breaches.flush()
             proven = True
             if done.objects:
                 self._report(number, done)
@@ -133,10 +138,17 @@ class BackupDriver:
                     log.warning("round_failed", round=number, error=str(error))
                     self._life.pulse.at(f"round {number}: pause before it is tried again")
                     self._life.pulse.waits_for(error.what)
+                    self._doom.look(keeps_up=False)
                     self._breaches.flush()
                     stop.wait(seconds)
                     seconds = min(2 * seconds, LONGEST_PAUSE_SECONDS)
         return None
+
+    def _headroom(self) -> Headroom | None:
+        """Of what the group's commits do not call archived: those are there while the store is away."""
+        partitions = self._life.log.partitions(self._app.reads)
+        positions = archived_to(partitions, self._life.log.committed(self._app.group, partitions))
+        return self._platform.unread_logs(self._cluster).least(positions)
 
     def _report(self, number: int, done: Round) -> None:
         log.info(

@@ -17,7 +17,7 @@ from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.ports import ObjectStore
 
-LOST, HALTED = "backup.lost", "backup.halted"
+LOST, HALTED, DOOMED = "backup.lost", "backup.halted", "backup.doomed"
 """The kinds of a backup's alarms."""
 
 

@@ -1,0 +1,67 @@
+"""An alarm before records are lost: where what is not archived may soon be deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from millrace.domain.headroom import LEAST_HEADROOM, Headroom
+from millrace.errors import MillraceError
+from millrace.runtime.backup.parts import DOOMED
+
+log = structlog.get_logger()
+
+_AGAIN_SECONDS = 30.0
+
+
+class Doom:
+    """Asks how long what waits stays in its log, where a backup does not keep up.
+
+    Args:
+        app: PIPELINE.backup, the alarm's subject.
+        measure: asks the brokers.
+        say: opens or closes the alarm.
+        clock: seconds of the machine's monotonic clock.
+    """
+
+    def __init__(
+        self,
+        app: str,
+        measure: Callable[[], Headroom | None],
+        say: Callable[[str, str, str | None], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._app = app
+        self._measure = measure
+        self._say = say
+        self._clock = clock
+        self._not_before = 0.0
+        self._told: str | None = ""  # nobody knows what a former epoch has left
+
+    def look(self, *, keeps_up: bool) -> None:
+        """Look, at most twice a minute, unless the backup keeps up: then nothing is doomed."""
+        if keeps_up:
+            self._tell(None)
+        elif self._clock() >= self._not_before:
+            self._not_before = self._clock() + _AGAIN_SECONDS
+            try:
+                found = self._measure()
+            except MillraceError as error:
+                log.warning("headroom_not_known", error=str(error))
+                return
+            self._tell(_text(found) if found and found.left < LEAST_HEADROOM else None)
+
+    def _tell(self, text: str | None) -> None:
+        if text != self._told:
+            self._told = text
+            self._say(DOOMED, self._app, text)
+
+
+def _text(found: Headroom) -> str:
+    unread, left = found.unread, found.left.total_seconds()
+    when = f"in {left:,.0f} s" if left else "at any moment"
+    return (
+        f"{unread.partition} is not archived from offset {unread.first:,} on, and may be deleted {when} ({found.rule})"
+    )
