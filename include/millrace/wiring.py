@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from millrace.adapters.kafka_reader import TopicReader
     from millrace.adapters.postgres_fence import FenceReader
     from millrace.adapters.sink_reader import SinkReader
+    from millrace.domain.archive.coverage import Coverage
+    from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import Pipeline
     from millrace.ports import ObjectStore, StreamRunner, TopicAdmin
@@ -95,6 +97,15 @@ class Platform:
         from millrace.adapters.archive.reading import ArchiveReader
 
         return ArchiveReader(self.object_store(connection))
+
+    def prove_archive(self, incarnation: Incarnation, kafka: str = "millrace_kafka") -> Coverage:
+        """The archive of one incarnation of a topic, held against the live log: its chain, names and sizes."""
+        from millrace.adapters.archive.inspection import inspect
+        from millrace.adapters.archive.looks import Looks
+        from millrace.domain.archive.tiling import Tiling
+
+        looks, topic = Looks(self.kafka_log(kafka), self.topic_admin(kafka)), incarnation.topic
+        return inspect(self.object_store(), Tiling(incarnation), lambda: looks.look([topic])[topic]).coverage
 
     def topic_reader(self, connection: str = "millrace_kafka") -> TopicReader:
         """Bounded reads of topics of the cluster that a `kafka` Connection leads to."""
@@ -207,6 +218,7 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
 
     pipeline = load_pipeline(settings.root, example.PIPELINE)
     kafka = settings.kafka(pipeline.kafka)
+    platform = open_platform(settings)
     return example.ExampleParts(
         pipeline=pipeline,
         records=load_program(settings.root, find_source(pipeline, example.SOURCE).program),
@@ -214,5 +226,6 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
         reader=TopicReader(kafka),
         log=KafkaLog(kafka, client_id="millrace.example"),
         sink=SinkReader(settings.postgres(pipeline.stream(example.STREAM).sink.connection)),
+        proof=lambda incarnation: platform.prove_archive(incarnation, pipeline.kafka),
         state_folder=settings.state_folder,
     )

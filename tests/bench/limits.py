@@ -21,6 +21,7 @@ import psycopg
 
 from bench.accounting import usage
 from bench.workload import CORES, Workload, package_path
+from millrace.embedded.stack import Stack
 from millrace.settings import read_environment_file
 
 LIMIT_RECORDS = 500_000
@@ -48,7 +49,7 @@ class LimitMeter:
         self._workload = workload
         self._records = 0
         command = [sys.executable, "-m", "bench.scan", str(workload.root), workload.stream, str(scratch)]
-        environment = _environment(workload)
+        environment = spark_environment(workload.stack)
         self._errors = (scratch / "scan.log").open("w")
         self._scan = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
@@ -124,8 +125,9 @@ def connect(workload: Workload) -> psycopg.Connection[tuple[Any, ...]]:
     return psycopg.connect(**settings.keywords())  # type: ignore[arg-type]
 
 
-def _environment(workload: Workload) -> dict[str, str]:
-    from_file = read_environment_file(workload.stack.layout.environment_file)
+def spark_environment(stack: Stack) -> dict[str, str]:
+    """What a program of the benchmark's own needs to start Spark in the stack's project."""
+    from_file = read_environment_file(stack.layout.environment_file)
     java = from_file.get("MILLRACE_JAVA_HOME") or os.environ.get("JAVA_HOME")
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     return kept | {"PYTHONPATH": package_path()} | ({"JAVA_HOME": java} if java else {})

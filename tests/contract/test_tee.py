@@ -194,6 +194,10 @@ def test_a_topic_made_anew_begins_a_chain_and_the_unread_tail_of_the_former_is_l
     expected = [] if away else [(0, 1, 5, Cause.RECREATED)]
     assert lost(world, name, former) == expected
     assert bool(world.breaches.get((LOST, str(here(world, name, former))))) is not away
+    if not away:
+        world.acknowledge(name, PartitionSpan(0, 1, 5), topic_id=former)
+        tee.round()
+        assert (world.asked, world.breaches[LOST, str(here(world, name, former))]) == ([], None)
 
 
 def test_a_log_that_ends_below_the_archive_halts_its_topic_and_no_other(topics: Topics) -> None:

@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from millrace.domain.archive.coverage import Verdict
 from millrace.embedded.stack import Stack
 from millrace.runtime.backup.parts import Parts
 from millrace.runtime.backup.tee import Tee
+from support.backup_drills import wrong_with
 from support.faults import Crash, Life, Moment, crash_at_every_call
 from support.tees import TeeWorld, Topics
 
@@ -52,13 +52,7 @@ def one_life(life: Life, topics: Topics) -> list[str]:
         world.archive_all(tee)
     topics.produce(name, 0, [b"d"] * RECORDS)
     world.archive_all(world.next_epoch())
-    found = world.inspect(name)
-    wrong = list(found.coverage.breaches())
-    if found.coverage.verdict is not Verdict.PROVEN:
-        wrong.append(f"the archive is {found.coverage.verdict}")
-    produced = topics.end(name, 0) + topics.end(name, 1) - RECORDS - 1
-    if (records := sum(part.records for part in found.coverage.partitions)) != produced:
-        wrong.append(f"{records} records are archived, and {produced} were produced")
+    wrong = wrong_with(world, name)
     if world.group.commits[name, 0].offset != topics.end(name, 0):
         wrong.append(f"the group is at {world.group.commits[name, 0].offset}")
     return wrong

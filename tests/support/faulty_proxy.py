@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.message import Message
 from enum import StrEnum
@@ -48,7 +48,7 @@ class Fault(StrEnum):
 
 @dataclass
 class Planned:
-    """A fault that is to happen to the next requests of one operation."""
+    """A fault that is to happen to the next requests of one operation, once `spared` of them have passed."""
 
     fault: Fault
     operation: str
@@ -56,6 +56,7 @@ class Planned:
     status: int = 0
     body: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+    spared: int = 0
 
 
 @dataclass
@@ -68,6 +69,8 @@ class FaultyProxy:
         requests: how many requests came, by operation.
         headers: those of the last request of each operation.
         disturbed: of five first tries of one operation the answer to the first is lost, that to the third cut off.
+        watcher: told of each request, by operation, path, body and whether the store has carried it out: before it
+            does, and before its answer goes out. As long as it does not return, neither happens.
     """
 
     settings: S3Settings
@@ -77,14 +80,15 @@ class FaultyProxy:
     requests: Counter[str] = field(default_factory=Counter)
     headers: dict[str, Message] = field(default_factory=dict)
     disturbed: bool = False
+    watcher: Callable[[str, str, bytes, bool], object] = lambda *_: None
     _firsts: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _lookers: Counter[str] = field(default_factory=Counter)
     _looked: threading.Condition = field(default_factory=threading.Condition)
 
-    def plan(self, fault: Fault, operation: str, times: int = 1) -> None:
-        """Let a fault happen to the next requests of an operation, by S3's name of it."""
-        self.planned.append(Planned(fault, operation, times))
+    def plan(self, fault: Fault, operation: str, times: int = 1, *, spared: int = 0) -> None:
+        """Let a fault happen to the next requests of an operation, by S3's name of it, after some that are spared."""
+        self.planned.append(Planned(fault, operation, times, spared=spared))
 
     def answer(
         self,
@@ -94,10 +98,11 @@ class FaultyProxy:
         times: int = 1,
         body: str = "",
         headers: tuple[tuple[str, str], ...] = (),
+        spared: int = 0,
     ) -> None:
         """Answer the next requests of an operation without asking the store, by this body or that of an error."""
         told = body or _error(code).decode()
-        self.planned.append(Planned(Fault.ANSWERED, operation, times, status, told, headers))
+        self.planned.append(Planned(Fault.ANSWERED, operation, times, status, told, headers, spared))
 
     def happened(self, fault: Fault, operation: str) -> int:
         """How often a fault was injected."""
@@ -135,6 +140,9 @@ class FaultyProxy:
                 self._firsts[operation] += 1
                 kind = {1: Fault.LOST, 3: Fault.CUT_OFF}.get(self._firsts[operation] % 5)
                 due = None if kind is None else Planned(kind, operation, 1)
+            if due is not None and due.spared:
+                due.spared -= 1
+                return None
             if due is not None:
                 due.left -= 1
                 self.injected[due.fault, operation] += 1
@@ -208,7 +216,9 @@ class _Handler(BaseHTTPRequestHandler):
             )
         if fault is Fault.CONDITION_IGNORED and self.headers.get("If-None-Match"):
             self.server.proxy.own.delete_object(**self._object())
+        self.server.proxy.watcher(operation, self.path, body, False)
         status, headers, answer = self._ask(body)
+        self.server.proxy.watcher(operation, self.path, body, True)
         if fault is Fault.LOST:
             return self._reset()
         if fault in (Fault.NO_LENGTH, Fault.CHUNKS_CUT_OFF):

@@ -175,8 +175,10 @@ class TeeWorld:
     def _breach(self, kind: str, subject: str, detail: str | None) -> None:
         self.breaches[kind, subject] = detail
 
-    def acknowledge(self, name: str, span: PartitionSpan | None = None, sequence: int | None = None) -> None:
-        here = Incarnation(name, self.topics.topic_id(name))
+    def acknowledge(
+        self, name: str, span: PartitionSpan | None = None, sequence: int | None = None, topic_id: str = ""
+    ) -> None:
+        here = Incarnation(name, topic_id or self.topics.topic_id(name))
         number = len(self.asked) + 1
         self.asked.append(Acknowledgement(number, self.app.qualified_name, here, span, sequence, "cli:ann", "seen"))
 

@@ -211,6 +211,7 @@ def test_a_time_with_its_zone(text: str, hour: int) -> None:
         ("", "no time"),
         ("1711627200", "no time"),
         ("2026-02-30T12:00Z", "no time"),
+        ("0001-01-01T00:00+02:00", "no year"),
     ],
 )
 def test_a_text_that_names_no_moment_says_why(text: str, why: str) -> None:

@@ -212,7 +212,10 @@ def parse_time(text: str, now: datetime) -> datetime:
         read = _in_zone(read, named, words)
     if read.tzinfo is None:
         raise WrongTimeError(f"`{words}` has no zone; add Z, an offset (+02:00) or a name (Europe/Berlin)")
-    moment = read.astimezone(UTC)
+    try:
+        moment = read.astimezone(UTC)
+    except OverflowError as error:
+        raise WrongTimeError(f"`{words}` is in no year from 1 to 9999 of UTC") from error
     if moment > now:
         raise WrongTimeError(f"`{words}` is in the future: {moment:%Y-%m-%d %H:%M:%S} UTC")
     return moment

@@ -121,10 +121,11 @@ def _bound(text: str | None, option: str) -> int | datetime | None:
         return int(text)
     try:
         return parse_time(text, _LAST_MOMENT)
-    except (WrongTimeError, OverflowError) as error:
-        why = "the calendar ends before that" if isinstance(error, OverflowError) else printable(str(error))
+    except WrongTimeError as error:
         raise UsageError(
-            why, where=option, next_step="give a time with its zone, or an offset (a whole number) and --partition"
+            printable(str(error)),
+            where=option,
+            next_step="give a time with its zone, or an offset (a whole number) and --partition",
         ) from error
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from millrace.domain.archive.coverage import Coverage, Verdict
+from millrace.domain.archive.names import Incarnation
 from millrace.domain.books import StoredRow, balance
-from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.declaration import BACKUP, Pipeline, Stream
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
@@ -112,7 +114,7 @@ class SinkReads(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExampleParts:
-    """Everything the example works with."""
+    """Everything the example works with; `proof` proves the archive of one incarnation of a topic."""
 
     pipeline: Pipeline
     records: Callable[[], Iterable[SourceRecord]]
@@ -120,6 +122,7 @@ class ExampleParts:
     reader: TopicReads
     log: LogReads
     sink: SinkReads
+    proof: Callable[[Incarnation], Coverage]
     state_folder: Path
 
     @property
@@ -135,7 +138,10 @@ class ExampleParts:
 
 @dataclass(frozen=True, slots=True)
 class ExampleReport:
-    """What came of the example. `findings` is empty where every source is once where it should be, unchanged."""
+    """What came of the example. `findings` is empty where every source is once where it should be, unchanged.
+
+    `archived` is how many records the archive holds by its proof; None where the topic is not backed up.
+    """
 
     topic: str
     partitions: int
@@ -147,6 +153,7 @@ class ExampleReport:
     dags: tuple[tuple[str, str], ...]
     findings: tuple[str, ...]
     complete: bool
+    archived: int | None = None
     already_done: bool = False
 
     @property
@@ -177,7 +184,7 @@ def run_example(
     """
     progress(ExampleProgress("fetching the purchases"))
     records = tuple(parts.records())
-    if _caught_up(parts):
+    if _caught_up(parts) and not _unarchived(parts):
         progress(ExampleProgress("comparing every purchase with its row"))
         report = make_report(parts, records)
         if report.complete:
@@ -185,6 +192,7 @@ def run_example(
     _run_dags(parts, progress)
     _wait_for_stream(parts, progress, wait)
     _wait_for_group(parts, progress, wait)
+    _wait_for_backup(parts, progress, wait)
     progress(ExampleProgress("comparing every purchase with its row"))
     return make_report(parts, records)
 
@@ -209,7 +217,8 @@ def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> Example
     judged = [row for row in rows if row.source.offset >= starts.get(row.source.partition, 0)]
     sources = [entry.source for entry in entries if entry.source.offset >= starts.get(entry.source.partition, 0)]
     found = balance(wanted.expected, judged, sources, COLUMNS)
-    lag = sum(_lags(parts).values())
+    lag = sum(_lags(parts, stream.group).values())
+    archived, faults = _archived(parts, topic_id)
     return ExampleReport(
         topic=topic,
         partitions=len(partitions),
@@ -219,9 +228,21 @@ def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> Example
         quarantined=name_quarantined(entries, wanted.labels),
         lag=lag,
         dags=tuple((parts.airflow.latest_states(f"{PIPELINE}.") | parts.airflow.latest_states("millrace.")).items()),
-        findings=(*wanted.findings, *map(str, found), *strangers),
+        findings=(*wanted.findings, *map(str, found), *strangers, *faults),
         complete=wanted.complete,
+        archived=archived,
     )
+
+
+def _archived(parts: ExampleParts, topic_id: str) -> tuple[int | None, list[str]]:
+    """How many records of the topic are archived, and what its proof finds fault with."""
+    if parts.pipeline.backup is None or not topic_id:
+        return None, []
+    found = parts.proof(Incarnation(parts.topic, topic_id))
+    faults = [f"archive: {breach}" for breach in found.breaches()]
+    if found.verdict is Verdict.PENDING:
+        faults.append("archive: some records are not archived yet; `millrace streams show shop.backup` says more")
+    return sum(partition.records for partition in found.partitions), faults
 
 
 def _run_dags(parts: ExampleParts, progress: Callable[[ExampleProgress], None]) -> None:
@@ -234,6 +255,9 @@ def _run_dags(parts: ExampleParts, progress: Callable[[ExampleProgress], None]) 
             {"stream": STREAM, "action": "start", "reason": "the example, started by `./millrace up`"},
         ),
     ]
+    if parts.pipeline.backup is not None:
+        conf = {"stream": BACKUP, "action": "start", "reason": "the example's backup, started by `./millrace up`"}
+        steps.append(("starting the backup", f"{PIPELINE}.operate", conf))
     for step, dag_id, conf in steps:
         said = f"{step}: DAG {dag_id}"
         progress(ExampleProgress(said))
@@ -285,7 +309,7 @@ def _wait_for_stream(
             raise PartFailedError(
                 f"stream {parts.stream.qualified_name} {what}: {done} of {total} offsets done",
                 where=parts.airflow.link(_stream_dag(), run[0] if run else ""),
-                next_step=f"its log is {_driver_log(parts)}",
+                next_step=f"its log is {_driver_log(parts, parts.stream.qualified_name)}",
             )
         wait(_POLL_SECONDS)
         waited += _POLL_SECONDS
@@ -296,17 +320,42 @@ def _wait_for_group(
 ) -> None:
     """Give the driver time to commit to its group what it has written: the group follows the record of work."""
     waited = 0.0
-    while sum(_lags(parts).values()) and waited < _GROUP_SECONDS:
+    while sum(_lags(parts, parts.stream.group).values()) and waited < _GROUP_SECONDS:
         progress(ExampleProgress("the consumer group is catching up with the sink"))
         wait(_POLL_SECONDS)
         waited += _POLL_SECONDS
 
 
-def _lags(parts: ExampleParts) -> dict[int, int]:
+def _wait_for_backup(
+    parts: ExampleParts, progress: Callable[[ExampleProgress], None], wait: Callable[[float], None]
+) -> None:
+    """Wait until the backup's group stands at the end of the topic; give up when it does not move."""
+    last, waited = -1, 0.0
+    while (left := _unarchived(parts)) > 0:
+        progress(ExampleProgress("the backup is copying the topic to S3"))
+        if left != last:
+            last, waited = left, 0.0
+        if waited > _STALLED_SECONDS:
+            raise PartFailedError(
+                f"the backup has not moved for {_STALLED_SECONDS:.0f} s: {left} offsets are not archived",
+                where=parts.airflow.link(f"{PIPELINE}.{BACKUP}"),
+                next_step=f"its log is {_driver_log(parts, f'{PIPELINE}.{BACKUP}')}",
+            )
+        wait(_POLL_SECONDS)
+        waited += _POLL_SECONDS
+
+
+def _unarchived(parts: ExampleParts) -> int:
+    """Offsets that are not archived, by the group's commits; 0 where the topic is not backed up."""
+    backup = parts.pipeline.backup
+    return sum(_lags(parts, backup.group).values()) if backup else 0
+
+
+def _lags(parts: ExampleParts, group: str) -> dict[int, int]:
     """By partition, the offsets between the group's commit and the end of the topic."""
     partitions = parts.log.partitions([parts.topic])
     bounds = parts.log.bounds(partitions)
-    committed = parts.log.committed(parts.stream.group, partitions)
+    committed = parts.log.committed(group, partitions)
     lags = {}
     for partition, bound in bounds.items():
         commit = committed.get((partition.topic, partition.partition))
@@ -318,8 +367,8 @@ def _stream_dag() -> str:
     return f"{PIPELINE}.stream.{STREAM}"
 
 
-def _driver_log(parts: ExampleParts) -> Path:
-    """The log of the stream's newest epoch."""
-    folder = parts.state_folder / "streams" / parts.stream.qualified_name
+def _driver_log(parts: ExampleParts, app: str) -> Path:
+    """The log of an app's newest epoch."""
+    folder = parts.state_folder / "streams" / app
     epochs = [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
     return folder / str(max(epochs)) / "driver.log" if epochs else folder

@@ -24,7 +24,7 @@ _COMPARED_AT_ONCE = 8 * MIB
 _DELETED_AT_ONCE = 1000  # S3's own bound
 _ABORT_ATTEMPTS = 2
 _ABORT_READ_SECONDS = 10
-_ABORT_CONNECTIONS = 4
+_ABORT_CONNECTIONS = 8
 _WRITES = 6  # tries of one creation that others contest
 _PAUSE = wait_random_exponential(multiplier=0.05, max=2)
 

@@ -94,6 +94,8 @@ class Keeper:
                     log.error("not_acknowledged", topic=here.topic, span=str(one.span), error=str(error))
             log.warning("acknowledged", topic=here.topic, span=str(one.span), sequence=one.sequence, by=one.by)
             self._to_tell.append(one.identity)
+        if chain is not None:
+            self.tell_lost(chain, chain.losses(found))
 
     def _former(self, here: Incarnation, found: ObservedLog) -> TopicChain | None:
         """The chain of a topic that is gone, taken over; None where there is none, or nobody can go on with it."""
