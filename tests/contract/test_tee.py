@@ -19,7 +19,7 @@ from millrace.domain.declaration import Backup
 from millrace.domain.groups import BackupMetadata, Committed
 from millrace.domain.position import LogBounds
 from millrace.embedded.stack import Stack
-from millrace.errors import DataLossError, FencedError
+from millrace.errors import DataLossError, FencedError, MillraceError, PartFailedError, RefusedError
 from millrace.runtime.backup.parts import HALTED, LOST
 from millrace.runtime.backup.tee import Tee
 from support.tees import TeeWorld, Topics
@@ -146,13 +146,23 @@ def test_a_log_that_lost_all_that_waited_is_named_too(topics: Topics) -> None:
     name = topics.make(partitions=1)
     world = world_of(topics, name)
     tee = world.next_epoch()
+    tee.round()
     topics.produce(name, 0, [b"a"] * 5)
     topics.trim(name, 0, 5)
     tee.round()
+    assert lost(world, name) == [(0, 0, 5, Cause.UNREAD)]
+    assert world.group.commits[name, 0].offset == 5  # nothing is there to be read
     before = len(manifests(world, name))
     tee.round()
     assert len(manifests(world, name)) == before  # told once
-    assert lost(world, name) == [] or lost(world, name) == [(0, 0, 5, Cause.UNREAD)]
+    world.acknowledge(name, PartitionSpan(0, 0, 5))
+    for _ in range(3):
+        tee.round()
+    assert len(manifests(world, name)) == before + 1
+    assert world.breaches[LOST, str(here(world, name))] is None
+    topics.produce(name, 0, [b"b"])
+    world.archive_all(tee)
+    assert world.inspect(name).coverage.verdict is Verdict.PROVEN
 
 
 def test_new_partitions_are_archived_from_their_beginning(topics: Topics) -> None:
@@ -303,23 +313,26 @@ def test_a_former_epoch_that_wakes_up_late_ends_and_leaves_no_manifest(topics: T
     assert kinds == [(1, Kind.TAKEOVER), (1, Kind.DATA), (2, Kind.TAKEOVER), (3, Kind.TAKEOVER), (3, Kind.DATA)]
 
 
-def test_a_topic_that_cannot_be_read_holds_up_no_other(topics: Topics) -> None:
-    name, other = topics.make(partitions=1), topics.make("other", partitions=1)
+@pytest.mark.parametrize("error", [DataLossError("gone"), PartFailedError("Spark"), RefusedError("a record")], ids=str)
+def test_a_partition_that_cannot_be_read_holds_up_no_other(topics: Topics, error: MillraceError) -> None:
+    name, other = topics.make(partitions=2), topics.make("other", partitions=1)
     world = world_of(topics, name, other)
     for each in (name, other):
         topics.produce(each, 0, [b"a"] * 5)
 
+    topics.produce(name, 1, [b"a"] * 3)
+
     class Refuses:
         def copy(self, reads):  # type: ignore[no-untyped-def]
-            if any(read.partition.topic == name for read in reads):
-                raise DataLossError("not there")
+            if any((read.partition.topic, read.partition.partition) == (name, 0) for read in reads):
+                raise error
             return world.copier(world.store).copy(reads)
 
-    tee = world.next_epoch(copier=Refuses())
-    with pytest.raises(DataLossError):
-        tee.round()
+    done = world.next_epoch(copier=Refuses()).round()
+    assert (done.failure, done.records) == (error, 8)
     assert world.inspect(other).coverage.verdict is Verdict.PROVEN
-    assert world.inspect(name).coverage.verdict is Verdict.PENDING
+    found = world.inspect(name).coverage
+    assert (found.verdict, [part.records for part in found.partitions]) == (Verdict.PENDING, [0, 3])
 
 
 def test_a_topic_that_is_not_there_yet_is_waited_for(topics: Topics) -> None:

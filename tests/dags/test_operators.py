@@ -11,7 +11,7 @@ import pytest
 from millrace.domain.plan import ChangeResult, Outcome
 from millrace.usecases.sources import LoadReport
 from millrace.usecases.topics import ProvisionReport
-from support.declarations import example_with_backup
+from support.declarations import example_project
 from support.fakes_streams import FakePlatform
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -67,7 +67,7 @@ def test_a_load_announces_its_topic_where_it_wrote_anything(
 def with_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     from millrace.airflow import settings
 
-    platform = FakePlatform(example_with_backup(tmp_path))
+    platform = FakePlatform(example_project(tmp_path))
     monkeypatch.setattr(settings, "airflow_platform", lambda: platform)
     return platform
 

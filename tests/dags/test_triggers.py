@@ -17,7 +17,6 @@ import pytest
 from millrace.domain.vitals import Vitals
 from millrace.errors import UnreachableError
 from millrace.settings import Settings
-from support.declarations import SHOP, replace_once
 from support.fakes_streams import Clock, FakePlatform
 from support.waiting import Deadline, eventually
 
@@ -192,7 +191,6 @@ def test_a_backup_is_started_in_the_name_of_its_own_dag(platform: WatchedPlatfor
     from millrace.airflow.triggers import StreamRuns
     from millrace.domain.streams import DesiredState
 
-    replace_once(platform.root / SHOP, "    cleanup: delete\n", "    cleanup: delete\n    backup: {}\n")
     platform.streams.set_desired("shop.backup", actor="cli:me", reason="test", state=DesiredState.RUNNING)
 
     def end() -> None:

@@ -11,7 +11,7 @@ from millrace.usecases import streams
 from millrace.wiring import open_platform
 from support.waiting import Deadline, eventually
 
-EXAMPLE = "shop.purchases"
+EXAMPLE, BACKUP = "shop.purchases", "shop.backup"
 ACTOR = "test:example"
 
 
@@ -19,21 +19,28 @@ ACTOR = "test:example"
 def stopping_the_example(idle_stack: Stack) -> Iterator[None]:
     """Stops the example's stream, which several modules look at and the first of them starts, at the end of all."""
     yield
-    healthy = {status.name for status in idle_stack.status() if status.healthy}
-    if {"kafka", "postgres"} <= healthy:
-        stop_example(idle_stack)
+    stop(idle_stack, EXAMPLE)
 
 
-def stop_example(stack: Stack) -> None:
-    """Stop the stream as an operator does and wait for its end, unless nobody ever started it."""
-    platform = open_platform(stack.settings())
-    if platform.control().streams.desired(EXAMPLE) is None:
+@pytest.fixture(scope="module")
+def stopping_the_backup(idle_stack: Stack) -> Iterator[None]:
+    """Stops the example's backup at the end of the module that starts it: no other looks at it."""
+    yield
+    stop(idle_stack, BACKUP)
+
+
+def stop(stack: Stack, app: str) -> None:
+    """Stop an app as an operator does and wait for its end, unless nobody ever started it or servers are away."""
+    healthy = {status.name for status in stack.status() if status.healthy}
+    if not {"kafka", "postgres"} <= healthy:
         return
-    streams.stop(platform, EXAMPLE, ACTOR, "the tests that look at it are over")
+    platform = open_platform(stack.settings())
+    if platform.control().streams.desired(app) is not None:
+        streams.stop(platform, app, ACTOR, "the tests that look at it are over")
 
-    def stopped() -> bool:
-        streams.supervise(platform, EXAMPLE, ACTOR)  # it kills a driver whose grace is over
-        return not platform.runner().find(EXAMPLE)
+        def stopped() -> bool:
+            streams.supervise(platform, app, ACTOR)  # it kills a driver whose grace is over
+            return not platform.runner().find(app)
 
-    eventually(stopped, within=Deadline.STREAM, what="the example's stream to stop")
+        eventually(stopped, within=Deadline.STREAM, what=f"{app} to stop")
     platform.control().close()

@@ -33,7 +33,7 @@ from support.waiting import Deadline, eventually, output_of
 
 NEEDED = ("unshare", "nsenter", "setpriv", "ip", "mount", "go")
 MISSING = [program for program in NEEDED if shutil.which(program) is None] or (["root"] if os.geteuid() else [])
-STREAM = "shop.purchases"
+STREAM, BACKUP = "shop.purchases", "shop.backup"
 CLI = ["./millrace"]
 
 pytestmark = [
@@ -200,11 +200,11 @@ def example(containers: Containers) -> str:
     return containers.wait_done("example")
 
 
-def state_of(containers: Containers) -> dict[str, Any]:
+def state_of(containers: Containers, app: str = STREAM) -> dict[str, Any]:
     code, said = containers.run_in("streams", [*CLI, "streams", "list", "--json"])
     assert code == 0, said
     streams = json.loads(said[said.index("{") :])["streams"]
-    return next(stream for stream in streams if stream["stream"] == STREAM)
+    return next(stream for stream in streams if stream["stream"] == app)
 
 
 def driver(containers: Containers) -> psutil.Process | None:
@@ -227,6 +227,8 @@ def test_the_loader_finds_what_the_embedded_stack_has(project: dict[str, Any]) -
 def test_the_example_runs_and_every_row_is_right(example: str) -> None:
     assert "Every record is once in the table or once in quarantine, and every row is right." in example
     assert re.search(r"rows out +69,659 ", example), example
+    assert re.search(r"archived +69,681 records in S3", example), example
+    assert "Every record is in the archive, by its proof." in example
 
 
 def test_the_images_user_can_read_all_of_it(containers: Containers, example: str) -> None:
@@ -305,11 +307,12 @@ def test_a_broker_that_comes_back_is_the_same_one(containers: Containers, exampl
     eventually(lambda: state_of(containers)["lag"] == 0, within=Deadline.STREAM, what="the topic to be there again")
 
 
-def test_a_stop_lets_the_stream_finish_and_the_next_start_goes_on(containers: Containers, example: str) -> None:
-    epoch = state_of(containers)["epoch"]
+def test_a_stop_lets_stream_and_backup_finish_and_the_next_start_goes_on(containers: Containers, example: str) -> None:
+    epochs = {app: str(state_of(containers, app)["epoch"]) for app in (STREAM, BACKUP)}
     assert containers.stop("streams") == 0
-    exit_file = containers.builder.folder / "volumes" / "streams" / STREAM / str(epoch) / "exit.json"
-    assert json.loads(exit_file.read_text(encoding="utf-8"))["exit_code"] == 0
+    for app, epoch in epochs.items():
+        exit_file = containers.builder.folder / "volumes" / "streams" / app / epoch / "exit.json"
+        assert json.loads(exit_file.read_text(encoding="utf-8"))["exit_code"] == 0, app
     containers.done.discard("setup")
     containers.up("setup")  # as `docker compose up` does each time: with nothing left to do
     said = containers.wait_done("setup")

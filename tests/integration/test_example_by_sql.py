@@ -1,10 +1,11 @@
 """The example's report is not its own judge: the wheel's file against the sink, by SQL, and a report that notices.
 
-Nothing of the package compares here: the file is read by this test, the rows by psycopg.
+Nothing of the package compares here: the file is read by this test, the rows by psycopg, the archive by boto3.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from collections import Counter
@@ -23,7 +24,10 @@ from millrace.cli.example import run_with_bar
 from millrace.embedded import ports
 from millrace.embedded.stack import Stack
 from millrace.usecases.example import ExampleReport
+from support.archive_truth import PlainBucket, compare
 from support.budget import Kind, spend
+from support.faulty_proxy import plain_client
+from support.plain_consumer import read_topic
 from support.stack import start
 from support.topic_reader import committed_records
 
@@ -78,7 +82,7 @@ def purchases(report: Callable[[], ExampleReport]) -> Counter[tuple[object, ...]
 
 
 @pytest.fixture(scope="module")
-def report(idle_stack: Stack, stopping_the_example: None) -> Callable[[], ExampleReport]:
+def report(idle_stack: Stack, stopping_the_example: None, stopping_the_backup: None) -> Callable[[], ExampleReport]:
     """The example has run as `up` runs it; to run it once more only reports."""
     stack = start(idle_stack, "kafka", "s3", "postgres", "airflow")
     url = f"http://127.0.0.1:{ports.read(stack.layout)['airflow']}"
@@ -86,7 +90,7 @@ def report(idle_stack: Stack, stopping_the_example: None) -> Callable[[], Exampl
     def run() -> ExampleReport:
         return run_with_bar(stack.settings(), url, Console(stderr=True))
 
-    spend(Kind.DAG_RUNS, 3)  # topics, source, operate
+    spend(Kind.DAG_RUNS, 4)  # topics, source, operate for the stream and for the backup
     assert run().exit_code == 0
     return run
 
@@ -126,6 +130,20 @@ def test_the_sources_in_sink_and_quarantine_are_the_topics_as_multisets(
     assert stored.total() == PURCHASES + len(BAD)
 
 
+def test_the_archives_manifests_count_every_committed_record_and_its_objects_hold_them(
+    sink: psycopg.Connection[tuple[object, ...]], stack: Stack
+) -> None:
+    settings = stack.settings()
+    [(topic_id,)] = sink.execute("SELECT DISTINCT _topic_id FROM shop.purchases").fetchall()
+    bucket = PlainBucket(plain_client(settings.s3()), settings.s3().bucket)
+    known = read_topic(settings.kafka().librdkafka, "shop.purchases")
+    keys = sorted(bucket.keys(f"archive/shop.purchases/{topic_id}/manifest/"))
+    manifests = [json.loads(bucket.get(key) or b"") for key in keys]
+    counted = sum(entry["count"] for manifest in manifests for entry in manifest["objects"])
+    assert counted == len(known.records) == PURCHASES + len(BAD)
+    assert compare(bucket, "shop.purchases", str(topic_id), known.records, known.bounds) == []
+
+
 def test_every_bad_record_is_in_quarantine_under_its_rule_with_its_content(
     sink: psycopg.Connection[tuple[object, ...]],
 ) -> None:
@@ -146,6 +164,7 @@ def test_the_report_names_every_bad_record_and_counts_right(
     told = report()
     assert told.already_done
     assert (told.records_in, told.rows_out, told.lag) == (PURCHASES + len(BAD), PURCHASES, 0)
+    assert told.archived == PURCHASES + len(BAD)
     assert {entry.shows: entry.rule for entry in told.quarantined} == BAD
 
 

@@ -33,6 +33,7 @@ STREAM, STREAM_DAG, OPERATE_DAG = "shop.purchases", "shop.stream.purchases", "sh
 PAGES = {
     "shop.topics": ("Keep the topics of shop as declared.", "commerce-data", "topics", "makes them as declared"),
     STREAM_DAG: ("Keep stream shop.purchases as wanted, and watch it.", "commerce-data", "stream", "one watch of"),
+    "shop.backup": ("Keep backup shop.backup as wanted, and watch it.", "commerce-data", "backup", "one watch of"),
     OPERATE_DAG: ("Start, stop or accept a stream of shop", "commerce-data", "operate", "Press Trigger."),
     "shop.rewind": ("Read part of a stream of shop again", "commerce-data", "rewind", "belongs to one plan for ever"),
     "shop.source.cdnow": ("Load cdnow into shop.purchases.", "commerce-data", "source", "sources/cdnow.py"),

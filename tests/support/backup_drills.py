@@ -165,12 +165,14 @@ class Gate:
         self._lock = threading.Lock()
         self._point: Point | None = None
         self._reached, self._opened = threading.Event(), threading.Event()
+        self._began: set[str] = set()
         proxy.watcher = self._pass
 
     def arm(self, point: Point) -> None:
-        """Hold the next request that is at this point."""
+        """Hold the next request that is at this point, of those that begin from now on."""
         with self._lock:
             self._reached, self._opened = threading.Event(), threading.Event()
+            self._began = set()
             self._point = point
 
     @property
@@ -188,7 +190,9 @@ class Gate:
         with self._lock:
             if self._point is None or self._pipeline not in path:
                 return
-            if not self._point.is_reached(operation, path, body, done):
+            if not done:
+                self._began.add(path)
+            if path not in self._began or not self._point.is_reached(operation, path, body, done):
                 return
             self._point = None
             reached, opened = self._reached, self._opened
@@ -342,13 +346,13 @@ class BackupDrill:
 
 def kill_jvm(drill: BackupDrill) -> None:
     """SIGKILL the driver's JVM."""
-    _kill([one for one in drill.processes() if "java" in _program(one.pid)])
+    _kill(drill, [one for one in drill.processes() if "java" in _program(one.pid)])
 
 
 def kill_workers(drill: BackupDrill) -> None:
     """SIGKILL the Python workers that Spark's daemon has forked, not the daemon."""
     daemons = {one.pid for one in drill.processes() if "worker_daemon" in _command(one.pid)}
-    _kill([one for one in drill.processes() if one.pid in daemons and one.parent in daemons])
+    _kill(drill, [one for one in drill.processes() if one.pid in daemons and one.parent in daemons])
 
 
 def kill_driver(drill: BackupDrill) -> None:
@@ -357,8 +361,8 @@ def kill_driver(drill: BackupDrill) -> None:
     exit_code_of(drill.driver, within=Deadline.KILLED, what="the driver's death")
 
 
-def _kill(victims: Sequence[Process]) -> None:
-    assert victims, "there is nobody to kill"
+def _kill(drill: BackupDrill, victims: Sequence[Process]) -> None:
+    assert victims, f"there is nobody to kill among {[_command(one.pid) for one in drill.processes()]}"
     for one in victims:
         send(one, signal.SIGKILL)
 
@@ -378,13 +382,14 @@ def _command(pid: int) -> str:
         return ""
 
 
-def pss_bytes(drill: BackupDrill) -> int:
-    """The memory of the driver with its JVM and workers; pages that they share count once."""
-    total = 0
+def pss_bytes(drill: BackupDrill) -> dict[str, int]:
+    """The memory of the driver, its JVM and its Python workers; pages that several of them share count once."""
+    found = {"driver": 0, "JVM": 0, "workers": 0}
     for one in drill.processes():
+        role = "driver" if one.pid == drill.driver.pid else "JVM" if "java" in _program(one.pid) else "workers"
         try:
             with open(f"/proc/{one.pid}/smaps_rollup", encoding="ascii") as lines:
-                total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+                found[role] += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
         except OSError:  # ended meanwhile
             continue
-    return total
+    return found

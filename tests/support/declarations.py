@@ -1,7 +1,8 @@
-"""A valid project of two pipelines that tests break in one place at a time, and the example with a backup."""
+"""A valid project of two pipelines that tests break in one place at a time, and copies of the example."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -34,17 +35,27 @@ def replace_once(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def example_with_backup(root: Path, *, streams: bool = True) -> Path:
-    """Copy the example's project, its topic backed up, to a new folder and return that.
+def example_project(root: Path, *, backup: bool = True, streams: bool = True) -> Path:
+    """Copy the example's project to a new folder and return that.
 
     Args:
         root: the folder.
-        streams: whether the pipeline has its stream and source too, or nothing but the backed-up topic.
+        backup: whether its topic is backed up, as the example's is.
+        streams: whether the pipeline has its stream and source too, or nothing but the topic.
     """
     for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, root / folder)
-    replace_once(root / SHOP, "    cleanup: delete\n", "    cleanup: delete\n    backup: {every: 60s, keep: 10y}\n")
+    if not backup:
+        remove_backup(root)
     if not streams:
         text = (root / SHOP).read_text(encoding="utf-8")
         (root / SHOP).write_text(text[: text.index("streams:\n")], encoding="utf-8")
     return root
+
+
+def remove_backup(root: Path) -> None:
+    """Have the topic of a copy of the example backed up no longer."""
+    text, removed = re.subn(r"(?m)^    backup: .*\n", "", (root / SHOP).read_text(encoding="utf-8"))
+    if removed != 1:
+        raise AssertionError(f"`backup` stands {removed} times in the example's declaration")
+    (root / SHOP).write_text(text, encoding="utf-8")

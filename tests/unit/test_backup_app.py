@@ -14,11 +14,13 @@ from typer.testing import CliRunner
 from millrace.airflow import names
 from millrace.cli import streams as command
 from millrace.domain.control import StreamProgress
+from millrace.domain.headroom import Headroom, Rule, Unread
+from millrace.domain.offsets import TopicPartition
 from millrace.domain.streams import ExitReason, StreamState
 from millrace.errors import MillraceError, UsageError
 from millrace.spec import load_pipeline
 from millrace.usecases import quarantine, stream_look, streams
-from support.declarations import SHOP, example_with_backup, replace_once
+from support.declarations import example_project, remove_backup
 from support.fakes_streams import Clock, FakePlatform
 
 BACKUP = "shop.backup"
@@ -41,7 +43,7 @@ PROGRESS = StreamProgress(
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
-    platform = FakePlatform(example_with_backup(tmp_path), Clock(datetime.now(UTC)))
+    platform = FakePlatform(example_project(tmp_path), Clock(datetime.now(UTC)))
     groups = SimpleNamespace(
         members=lambda group: 0,
         lag=lambda group, topics: 17 if (group, topics) == (GROUP, ("shop.purchases",)) else 0,
@@ -100,7 +102,7 @@ def test_it_is_started_again_where_it_died_and_given_up_where_that_cannot_help(p
 
 def test_one_that_no_topic_asks_for_any_more_is_shown_so_and_can_be_stopped(platform: FakePlatform) -> None:
     call("start", BACKUP, *WHY)
-    replace_once(platform.root / SHOP, "    backup: {every: 60s, keep: 10y}\n", "")
+    remove_backup(platform.root)
     [row] = [row for row in json.loads(call("list", "--json").stdout)["streams"] if row["stream"] == BACKUP]
     assert (row["state"], row["declared"]) == ("undeclared", False)
     assert "declare `backup` on one of its topics" in refused(call("start", BACKUP, *WHY))
@@ -124,6 +126,12 @@ def test_people_see_what_the_last_round_archived_and_up_to_where(
     platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform.streams, "progress", lambda stream: PROGRESS if stream == BACKUP else None)
+    unread = Unread(TopicPartition("shop.purchases", "T" * 22, 1), 20, None, 0, 0)
+    leaves_soon = Headroom(unread, timedelta(seconds=90), Rule.TIME)
+    log = SimpleNamespace(partitions=lambda topics: [], committed=lambda group, partitions: {})
+    monkeypatch.setattr(platform, "kafka_log", lambda connection: log, raising=False)
+    logs = SimpleNamespace(least=lambda archived: leaves_soon)
+    monkeypatch.setattr(platform, "unread_logs", lambda connection: logs, raising=False)
     shown = lines(call("show", BACKUP))
     first = shown.index("last round")
     assert shown[first + 1 : first + 9] == [
@@ -139,6 +147,7 @@ def test_people_see_what_the_last_round_archived_and_up_to_where(
     assert not any("quarantined" in line or "timeline" in line for line in shown)
     assert f"group {GROUP}" in shown
     assert "lag 17 records" in shown
+    assert "unarchived, may be deleted in 90 s: shop.purchases/1 from offset 20, by time" in shown
 
 
 def test_the_log_of_its_driver_is_found(platform: FakePlatform, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +185,7 @@ def test_it_has_no_quarantine_which_is_said(platform: FakePlatform, monkeypatch:
 
 
 def test_a_pipeline_without_one_has_none(platform: FakePlatform) -> None:
-    replace_once(platform.root / SHOP, "    backup: {every: 60s, keep: 10y}\n", "")
+    remove_backup(platform.root)
     for verb in ("start", "stop", "accept"):
         assert "no topic of pipeline shop is backed up" in refused(call(verb, BACKUP, *WHY))
     assert "no topic of pipeline shop is backed up" in refused(call("rewind", BACKUP, "--to", "earliest", *WHY))
@@ -199,8 +208,8 @@ def test_a_dag_that_watches_nothing_is_no_apps(dag: str) -> None:
 
 
 def test_the_dags_of_a_pipeline_have_names(tmp_path: Path) -> None:
-    whole = example_with_backup(tmp_path / "whole")
-    alone = example_with_backup(tmp_path / "alone", streams=False)
+    whole = example_project(tmp_path / "whole")
+    alone = example_project(tmp_path / "alone", streams=False)
     assert list(names.of_pipeline(load_pipeline(whole, "shop"))) == [
         "shop.topics",
         "shop.source.cdnow",

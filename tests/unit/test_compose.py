@@ -161,6 +161,10 @@ def test_the_connections_lead_to_the_services_and_each_role_to_its_database(
     assert {each.host for each in reached.values()} == {"postgres"}
     assert {each.database for each in reached.values()} <= set(DATABASES)
     assert {"kafka", "s3", "postgres"} <= set(document["services"])
+    for name in ("connections", "connections-look"):  # a backup writes to the archive, the example proves it
+        theirs = read_environment_file(folder / name)
+        store = Settings(project, lambda name, theirs=theirs: theirs.get(environment.variable_name(name))).s3()
+        assert (store.endpoint_url, store.bucket) == (settings.s3().endpoint_url, settings.s3().bucket)
     looking = read_environment_file(folder / "connections-look")
     elsewhere = open_platform(Settings(project, lambda name: looking.get(environment.variable_name(name))))
     with pytest.raises(UsageError, match="there is no runner for a Spark at `streams`"):
@@ -216,6 +220,12 @@ def test_a_broker_s_container_is_made_anew_when_its_properties_change(
     monkeypatch.setattr(compose, "KAFKA_DATA", Path("/elsewhere"))
     changed = YAML(typ="safe").load(compose.compose_file())
     assert changed["services"]["kafka"]["labels"] != document["services"]["kafka"]["labels"]
+
+
+@pytest.mark.parametrize("name", ["streams", "example"])
+def test_who_runs_apps_and_who_judges_them_start_once_their_servers_answer(document: dict[str, Any], name: str) -> None:
+    waited = {after: how["condition"] for after, how in document["services"][name]["depends_on"].items()}
+    assert {waited[server] for server in ("kafka", "s3")} == {"service_healthy"}
 
 
 def test_what_stays_up_keeps_a_bounded_log(document: dict[str, Any]) -> None:

@@ -1,27 +1,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from millrace.cli.example import print_report
+from millrace.domain.archive.coverage import Coverage, PartitionCoverage, Problem, Problems
+from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.partition import Cause, Label, Tile
 from millrace.domain.books import SourceAt, StoredRow
-from millrace.domain.declaration import Pipeline, PostgresSink, SourceProgram, Stream
-from millrace.domain.groups import Committed
+from millrace.domain.declaration import Backup, Pipeline, PostgresSink, SourceProgram, Stream, Topic
+from millrace.domain.groups import BackupMetadata, Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.sources import SourceRecord, TopicRecord, sequence_header
 from millrace.errors import PartFailedError
-from millrace.usecases.example import ExampleParts, ExampleProgress, run_example
+from millrace.usecases.example import ExampleParts, ExampleProgress, ExampleReport, run_example
 from millrace.usecases.example_books import expected_row
 
 TOPIC = "shop.purchases"
 TOPIC_ID = "T" * 22
 STREAM = Stream("purchases", "shop", "shop_purchases", (TOPIC,), PostgresSink("millrace_sink", TOPIC), "group")
 PIPELINE = Pipeline("shop", "team", "millrace_kafka", (), (STREAM,), (SourceProgram("cdnow", "shop", "cdnow", TOPIC),))
+BACKED_UP = replace(PIPELINE, topics=(Topic(TOPIC, "shop", backup=Backup()),))
+BACKUP_GROUP = "millrace.shop.backup"
 DAY = datetime(1997, 1, 12, tzinfo=UTC)
 
 
@@ -52,13 +60,22 @@ class World:
     entries: list[Entry] = field(default_factory=list)
     next_offset: int = 0
     committed_offset: int = 0
+    backed_up_id: str = TOPIC_ID
+    backup_offset: int = 0
+    archived: int = 0
+    pipeline: Pipeline = PIPELINE
     exists: bool = False
     triggered: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     stream_works: bool = True
+    backup_works: bool = True
+    breaches: list[Problem] = field(default_factory=list)
+    proved: list[Incarnation] = field(default_factory=list)
     watch: tuple[str, str] | None = None
 
     def parts(self) -> ExampleParts:
-        return ExampleParts(PIPELINE, lambda: RECORDS, self, Reader(self), self, self, self.state_folder)
+        return ExampleParts(
+            self.pipeline, lambda: RECORDS, self, Reader(self), self, self, self.proof, self.state_folder
+        )
 
     # Airflow
     def run(
@@ -99,7 +116,10 @@ class World:
         return {partition: LogBounds(0, self.end) for partition in partitions}
 
     def committed(self, group: str, partitions: Collection[TopicPartition]) -> dict[tuple[str, int], Committed]:
-        return {(TOPIC, 0): Committed(self.committed_offset)}
+        if group != BACKUP_GROUP:
+            return {(TOPIC, 0): Committed(self.committed_offset)}
+        said = BackupMetadata("shop.backup", self.backed_up_id, 1, self.backup_offset, 1, "")
+        return {(TOPIC, 0): Committed(self.backup_offset, said.encode())}
 
     # PostgreSQL
     def next_offsets(self, stream: str, topic_id: str) -> dict[int, int]:
@@ -115,8 +135,20 @@ class World:
     def quarantined(self, stream: str, topic: str, topic_id: str) -> list[Entry]:
         return self.entries
 
-    # The stream: works while the example waits
+    # S3: what was archived, held against the topic as it is now
+    def proof(self, incarnation: Incarnation) -> Coverage:
+        self.proved.append(incarnation)
+        end, pending = self.end, []
+        if self.backup_offset < end:
+            pending = [Tile(0, self.backup_offset, end, Label.PENDING, Cause.NONE)]
+        partition = PartitionCoverage(0, 0, end, self.backup_offset, self.archived, 0, tuple(pending), (), ())
+        problems = Problems(self.breaches, len(self.breaches))
+        return Coverage(incarnation, 3, "0" * 64, False, (), (partition,), problems)
+
+    # The apps: they work while the example waits
     def wait(self, seconds: float) -> None:
+        if self.backup_works and self.pipeline.backup:
+            self.backup_offset, self.archived = self.end, len(self.records)
         if self.stream_works:
             self.rows_stored = [
                 StoredRow(SourceAt(TOPIC, 0, record.offset), expected_row(record.value or b""))
@@ -217,6 +249,124 @@ def test_a_stream_that_ends_again_and_again_is_given_up_at_once(world: World) ->
     with pytest.raises(PartFailedError, match="ended 3 times") as raised:
         run_example(world.parts(), nothing, wait=wait)
     assert raised.value.where == "http://airflow/shop.stream.purchases/run-2"
+
+
+@pytest.fixture
+def backed_up(world: World) -> World:
+    world.pipeline = BACKED_UP
+    return world
+
+
+def test_a_topic_that_is_backed_up_is_waited_for_and_proved(backed_up: World) -> None:
+    seen: list[ExampleProgress] = []
+    report = run_example(backed_up.parts(), seen.append, wait=backed_up.wait)
+    started = [conf for dag_id, conf in backed_up.triggered if dag_id == "shop.operate"]
+    assert [(conf["stream"], conf["action"]) for conf in started] == [("purchases", "start"), ("backup", "start")]
+    assert len(backed_up.triggered) == 4
+    assert backed_up.proved == [Incarnation(TOPIC, TOPIC_ID)]
+    assert (report.archived, report.findings, report.exit_code) == (5, (), 0)
+
+
+def test_the_backup_is_waited_for_when_the_stream_is_done_before_it(backed_up: World) -> None:
+    backed_up.backup_works = False
+    seen: list[str] = []
+
+    def wait(seconds: float) -> None:
+        backed_up.wait(seconds)
+        backed_up.backup_works = "the backup is copying the topic to S3" in seen
+
+    report = run_example(backed_up.parts(), lambda progress: seen.append(progress.step), wait=wait)
+    assert (report.archived, report.exit_code) == (5, 0)
+
+
+def test_where_no_topic_is_backed_up_nothing_is_said_of_an_archive(world: World) -> None:
+    report = run_example(world.parts(), nothing, wait=world.wait)
+    assert report.archived is None
+    assert world.proved == []
+    assert [conf["stream"] for dag_id, conf in world.triggered if dag_id == "shop.operate"] == ["purchases"]
+    assert "archive" not in printed(report)
+
+
+def test_a_second_run_starts_nothing_once_stream_and_backup_are_done(backed_up: World) -> None:
+    run_example(backed_up.parts(), nothing, wait=backed_up.wait)
+    backed_up.triggered.clear()
+    report = run_example(backed_up.parts(), nothing, wait=backed_up.wait)
+    assert (report.already_done, report.archived, report.exit_code) == (True, 5, 0)
+    assert backed_up.triggered == []
+
+
+def test_a_second_run_starts_what_is_behind_though_only_the_backup_is(backed_up: World) -> None:
+    run_example(backed_up.parts(), nothing, wait=backed_up.wait)
+    backed_up.triggered.clear()
+    backed_up.backup_offset, backed_up.archived = 2, 2
+    report = run_example(backed_up.parts(), nothing, wait=backed_up.wait)
+    assert [dag_id for dag_id, _ in backed_up.triggered][2:] == ["shop.operate", "shop.operate"]
+    assert (report.already_done, report.archived, report.exit_code) == (False, 5, 0)
+
+
+def test_what_the_archives_proof_finds_is_a_finding(backed_up: World) -> None:
+    run_example(backed_up.parts(), nothing, wait=backed_up.wait)
+    backed_up.breaches.append(Problem("is not there", sequence=3, partition=0, first=0, next=2))
+    report = run_example(backed_up.parts(), nothing, wait=backed_up.wait)
+    assert report.exit_code == 1
+    assert report.findings == ("archive: manifest 3: is not there [0, 2) of partition 0",)
+    assert "Every record is in the archive" not in printed(report)
+
+
+def test_what_came_after_the_backup_stood_at_the_end_is_a_finding(backed_up: World) -> None:
+    """The proof looks later than the group: somebody may have produced since."""
+
+    def proof(incarnation: Incarnation) -> Coverage:
+        backed_up.backup_offset = 2
+        return backed_up.proof(incarnation)
+
+    report = run_example(replace(backed_up.parts(), proof=proof), nothing, wait=backed_up.wait)
+    (finding,) = report.findings
+    assert finding.startswith("archive: some records are not archived yet")
+    assert report.exit_code == 1
+
+
+def test_a_backup_that_does_not_move_is_given_up_with_its_log(backed_up: World) -> None:
+    backed_up.backup_works = False
+    (backed_up.state_folder / "streams" / "shop.backup" / "3").mkdir(parents=True)
+    (backed_up.state_folder / "streams" / "shop.purchases" / "4").mkdir(parents=True)
+    with pytest.raises(PartFailedError, match="backup has not moved for 300 s: 6 offsets") as raised:
+        run_example(backed_up.parts(), nothing, wait=backed_up.wait)
+    assert raised.value.next_step.endswith("streams/shop.backup/3/driver.log")
+    assert raised.value.where == "http://airflow/shop.backup/"
+
+
+def test_a_backup_that_ends_again_and_again_is_given_up_at_once(backed_up: World) -> None:
+    backed_up.backup_works = False
+    runs = iter(range(1000))
+
+    def wait(seconds: float) -> None:
+        backed_up.wait(seconds)
+        backed_up.watch = (f"run-{next(runs)}", "failed")
+
+    with pytest.raises(PartFailedError, match=r"the backup shop\.backup ended 3 times: 6 offsets") as raised:
+        run_example(backed_up.parts(), nothing, wait=wait)
+    assert raised.value.where.startswith("http://airflow/shop.backup/run-")
+
+
+def test_what_was_archived_of_a_topic_that_is_gone_does_not_count(backed_up: World) -> None:
+    run_example(backed_up.parts(), nothing, wait=backed_up.wait)
+    backed_up.triggered.clear()
+    backed_up.backed_up_id, backed_up.backup_works = "F" * 22, False
+    with pytest.raises(PartFailedError, match="6 offsets are not archived"):
+        run_example(backed_up.parts(), nothing, wait=backed_up.wait)
+
+
+def test_the_printed_report_says_how_many_records_are_archived(backed_up: World) -> None:
+    text = printed(run_example(backed_up.parts(), nothing, wait=backed_up.wait))
+    assert "  archived     5 records in S3\n" in text
+    assert "Every record is in the archive, by its proof." in text
+
+
+def printed(report: ExampleReport) -> str:
+    said = StringIO()
+    print_report(Console(file=said), report, ())
+    return said.getvalue()
 
 
 def test_the_row_of_a_purchase() -> None:

@@ -19,7 +19,7 @@ from millrace.domain.streams import StreamState
 from millrace.usecases import stream_pages
 from millrace.usecases.stream_pages import LINES
 from millrace.web.app import create_app
-from support.declarations import example_with_backup
+from support.declarations import example_project
 from support.fakes_pages import NAME, FakeControl, FakeHost, client, facts, plan_of
 from support.waiting import Deadline
 
@@ -171,7 +171,7 @@ def test_a_declaration_that_is_wrong_or_gone_leaves_the_rest_of_the_page(host: F
 def test_the_page_of_a_backup_shows_what_it_archives_and_offers_nothing_that_is_of_streams(
     host: FakeHost, tmp_path: Path
 ) -> None:
-    host.root = example_with_backup(tmp_path)
+    host.root = example_project(tmp_path)
     host.control.streams = {"shop.backup": facts("shop.backup"), "shop.purchases": facts("shop.purchases")}
     page, of_stream = (get(host, f"/streams/shop.{name}").text for name in ("backup", "purchases"))
     shown = " ".join(re.sub("<[^>]+>", " ", page).split())
@@ -189,7 +189,8 @@ def test_the_page_of_a_backup_shows_what_it_archives_and_offers_nothing_that_is_
     assert "shop.backup is a backup: its sink is the archive" in get(host, "/streams/shop.backup/sink").text
 
 
-def test_the_page_of_a_backup_that_nothing_declares_says_so(host: FakeHost) -> None:
+def test_the_page_of_a_backup_that_nothing_declares_says_so(host: FakeHost, tmp_path: Path) -> None:
+    host.root = example_project(tmp_path, backup=False)
     host.control.streams = {"shop.backup": facts("shop.backup", progress=None)}
     page = get(host, "/streams/shop.backup").text
     assert "pipeline shop backs no topic up" in page

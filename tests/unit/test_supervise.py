@@ -253,7 +253,7 @@ def test_a_lost_app_is_swept_and_started_again(platform: FakePlatform) -> None:
 
 
 def last_error(platform: FakePlatform) -> str:
-    [row] = list_streams(platform, with_lag=False).streams
+    [row] = [row for row in list_streams(platform, with_lag=False).streams if row.stream == STREAM]
     return row.last_error
 
 

@@ -214,7 +214,7 @@ def _dag_processor(here: Site, variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _streams(variables: Mapping[str, str]) -> dict[str, Any]:
-    """Airflow's scheduler and triggerer, and the streams they start: processes that must see one another."""
+    """Airflow's scheduler and triggerer, and the streams and backups they start: they must see one another."""
     return {
         **_image("spark"),
         "command": _inside("streams"),
@@ -222,7 +222,7 @@ def _streams(variables: Mapping[str, str]) -> dict[str, Any]:
         "secrets": [secret.mount() for secret in (secrets.AIRFLOW_CONFIGURATION, secrets.CONNECTIONS)],
         "volumes": [f"state:{_LAYOUT.state}", _STREAMS, _LOGS],
         "healthcheck": _healthcheck(_inside("healthy", "scheduler", "triggerer")),
-        "depends_on": _after(done=("setup",), healthy=("kafka", "airflow-api-server")),
+        "depends_on": _after(done=("setup",), healthy=("kafka", "s3", "airflow-api-server")),
         **_lasting("120s"),
     }
 
@@ -236,7 +236,7 @@ def _example(here: Site) -> dict[str, Any]:
         "environment": _everywhere(),
         "secrets": [secret.mount() for secret in (secrets.AIRFLOW_USERS_TO_READ, secrets.CONNECTIONS_TO_LOOK)],
         "volumes": [f"{_STREAMS}:ro"],
-        "depends_on": _after(healthy=("kafka", "airflow-api-server", "airflow-dag-processor", "streams")),
+        "depends_on": _after(healthy=("kafka", "s3", "airflow-api-server", "airflow-dag-processor", "streams")),
         "restart": _quoted("no"),
     }
 

@@ -12,7 +12,7 @@ from millrace.domain.archive.coverage import Coverage, Verdict
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.books import StoredRow, balance
 from millrace.domain.declaration import BACKUP, Pipeline, Stream
-from millrace.domain.groups import Committed
+from millrace.domain.groups import Committed, archived_to
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.sources import SourceRecord, TopicRecord
@@ -301,16 +301,8 @@ def _wait_for_stream(
             return
         if done != last_done:
             last_done, waited = done, 0.0
-        run = parts.airflow.latest_run(_stream_dag())
-        if run and run[1] == "failed":
-            failed.add(run[0])
-        if waited > _STALLED_SECONDS or len(failed) >= _FAILED_WATCHES:
-            what = f"ended {len(failed)} times" if failed else f"has not moved for {_STALLED_SECONDS:.0f} s"
-            raise PartFailedError(
-                f"stream {parts.stream.qualified_name} {what}: {done} of {total} offsets done",
-                where=parts.airflow.link(_stream_dag(), run[0] if run else ""),
-                next_step=f"its log is {_driver_log(parts, parts.stream.qualified_name)}",
-            )
+        name = parts.stream.qualified_name
+        _give_up_on(parts, _stream_dag(), f"stream {name}", name, f"{done} of {total} offsets done", failed, waited)
         wait(_POLL_SECONDS)
         waited += _POLL_SECONDS
 
@@ -331,24 +323,41 @@ def _wait_for_backup(
 ) -> None:
     """Wait until the backup's group stands at the end of the topic; give up when it does not move."""
     last, waited = -1, 0.0
+    failed: set[str] = set()
+    app = f"{PIPELINE}.{BACKUP}"
     while (left := _unarchived(parts)) > 0:
         progress(ExampleProgress("the backup is copying the topic to S3"))
         if left != last:
             last, waited = left, 0.0
-        if waited > _STALLED_SECONDS:
-            raise PartFailedError(
-                f"the backup has not moved for {_STALLED_SECONDS:.0f} s: {left} offsets are not archived",
-                where=parts.airflow.link(f"{PIPELINE}.{BACKUP}"),
-                next_step=f"its log is {_driver_log(parts, f'{PIPELINE}.{BACKUP}')}",
-            )
+        _give_up_on(parts, app, f"the backup {app}", app, f"{left} offsets are not archived", failed, waited)
         wait(_POLL_SECONDS)
         waited += _POLL_SECONDS
+
+
+def _give_up_on(
+    parts: ExampleParts, dag_id: str, who: str, app: str, left: str, failed: set[str], waited: float
+) -> None:
+    """Raise where an app has ended too often, by its DAG's failed runs, or has not moved for too long."""
+    run = parts.airflow.latest_run(dag_id)
+    if run and run[1] == "failed":
+        failed.add(run[0])
+    if waited > _STALLED_SECONDS or len(failed) >= _FAILED_WATCHES:
+        what = f"ended {len(failed)} times" if failed else f"has not moved for {_STALLED_SECONDS:.0f} s"
+        raise PartFailedError(
+            f"{who} {what}: {left}",
+            where=parts.airflow.link(dag_id, run[0] if run else ""),
+            next_step=f"its log is {_driver_log(parts, app)}",
+        )
 
 
 def _unarchived(parts: ExampleParts) -> int:
     """Offsets that are not archived, by the group's commits; 0 where the topic is not backed up."""
     backup = parts.pipeline.backup
-    return sum(_lags(parts, backup.group).values()) if backup else 0
+    if backup is None:
+        return 0
+    bounds = parts.log.bounds(parts.log.partitions([parts.topic]))
+    done = archived_to(bounds, parts.log.committed(backup.group, bounds))
+    return sum(bound.end - max(bound.start, done[partition]) for partition, bound in bounds.items())
 
 
 def _lags(parts: ExampleParts, group: str) -> dict[int, int]:

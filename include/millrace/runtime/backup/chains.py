@@ -30,6 +30,7 @@ class TopicChain:
         since: of each partition, a moment before which its first unarchived record was not there.
         offset_bytes: what an offset of each partition weighed when it was last read.
         written_at: when the last object of each partition was written.
+        noted: losses for which a look was written.
         told: losses that somebody was told of; None: nobody was told anything yet.
     """
 
@@ -39,6 +40,7 @@ class TopicChain:
     since: dict[int, datetime] = field(default_factory=dict)
     offset_bytes: dict[int, float] = field(default_factory=dict)
     written_at: dict[int, datetime] = field(default_factory=dict)
+    noted: set[Tile] = field(default_factory=set)
     told: set[Tile] | None = None
 
     @property
@@ -101,12 +103,14 @@ class TopicChain:
             self.since[number] = planned_at
 
     def commits(self, app: str, epoch: int) -> Mapping[TopicPartition, Committed]:
-        """What the group is told: how far each partition is archived, and which manifest says so."""
+        """What the group is told: what of each partition is read next, and which manifest says so."""
         head = self.tiling.head
         found = {}
         for number, state in self.tiling.partitions.items():
-            said = BackupMetadata(app, self.here.topic_id, epoch, state.next, head.sequence, head.sha256)
-            found[self.partition(number)] = Committed(state.next, said.encode())
+            bounds = self.log.bounds.get(number)
+            offset = max(state.next, min(bounds.start, bounds.end)) if bounds else state.next
+            said = BackupMetadata(app, self.here.topic_id, epoch, offset, head.sequence, head.sha256)
+            found[self.partition(number)] = Committed(offset, said.encode())
         return found
 
     def losses(self, log: ObservedLog) -> set[Tile]:

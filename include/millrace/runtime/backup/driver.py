@@ -107,8 +107,6 @@ class BackupDriver:
             self._doom.look(keeps_up=not done.behind)
             self._breaches.flush()
             proven = True
-            if done.objects:
-                self._report(number, done)
             self._life.pulse.ready()
             if not done.behind:
                 stop.wait(pause.total_seconds())
@@ -129,7 +127,12 @@ class BackupDriver:
                         self._life.pulse.at("see that the store writes over nothing")
                         unproven.prove_create_only()
                         unproven = None
-                    return tee.round()
+                    done = tee.round()
+                    if done.objects:
+                        self._report(number, done)
+                    if done.failure is not None:
+                        raise done.failure
+                    return done
                 except FencedError:
                     raise
                 except MillraceError as error:

@@ -102,7 +102,7 @@ class Keeper:
         try:
             tiling = resume(self._parts.store, here)
             read_on(self._parts.store, tiling)
-            return TopicChain(self._begin(tiling), found) if tiling.head.sequence >= 0 else None
+            return self._begin(tiling, found) if tiling.head.sequence >= 0 else None
         except CorruptArchiveError as error:
             self.halt(here, str(error))
             return None
@@ -124,6 +124,7 @@ class Keeper:
             if topic not in self._chains:
                 self._chains[topic] = self._take_over(here, found, asked)
                 self._parts.breach(HALTED, str(here), None)
+                found = self._chains[topic].log
             self._chains[topic].saw(found)
         except CorruptArchiveError as error:
             assert about is not None
@@ -145,16 +146,23 @@ class Keeper:
                     _check_not_cut_off(tiling, said)
             elif tiling.head.sequence < 0 and (former := Incarnation(here.topic, said.topic_id)) not in self._ended:
                 self._end(former, found)
-        return TopicChain(self._begin(tiling), found)
+        return self._begin(tiling, found)
 
-    def _begin(self, tiling: Tiling) -> ChainWriter:
-        here = tiling.incarnation
+    def _begin(self, tiling: Tiling, found: ObservedLog) -> TopicChain:
+        """Take a chain over. What counts from then on is the takeover's own look, made after the head was read.
+
+        By an older one all that another epoch archived in between would lie beyond the log, as after an election.
+        """
+        here, looks = tiling.incarnation, [found]
+
+        def look() -> ObservedLog:
+            looks.append(self._parts.look([here.topic])[here.topic])
+            return looks[-1]
+
         self._parts.step(f"take over the chain of {here.topic}")
-        writer = ChainWriter.take_over(
-            self._parts.store, tiling, self._parts.writer, lambda: self._parts.look([here.topic])[here.topic]
-        )
+        writer = ChainWriter.take_over(self._parts.store, tiling, self._parts.writer, look)
         log.info("chain_taken_over", topic=here.topic, topic_id=here.topic_id, sequence=tiling.head.sequence)
-        return writer
+        return TopicChain(writer, looks[-1])
 
     def _commits(self, here: Incarnation, found: ObservedLog) -> list[BackupMetadata]:
         """What the group's commits say of the topic's chains, as far as they are of this app; the last of each."""
@@ -182,7 +190,7 @@ class Keeper:
 
         A topic that only has no name now may be one that no broker tells of yet: its chain waits.
         """
-        if not chain.knows(chain.log):
+        if chain.is_there and not chain.knows(chain.log):
             self.append(chain, Kind.LOOK, chain.log)
         chain.log = found
         if found.topic_id is None:

@@ -21,7 +21,7 @@ from millrace.domain.archive.pace import MOST_HOLES, Read, Waiting, due
 from millrace.domain.archive.tiling import ObservedLog
 from millrace.domain.control import BATCH_STEPS
 from millrace.domain.offsets import TopicPartition
-from millrace.errors import DataLossError, MillraceError
+from millrace.errors import DataLossError, MillraceError, PartFailedError, RefusedError
 from millrace.runtime.backup.chains import LONG_AGO
 from millrace.runtime.backup.keeper import Keeper
 from millrace.runtime.backup.parts import Parts
@@ -41,6 +41,7 @@ class Round:
         waiting: offsets that are in a log and not archived; `behind`: some of it is due at once.
         positions: how far each partition is archived.
         seconds: of each step: look, copy, look again, write manifests, commit.
+        failure: why some of what was due was not archived; the rest was.
     """
 
     records: int = 0
@@ -50,6 +51,7 @@ class Round:
     behind: bool = False
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    failure: MillraceError | None = None
 
 
 class Tee:
@@ -80,7 +82,6 @@ class Tee:
         Raises:
             FencedError: a newer epoch writes a chain.
             UnreachableError: broker or store do not answer.
-            DataLossError: a range that was planned could not be read.
         """
         marks = [time.monotonic()]
         done = Round()
@@ -108,8 +109,7 @@ class Tee:
             for chain in self._keeper.chains.values()
             for number, state in chain.tiling.partitions.items()
         }
-        if failure is not None:
-            raise failure
+        done.failure = failure
         return done
 
     def _step(self, text: str) -> None:
@@ -124,28 +124,32 @@ class Tee:
             if isinstance(found, Diverged):
                 self._keeper.diverge(chain, chain.log, found.tiles)
             elif not isinstance(found, Recreated):
-                if fresh := [tile for tile in found.lost if tile not in (chain.told or ())]:
+                if fresh := [tile for tile in found.lost if tile not in chain.noted]:
                     self._keeper.append(chain, Kind.LOOK, chain.log)
+                    chain.noted.update(fresh)
                     chain.since.update((tile.partition, LONG_AGO) for tile in fresh)
                 self._keeper.tell_lost(chain, chain.losses(chain.log))
                 yield from chain.waiting(found.read)
 
     def _copy(self, reads: Sequence[Read]) -> tuple[list[Copied], MillraceError | None]:
-        """Copy; where a range cannot be read, each topic by itself, so that one holds up no other."""
+        """Copy; where that fails, each topic by itself, and then each partition, so that one holds up no other."""
         if not reads:
             return [], None
         self._step(f"copy {sum(len(read.range) for read in reads):,} offsets of {len(reads)} partitions")
         try:
             return list(self._parts.copier.copy(reads)), None
-        except DataLossError as error:
-            topics = sorted({read.partition.topic for read in reads})
-            log.warning("not_read", topics=topics, error=str(error))
-            if len(topics) == 1:
+        except (DataLossError, PartFailedError, RefusedError) as error:
+            log.warning("not_read", ranges=", ".join(str(read.range) for read in reads[:5]), error=str(error))
+            if len(reads) == 1:
                 return [], error
+        several = len({read.partition.topic for read in reads}) > 1
+        parts: dict[tuple[str, int], list[Read]] = {}
+        for read in reads:
+            parts.setdefault((read.partition.topic, -1 if several else read.partition.partition), []).append(read)
         copied: list[Copied] = []
         failure: MillraceError | None = None
-        for topic in topics:
-            more, failed = self._copy([read for read in reads if read.partition.topic == topic])
+        for part in parts.values():
+            more, failed = self._copy(part)
             copied += more
             failure = failure or failed
         return copied, failure
