@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from millrace.adapters.archive.chain import links, read_on, resume
 from millrace.adapters.archive.documents import decode
+from millrace.adapters.archive.looks import Looks
 from millrace.domain.archive.coverage import Verdict
 from millrace.domain.archive.manifest import Kind, Manifest, PartitionSpan
 from millrace.domain.archive.names import Incarnation
@@ -208,6 +209,48 @@ def test_a_topic_made_anew_begins_a_chain_and_the_unread_tail_of_the_former_is_l
         world.acknowledge(name, PartitionSpan(0, 1, 5), topic_id=former)
         tee.round()
         assert (world.asked, world.breaches[LOST, str(here(world, name, former))]) == ([], None)
+
+
+def test_a_topic_that_is_gone_for_good_is_told_and_one_that_comes_back_is_not(topics: Topics) -> None:
+    name = topics.make(partitions=1)
+    now = [datetime.now(UTC)]
+    looks = Looks(topics.platform.kafka_log(), topics.platform.topic_admin(), clock=lambda: now[0])
+    world = world_of(topics, name, backup=Backup(every=timedelta(hours=1), max_lag=timedelta(hours=2)))
+    tee = world.next_epoch(look=looks.look)
+    topics.produce(name, 0, [b"a"])
+    tee.round()
+    topics.produce(name, 0, [b"b"] * 4)
+    tee.round()
+    subject = str(here(world, name))
+    topics.delete(name)
+    tee.round()
+    assert world.breaches[LOST, subject] is None  # no broker may tell of it yet
+    now[0] += timedelta(minutes=6)
+    tee.round()
+    assert "4 offsets are not in the archive" in str(world.breaches[LOST, subject])
+
+
+def test_a_halted_chain_of_a_topic_that_is_gone_can_be_acknowledged(topics: Topics) -> None:
+    name = topics.make(partitions=1)
+    world = world_of(topics, name)
+    topics.produce(name, 0, [b"a"] * 5)
+    world.archive_all(world.next_epoch())
+    topics.trim(name, 0, 5)
+    former = topics.topic_id(name)
+    subject = str(here(world, name))
+
+    def shortened(names: Collection[str]) -> Mapping[str, ObservedLog]:
+        return {each: replace(log, bounds={0: LogBounds(0, 3)}) for each, log in world.look(names).items()}
+
+    world.next_epoch(look=shortened).round()
+    assert world.breaches[HALTED, subject]
+    topics.delete(name)
+    topics.make(partitions=1)
+    tee = world.next_epoch()
+    tee.round()
+    world.acknowledge(name, PartitionSpan(0, 3, 5), topic_id=former)
+    tee.round()
+    assert (world.asked, world.breaches[HALTED, subject], world.breaches[LOST, subject]) == ([], None, None)
 
 
 def test_a_log_that_ends_below_the_archive_halts_its_topic_and_no_other(topics: Topics) -> None:

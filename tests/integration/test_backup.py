@@ -17,6 +17,7 @@ from support.apps import Driven
 from support.tees import TeeWorld, Topics
 from support.waiting import Deadline, exit_code_of
 
+ANCIENT = -62_135_596_800_000  # the first of January of the year 1, which Spark would shift by two days
 TOO_GREAT = 9_300_000_000_000_000  # milliseconds that Spark, which counts microseconds, cannot hold
 
 
@@ -63,7 +64,9 @@ def test_every_record_is_archived_bit_for_bit_and_a_killed_driver_loses_none(bac
     topics = backed_up.topics
     name = topics.make(partitions=2)
     other = topics.make("other", partitions=1, message_timestamp_type="LogAppendTime")
-    world = backed_up.declare(name, other, topics.name("not_there_yet"))
+    old = topics.make("old", partitions=1)
+    world = backed_up.declare(name, other, old, topics.name("not_there_yet"))
+    topics.produce(old, 0, [b"o"], timestamp=ANCIENT)
     topics.produce(name, 0, [b"", b"v", None], key=b"k", timestamp=1_700_000_000_000)
     topics.produce(name, 0, [b"h"], headers=[("a", b"1"), ("a", None), ("größe", b"")], timestamp=1)
     topics.transaction(name, 1, [b"aborted"] * 3, commit=False)  # its partition has nothing but what is absent
@@ -71,8 +74,10 @@ def test_every_record_is_archived_bit_for_bit_and_a_killed_driver_loses_none(bac
     with backed_up.driver.started() as driver:
         backed_up.until_proven(world, name, 4)
         backed_up.until_proven(world, other, 1000)
+        backed_up.until_proven(world, old, 1)
         os.killpg(driver.pid, signal.SIGKILL)
         exit_code_of(driver, within=Deadline.KILLED, what="the driver's death")
+    assert [record.timestamp_ms for _, record in archived(world, old)] == [ANCIENT]
     records = [record for _, record in archived(world, name)]
     create = TimestampType.CREATE_TIME
     assert records == [

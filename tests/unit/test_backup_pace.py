@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.adapters.archive import cutting
 from millrace.adapters.archive.columns import to_batch
 from millrace.adapters.archive.cutting import Copied, copy_range
 from millrace.adapters.archive.objects import WrittenObject, read_object
@@ -18,6 +20,7 @@ from millrace.domain.archive.pace import (
     MOST_OBJECT_BYTES,
     READ_BYTES,
     ROUND_BYTES,
+    ROUND_READS,
     UNWEIGHED_OFFSETS,
     Read,
     Waiting,
@@ -99,6 +102,20 @@ def test_whatever_waits_a_range_begins_where_the_archive_ends_and_is_not_empty(
         assert read.whole == (len(read.range) == offsets)
 
 
+def test_a_backlog_takes_turns_with_what_is_behind_it() -> None:
+    backlog = [waiting(10**9, partition=number, age=timedelta(days=9), written=timedelta(0)) for number in range(8)]
+    behind = waiting(10**6, partition=9, age=MAX_LAG, written=EVERY)
+    assert taken(*backlog, behind)[0] == (9, 10**6, True)
+    rested = [replace(entry, written_at=NOW - timedelta(minutes=5)) for entry in backlog[:4]]
+    assert {number for number, _, _ in taken(*rested, *backlog[4:])} >= {0, 1, 2, 3}
+
+
+def test_a_round_has_a_bounded_number_of_partitions() -> None:
+    many = [waiting(1, partition=number, age=MAX_LAG) for number in range(ROUND_READS + 1)]
+    reads, more = due(many, BACKUPS, NOW)
+    assert (len(reads), more) == (ROUND_READS, True)
+
+
 def test_nothing_old_waits_for_longer_than_it_may_where_there_is_room() -> None:
     assert taken(waiting(1, age=timedelta(days=400)), waiting(1, partition=1, age=MAX_LAG)) == [
         (0, 1, True),
@@ -165,6 +182,22 @@ def test_a_small_rest_with_more_behind_it_is_left_for_the_next_round() -> None:
     assert ([(entry.first, entry.next) for entry in copied.entries], copied.next) == ([(0, 7)], 7)
     alone, _ = cut(records[:3], 0, 10, whole=False)
     assert alone.next == 10  # nothing was cut off: it would come again and again
+
+
+def test_a_range_that_weighs_more_than_was_thought_is_read_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutting, "READ_BYTES", 2_000)
+    asked = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal asked
+        for low in range(0, 1_000, 5):
+            asked += 1
+            yield to_batch([record(offset) for offset in range(low, low + 5)])
+
+    read = Read(OffsetRange(TopicPartition("orders", "A" * 22, 0), 0, 1_000))
+    copied = copy_range(read, batches(), lambda _: None, most_bytes=1_000)
+    assert [(entry.first, entry.next) for entry in copied.entries] == [(0, 7), (7, 14)]
+    assert (copied.next, asked) == (14, 3)
 
 
 def test_a_range_without_records_is_one_object() -> None:

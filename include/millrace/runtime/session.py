@@ -36,7 +36,9 @@ def open_session(
     cores = app.resources.cores
     of_all = {
         "spark.driver.memory": f"{app.resources.memory_bytes // _MIB}m",
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Djava.io.tmpdir={scratch}",
+        # Spark's Kafka source takes the JVM's zone for dates of before 1900.
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -Duser.timezone=UTC "
+        f"-Djava.io.tmpdir={scratch}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.jars": ",".join(str(jar) for jar in jars),

@@ -17,7 +17,7 @@ from millrace.adapters.archive.columns import conform, gaps, spans_of, weights
 from millrace.adapters.archive.objects import WrittenObject, write_object
 from millrace.domain.archive.manifest import ObjectEntry
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.archive.pace import LEAST_OBJECT_BYTES, MOST_HOLES, MOST_OBJECT_BYTES, Read
+from millrace.domain.archive.pace import LEAST_OBJECT_BYTES, MOST_HOLES, MOST_OBJECT_BYTES, READ_BYTES, Read
 from millrace.domain.offsets import OffsetRange
 from millrace.ports import ObjectStore
 
@@ -27,7 +27,8 @@ class Copied:
     """What became of one range that was read.
 
     Attributes:
-        entries: its objects, in order and without a gap between them, from the range's beginning.
+        entries: its objects, in order and without a gap between them, from the range's beginning. They end before its
+            end where more waits behind that, or where so much came that it was enough for once.
         weight: bytes of its records, as `domain.archive.pace` counts them.
     """
 
@@ -38,7 +39,8 @@ class Copied:
     def __post_init__(self) -> None:
         edges = [self.read.range.first, *(edge for entry in self.entries for edge in (entry.first, entry.next))]
         broken = any(low != high for low, high in zip(edges[::2], edges[1::2], strict=False))
-        if broken or (self.read.whole and edges[-1] != self.read.range.next) or edges[-1] > self.read.range.next:
+        short = self.read.whole and edges[-1] != self.read.range.next and self.weight < READ_BYTES
+        if broken or short or edges[-1] > self.read.range.next:
             raise ValueError(f"objects that are not {self.read.range}: {', '.join(map(str, self.entries)) or 'none'}")
 
     @property
@@ -67,6 +69,7 @@ class Cutter:
         self._held_holes = 0
         self._first = self._expected = read.range.first
         self._weight = 0
+        self._cut_bytes = 0
         self._entries: list[ObjectEntry] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -88,6 +91,11 @@ class Cutter:
             at = upto
         self._weight += ends[-1] if ends else 0
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether so much was written that the rest is better read in another round."""
+        return self._cut_bytes >= READ_BYTES
+
     def _hold(self, piece: pa.RecordBatch) -> None:
         spans = spans_of(piece["offset"])
         self._held.append(piece)
@@ -97,11 +105,13 @@ class Cutter:
     def close(self) -> Copied:
         """The rest as the last object, but for a small rest with more waiting behind it: that is read again then.
 
+        Where there was enough, what came last is left for another round too.
+
         Raises:
             RefusedError: an object cannot be written of them (see `write_object`).
         """
-        small = self._held_bytes < LEAST_OBJECT_BYTES
-        if self._first < self._read.range.next and not (self._entries and small and not self._read.whole):
+        small = self._held_bytes < LEAST_OBJECT_BYTES and not self._read.whole
+        if self._first < self._read.range.next and not (self._entries and (small or self.has_enough)):
             self._cut(self._read.range.next)
         return Copied(self._read, tuple(self._entries), self._weight)
 
@@ -109,6 +119,7 @@ class Cutter:
         written = write_object(OffsetRange(self._read.partition, self._first, next_), self._held)
         self._put(written)
         self._entries.append(written.entry)
+        self._cut_bytes += self._held_bytes
         self._first = next_
         self._held, self._held_bytes, self._held_holes = [], 0, 0
 
@@ -138,4 +149,6 @@ def copy_range(
     cutter = Cutter(read, put, most_bytes=most_bytes)
     for batch in batches:
         cutter.add(batch)
+        if cutter.has_enough:
+            break
     return cutter.close()

@@ -14,6 +14,7 @@ from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import MOST_OBJECT_BYTES, Read
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
 from millrace.domain.sources import NO_TIMESTAMP, TopicRecord
+from millrace.errors import RefusedError
 from millrace.ports import ObjectStore
 
 _BATCH_RECORDS = 5_000
@@ -46,7 +47,15 @@ class PlainCopier:
     def _copy(self, read: Read) -> Copied:
         here = Incarnation(read.partition.topic, read.partition.topic_id)
         records = self._reader.between(here.topic, read.partition.partition, read.range.first, read.range.next)
-        return copy_range(read, _batches(records), partial(put_object, self._store, here), most_bytes=self._most_bytes)
+        put = partial(put_object, self._store, here)
+        try:
+            return copy_range(read, _batches(records), put, most_bytes=self._most_bytes)
+        except UnicodeDecodeError as error:  # of the client
+            raise RefusedError(
+                f"a header's name is not UTF-8, as Kafka's protocol wants it: {error}",
+                where=str(read.range),
+                next_step="nothing of this range can be archived; see who produces such records",
+            ) from error
 
 
 def _batches(records: Iterable[TopicRecord]) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from millrace.domain.declaration import Backup
 from millrace.domain.offsets import OffsetRange, TopicPartition
@@ -19,7 +19,8 @@ MOST_OBJECT_BYTES = 64 << 20
 MOST_HOLES = 20_000  # of one object: each takes some 18 bytes of its manifest
 READ_BYTES = 4 * MOST_OBJECT_BYTES  # of one partition in one round: what a crash makes be read again
 ROUND_BYTES = 16 * MOST_OBJECT_BYTES
-UNWEIGHED_OFFSETS = 100_000  # what is read at once of a partition of which nothing was weighed yet
+UNWEIGHED_OFFSETS = 20_000  # what is read at once of a partition of which nothing was weighed yet
+ROUND_READS = 200  # partitions in one round: all of it is lost with the app
 LONGEST_REST = timedelta(seconds=10)
 SHORTEST_REST = timedelta(seconds=1)
 _LOOKS_IN_EVERY = 6
@@ -61,9 +62,10 @@ class Read:
 
 
 def due(waiting: Sequence[Waiting], backups: Mapping[str, Backup], now: datetime) -> tuple[list[Read], bool]:
-    """What is to be read now, the oldest first; and whether more is due then, at once.
+    """What is to be read now; and whether more is due then, at once.
 
-    Of one partition it is about `READ_BYTES` at most, and of all together about `ROUND_BYTES`.
+    Of one partition it is about `READ_BYTES` at most, and of all together about `ROUND_BYTES`. Whose last object is
+    oldest comes first: a backlog takes turns with what is behind it, however old that backlog is.
 
     Args:
         waiting: what is not archived, a partition each.
@@ -76,16 +78,20 @@ def due(waiting: Sequence[Waiting], backups: Mapping[str, Backup], now: datetime
     reads: list[Read] = []
     left = float(ROUND_BYTES)
     entries = [entry for entry in waiting if _is_due(entry, backups[entry.range.partition.topic], now)]
-    for entry in sorted(entries, key=lambda one: (one.since, one.range.partition)):
+    for entry in sorted(entries, key=_turn):
         offsets = len(entry.range)
         most = UNWEIGHED_OFFSETS if entry.offset_bytes is None else int(READ_BYTES / max(entry.offset_bytes, 1))
         taken = min(offsets, max(most, 1))
         first = entry.range.first
         reads.append(Read(OffsetRange(entry.range.partition, first, first + taken), whole=taken == offsets))
         left -= taken * (entry.offset_bytes or READ_BYTES / UNWEIGHED_OFFSETS)
-        if left <= 0:
+        if left <= 0 or len(reads) >= ROUND_READS:
             break
     return reads, len(reads) < len(entries) or any(not read.whole for read in reads)
+
+
+def _turn(entry: Waiting) -> tuple[datetime, datetime, TopicPartition]:
+    return entry.written_at or datetime.min.replace(tzinfo=UTC), entry.since, entry.range.partition
 
 
 def _is_due(entry: Waiting, backup: Backup, now: datetime) -> bool:

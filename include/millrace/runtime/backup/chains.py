@@ -30,6 +30,7 @@ class TopicChain:
         since: of each partition, a moment before which its first unarchived record was not there.
         offset_bytes: what an offset of each partition weighed when it was last read.
         written_at: when the last object of each partition was written.
+        absent_since: since when nobody knows a topic of this name.
         noted: losses for which a look was written.
         told: losses that somebody was told of; None: nobody was told anything yet.
     """
@@ -40,6 +41,7 @@ class TopicChain:
     since: dict[int, datetime] = field(default_factory=dict)
     offset_bytes: dict[int, float] = field(default_factory=dict)
     written_at: dict[int, datetime] = field(default_factory=dict)
+    absent_since: datetime | None = None
     noted: set[Tile] = field(default_factory=set)
     told: set[Tile] | None = None
 
@@ -64,7 +66,7 @@ class TopicChain:
 
     def saw(self, log: ObservedLog) -> None:
         """Take a look in: where nothing is left to archive, what comes later came after it."""
-        self.log = log
+        self.log, self.absent_since = log, None
         for number, bounds in log.bounds.items():
             state = self.tiling.partitions.get(number)
             if state is not None and bounds.end <= state.next:
@@ -97,9 +99,9 @@ class TopicChain:
             planned_at: the look by which it was planned: what was not there yet came after it.
         """
         number, read = copied.read.partition.partition, copied.read
-        self.offset_bytes[number] = max(1.0, copied.weight / len(read.range))
+        self.offset_bytes[number] = max(1.0, copied.weight / (copied.next - read.range.first))
         self.written_at[number] = planned_at
-        if read.whole:
+        if copied.next == read.range.next and read.whole:
             self.since[number] = planned_at
 
     def commits(self, app: str, epoch: int) -> Mapping[TopicPartition, Committed]:

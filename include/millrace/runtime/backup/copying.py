@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -53,7 +54,18 @@ _COLUMNS = (
     "CAST(coalesce(headers, CAST(array() AS array<struct<key:string,value:binary>>))"
     " AS array<struct<name:string,value:binary>>) AS headers",
 )
-_FAILURES = {kind.__name__: kind for kind in (UnreachableError, RefusedError)}
+FIRST_COUNTED_MS = -12_219_292_800_000
+"""Midnight of 15 October 1582. Spark takes what lies before it for a date of the Julian calendar, and shifts it.
+
+Source: `DateTimeUtils.fromJavaTimestamp`, which Spark's Kafka source calls.
+"""
+
+
+class UncountableError(MillraceError):
+    """A record's timestamp is one that Spark cannot count, or would change."""
+
+
+_FAILURES = {kind.__name__: kind for kind in (UnreachableError, RefusedError, UncountableError)}
 
 Blocks = Iterator[pa.RecordBatch]
 
@@ -128,10 +140,6 @@ class SparkCopier:
         return raw.mapInArrow(_writer(topic, topic_id, reads, self._destination), _REPORT)
 
 
-class UncountableError(MillraceError):
-    """A record's timestamp is greater than Spark can count."""
-
-
 class PatientCopier:
     """Copies by Spark, and what Spark cannot read by the plain client.
 
@@ -195,10 +203,14 @@ def _writer(topic: str, topic_id: str, reads: Sequence[Read], destination: Desti
                     first, next_, whole = ranges[number]
                     range_ = OffsetRange(TopicPartition(topic, topic_id, number), first, next_)
                     cutter = Cutter(Read(range_, whole), put, most_bytes=destination.most_bytes)
+                if pc.min(block.column("timestamp_ms")).as_py() < FIRST_COUNTED_MS:
+                    raise UncountableError("a record has a timestamp that Spark shifts", where=f"{topic}/{number}")
                 cutter.add(block.drop_columns(["partition"]))
+                if cutter.has_enough:  # what is not read costs the worker, which is less than reading it
+                    break
             if cutter is not None:
                 yield _report(topic, number, cutter.close())
-        except (UnreachableError, RefusedError) as error:
+        except (UnreachableError, RefusedError, UncountableError) as error:
             for _ in blocks:  # a task that does not read to the end would end its worker
                 pass
             yield _failed(topic, number, error)

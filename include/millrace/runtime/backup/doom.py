@@ -45,12 +45,13 @@ class Doom:
         if keeps_up:
             self._tell(None)
         elif self._clock() >= self._not_before:
-            self._not_before = self._clock() + _AGAIN_SECONDS
             try:
                 found = self._measure()
             except MillraceError as error:
                 log.warning("headroom_not_known", error=str(error))
                 return
+            finally:
+                self._not_before = self._clock() + _AGAIN_SECONDS
             self._tell(_text(found) if found and found.left < LEAST_HEADROOM else None)
 
     def _tell(self, text: str | None) -> None:

@@ -130,6 +130,7 @@ class BackupDriver:
                     done = tee.round()
                     if done.objects:
                         self._report(number, done)
+                        seconds = FIRST_PAUSE_SECONDS
                     if done.failure is not None:
                         raise done.failure
                     return done

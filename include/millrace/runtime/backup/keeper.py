@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
 from itertools import groupby
 
 import structlog
@@ -21,6 +22,7 @@ from millrace.runtime.backup.parts import HALTED, LOST, Parts
 
 log = structlog.get_logger()
 
+GONE_AFTER = timedelta(minutes=5)
 _TOLD_TILES = 5
 
 
@@ -123,7 +125,6 @@ class Keeper:
             about = here
             if topic not in self._chains:
                 self._chains[topic] = self._take_over(here, found, asked)
-                self._parts.breach(HALTED, str(here), None)
                 found = self._chains[topic].log
             self._chains[topic].saw(found)
         except CorruptArchiveError as error:
@@ -161,6 +162,7 @@ class Keeper:
 
         self._parts.step(f"take over the chain of {here.topic}")
         writer = ChainWriter.take_over(self._parts.store, tiling, self._parts.writer, look)
+        self._parts.breach(HALTED, str(here), None)
         log.info("chain_taken_over", topic=here.topic, topic_id=here.topic_id, sequence=tiling.head.sequence)
         return TopicChain(writer, looks[-1])
 
@@ -194,6 +196,9 @@ class Keeper:
             self.append(chain, Kind.LOOK, chain.log)
         chain.log = found
         if found.topic_id is None:
+            chain.absent_since = chain.absent_since or found.at
+            if found.at - chain.absent_since >= GONE_AFTER:  # what of it was not read is lost, unless it comes back
+                self.tell_lost(chain, chain.losses(found))
             return
         self.append(chain, Kind.LOOK, found)
         log.warning("recreated", topic=chain.here.topic, was=chain.here.topic_id, now=found.topic_id)

@@ -21,7 +21,7 @@ from millrace.domain.archive.pace import MOST_HOLES, Read, Waiting, due
 from millrace.domain.archive.tiling import ObservedLog
 from millrace.domain.control import BATCH_STEPS
 from millrace.domain.offsets import TopicPartition
-from millrace.errors import DataLossError, MillraceError, PartFailedError, RefusedError
+from millrace.errors import CorruptArchiveError, DataLossError, MillraceError, PartFailedError, RefusedError
 from millrace.runtime.backup.chains import LONG_AGO
 from millrace.runtime.backup.keeper import Keeper
 from millrace.runtime.backup.parts import Parts
@@ -98,12 +98,16 @@ class Tee:
         logs = self._parts.look({entry.read.partition.topic for entry in copied}) if copied else {}
         marks.append(time.monotonic())
         for topic, found in logs.items():
-            self._archive(topic, found, [entry for entry in copied if entry.read.partition.topic == topic], done)
+            of_topic = [entry for entry in copied if entry.read.partition.topic == topic]
+            try:
+                self._archive(topic, found, of_topic, done)
+            except (CorruptArchiveError, ValueError) as error:  # nobody can go on with this one chain
+                self._keeper.halt(self._keeper.chains[topic].here, str(error))
         marks.append(time.monotonic())
         self._commit()
         marks.append(time.monotonic())
         done.seconds = dict(zip(BATCH_STEPS, (end - begin for begin, end in pairwise(marks)), strict=True))
-        done.behind = more
+        done.behind = more or any(entry.next < entry.read.range.next for entry in copied)
         done.positions = {
             chain.partition(number): state.next
             for chain in self._keeper.chains.values()
@@ -132,7 +136,7 @@ class Tee:
                 yield from chain.waiting(found.read)
 
     def _copy(self, reads: Sequence[Read]) -> tuple[list[Copied], MillraceError | None]:
-        """Copy; where that fails, each topic by itself, and then each partition, so that one holds up no other."""
+        """Copy; where that fails, each half by itself, so that in the end one partition holds up no other."""
         if not reads:
             return [], None
         self._step(f"copy {sum(len(read.range) for read in reads):,} offsets of {len(reads)} partitions")
@@ -142,17 +146,12 @@ class Tee:
             log.warning("not_read", ranges=", ".join(str(read.range) for read in reads[:5]), error=str(error))
             if len(reads) == 1:
                 return [], error
-        several = len({read.partition.topic for read in reads}) > 1
-        parts: dict[tuple[str, int], list[Read]] = {}
-        for read in reads:
-            parts.setdefault((read.partition.topic, -1 if several else read.partition.partition), []).append(read)
-        copied: list[Copied] = []
-        failure: MillraceError | None = None
-        for part in parts.values():
-            more, failed = self._copy(part)
-            copied += more
-            failure = failure or failed
-        return copied, failure
+        self._parts.look({read.partition.topic for read in reads})  # brokers that are away end the round here
+        places = sorted(reads, key=lambda read: (read.partition.topic, read.partition.partition))
+        middle = len(places) // 2
+        copied, failure = self._copy(places[:middle])
+        more, failed = self._copy(places[middle:])
+        return copied + more, failure or failed
 
     def _archive(self, topic: str, found: ObservedLog, copied: Sequence[Copied], done: Round) -> None:
         """Name what was copied of a topic in manifests, as far as the log, looked at now, bears it out."""
@@ -165,7 +164,13 @@ class Tee:
             self._keeper.diverge(chain, found, ranges.tiles)
             return
         borne_out = [entry for entry in copied if _is_borne_out(entry, found)]
-        for part in _in_manifests(borne_out):
+        if len(borne_out) < len(copied):
+            log.warning(
+                "not_archived", topic=topic, why="partitions have no leader, or end before what was read of them"
+            )
+        for number, part in enumerate(_in_manifests(borne_out)):
+            if number and (found := self._parts.look([topic])[topic]).topic_id != chain.here.topic_id:
+                return  # each manifest has a look of its own, or holes would seem to have been looked at late
             self._step(f"write manifest {chain.tiling.head.sequence + 1} of {topic}")
             self._keeper.append(chain, Kind.DATA, found, objects=part)
             done.records += sum(entry.count for entry in part)
