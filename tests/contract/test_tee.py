@@ -211,6 +211,34 @@ def test_a_topic_made_anew_begins_a_chain_and_the_unread_tail_of_the_former_is_l
         assert (world.asked, world.breaches[LOST, str(here(world, name, former))]) == ([], None)
 
 
+def test_what_is_written_of_a_topic_that_was_deleted_is_the_last_look_at_it(topics: Topics) -> None:
+    name = topics.make(partitions=2)
+    world = world_of(topics, name, backup=Backup(every=timedelta(0), max_lag=timedelta(hours=2)))
+    copier = world.copier(world.store)
+
+    class Grows:
+        def copy(self, reads):  # type: ignore[no-untyped-def]
+            copied = copier.copy(reads)
+            topics.produce(name, 0, [b"c"] * 3)
+            return copied
+
+    tee = world.next_epoch(copier=Grows())
+    for number in range(2):
+        topics.produce(name, number, [b"a" * 1_000])
+    tee.round()
+    topics.produce(name, 0, [b"b" * 1_000] * 9_000)  # large enough to be due
+    topics.produce(name, 1, [b"d"])  # seen, and neither large nor old
+    done = tee.round()
+    assert (done.objects, done.waiting) == (1, 9_004)
+    former = topics.topic_id(name)
+    topics.delete(name)
+    tee.round()
+    topics.make(partitions=2)
+    tee.round()
+    assert lost(world, name, former) == [(0, 9_004, 9_007, Cause.RECREATED), (1, 1, 2, Cause.RECREATED)]
+    assert not [each for each in world.inspect(name, former).coverage.breaches() if "cut off" in each]
+
+
 def test_a_topic_that_is_gone_for_good_is_told_and_one_that_comes_back_is_not(topics: Topics) -> None:
     name = topics.make(partitions=1)
     now = [datetime.now(UTC)]
@@ -328,6 +356,22 @@ def test_a_group_that_somebody_moved_is_committed_again(topics: Topics) -> None:
         assert said is not None
         assert said.epoch == world.epoch
     assert world.inspect(name).coverage.partitions[0].records == 5
+
+
+def test_an_acknowledgement_counts_by_a_look_that_is_no_older_than_the_chain(topics: Topics) -> None:
+    name = topics.make(partitions=1)
+    world = world_of(topics, name)
+    topics.produce(name, 0, [b"a"] * 3)
+    world.archive_all(world.next_epoch())
+    world.acknowledge(name, PartitionSpan(0, 0, 1))
+
+    def grows(names: Collection[str]) -> Mapping[str, ObservedLog]:
+        found = world.look(names)
+        topics.produce(name, 0, [b"b"])  # so that the takeover's look, a moment later, sees more
+        return found
+
+    world.next_epoch(look=grows).round()
+    assert list(world.inspect(name).coverage.breaches()) == []
 
 
 def test_a_former_epoch_that_wakes_up_late_ends_and_leaves_no_manifest(topics: Topics) -> None:

@@ -58,7 +58,13 @@ def one_life(life: Life, topics: Topics) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("moment", Moment, ids=lambda moment: moment.name.lower())
+FULL = (Moment.BEFORE, Moment.ANSWER_LOST)  # twenty seconds each
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [pytest.param(each, id=each.name.lower(), marks=[pytest.mark.full] if each in FULL else []) for each in Moment],
+)
 def test_whatever_call_a_life_ends_at_every_offset_is_archived_once(kafka: Stack, s3: Stack, moment: Moment) -> None:
     topics = Topics(kafka)
     tried = crash_at_every_call(moment, lambda life: one_life(life, topics))

@@ -69,6 +69,7 @@ def as_the_driver(tee: Tee) -> list[MillraceError]:
 # The store fails
 
 
+@pytest.mark.full  # half a minute
 def test_a_store_that_fails_at_any_request_of_a_round_loses_and_doubles_nothing(
     topics: Topics, proxy: FaultyProxy, quick_reads: None
 ) -> None:

@@ -75,7 +75,7 @@ class Topics:
     def produce(self, name: str, partition: int, values: Sequence[bytes | None], **more: Any) -> None:
         """Records one after the other, acknowledged when this returns."""
         if self._producer is None:
-            self._producer = Producer({**self.kafka.librdkafka, "acks": "all", "linger.ms": 5})
+            self._producer = Producer({**self.kafka.librdkafka, "acks": "all", "linger.ms": 5, "log_level": 0})
         for value in values:
             self._producer.produce(name, value, partition=partition, **more)
         assert self._producer.flush(60) == 0
@@ -89,7 +89,7 @@ class Topics:
 
     def open_transaction(self, name: str, partition: int, values: Sequence[bytes]) -> Any:
         """Records of a transaction that nobody has decided; its producer."""
-        producer = Producer({**self.kafka.librdkafka, "transactional.id": uuid.uuid4().hex, "linger.ms": 5})
+        producer = Producer({**self.kafka.librdkafka, "transactional.id": uuid.uuid4().hex, "log_level": 0})
         producer.init_transactions(30)
         producer.begin_transaction()
         for value in values:

@@ -89,15 +89,15 @@ class Keeper:
                 continue
             if one.span is not None and chain is not None:
                 try:
-                    self.append(
-                        chain, Kind.ACKNOWLEDGEMENT, found, acknowledged=[one.span], by=one.by, reason=one.reason
+                    self.append(  # by the chain's last look: an older one would show a log that ends too early
+                        chain, Kind.ACKNOWLEDGEMENT, chain.log, acknowledged=[one.span], by=one.by, reason=one.reason
                     )
                 except ValueError as error:  # of a partition that the topic never had
                     log.error("not_acknowledged", topic=here.topic, span=str(one.span), error=str(error))
             log.warning("acknowledged", topic=here.topic, span=str(one.span), sequence=one.sequence, by=one.by)
             self._to_tell.append(one.identity)
         if chain is not None:
-            self.tell_lost(chain, chain.losses(found))
+            self.tell_lost(chain, chain.losses(chain.log))
 
     def _former(self, here: Incarnation, found: ObservedLog) -> TopicChain | None:
         """The chain of a topic that is gone, taken over; None where there is none, or nobody can go on with it."""

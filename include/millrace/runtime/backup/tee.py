@@ -170,7 +170,7 @@ class Tee:
             )
         for number, part in enumerate(_in_manifests(borne_out)):
             if number and (found := self._parts.look([topic])[topic]).topic_id != chain.here.topic_id:
-                return  # each manifest has a look of its own, or holes would seem to have been looked at late
+                break  # each manifest has a look of its own, or holes would seem to have been looked at late
             self._step(f"write manifest {chain.tiling.head.sequence + 1} of {topic}")
             self._keeper.append(chain, Kind.DATA, found, objects=part)
             done.records += sum(entry.count for entry in part)
@@ -178,6 +178,7 @@ class Tee:
             done.objects += len(part)
         for entry in borne_out:
             chain.wrote(entry, planned_at)
+        chain.saw(found)
         self._keeper.tell_lost(chain, chain.losses(found))
 
     def _commit(self) -> None:
