@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.spans import Spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +34,31 @@ class Acknowledgement:
     def __post_init__(self) -> None:
         if (self.span is None) == (self.sequence is None):
             raise ValueError("an acknowledgement is about offsets or about the chain, and not about both")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What people have said that they know of one incarnation, whether the chain has it yet or not.
+
+    Attributes:
+        spans: offsets, by partition.
+        sequence: the last manifest that is known to be missing or changed; -1: none.
+    """
+
+    spans: Mapping[int, Spans] = field(default_factory=dict)
+    sequence: int = -1
+
+    @classmethod
+    def of(cls, asked: Iterable[Acknowledgement]) -> Known:
+        """All of these together."""
+        spans: dict[int, Spans] = {}
+        sequence = -1
+        for one in asked:
+            if one.span is not None:
+                spans.setdefault(one.span.partition, Spans()).add(one.span.first, one.span.next)
+            sequence = max(sequence, -1 if one.sequence is None else one.sequence)
+        return cls(spans, sequence)
+
+    def rest(self, partition: int, first: int, next_: int) -> list[tuple[int, int]]:
+        """What of some offsets nobody has said to know of."""
+        return list(self.spans.get(partition, Spans()).outside(first, next_))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -12,6 +12,7 @@ from millrace.domain.archive.spans import Spans
 from millrace.domain.position import LogBounds
 
 _MOST_PROBLEMS = 1000
+_TOLD_TILES = 5
 
 
 class Verdict(StrEnum):
@@ -184,3 +185,17 @@ class Coverage:
             for tile in partition.unacknowledged:
                 cause = f": {tile.cause}" if tile.cause else ""
                 yield f"partition {tile.partition} [{tile.first}, {tile.next}) is {tile.label}{cause}"
+
+
+def tile_text(topic: str, tile: Tile) -> str:
+    """Offsets with their label, as an alarm has them."""
+    cause = f": {tile.cause}" if tile.cause else ""
+    return f"{topic}/{tile.partition} [{tile.first}, {tile.next}) {tile.label}{cause}"
+
+
+def lost_text(topic: str, tiles: Collection[Tile]) -> str:
+    """What a topic has lost, as an alarm has it: the first ranges, and how many more there are."""
+    offsets = sum(tile.next - tile.first for tile in tiles)
+    named = sorted(tiles, key=lambda tile: (tile.partition, tile.first))[:_TOLD_TILES]
+    more = f", and {len(tiles) - _TOLD_TILES} more ranges" if len(tiles) > _TOLD_TILES else ""
+    return f"{offsets:,} offsets are not in the archive: {'; '.join(tile_text(topic, tile) for tile in named)}{more}"
