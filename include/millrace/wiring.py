@@ -11,6 +11,9 @@ from millrace.errors import RefusedError, UsageError
 from millrace.settings import Settings
 
 if TYPE_CHECKING:
+    from millrace.adapters.archive.auditing import Auditor
+    from millrace.adapters.archive.claims import Claims
+    from millrace.adapters.archive.evidence import EvidenceStore
     from millrace.adapters.archive.reading import ArchiveReader
     from millrace.adapters.control_db import ControlStore
     from millrace.adapters.control_pages import PageReader
@@ -20,10 +23,9 @@ if TYPE_CHECKING:
     from millrace.adapters.kafka_reader import TopicReader
     from millrace.adapters.postgres_fence import FenceReader
     from millrace.adapters.sink_reader import SinkReader
-    from millrace.domain.archive.coverage import Coverage
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
-    from millrace.domain.declaration import Pipeline
+    from millrace.domain.declaration import BackupApp, Pipeline
     from millrace.ports import ObjectStore, StreamRunner, TopicAdmin
     from millrace.usecases.example import ExampleParts
     from millrace.usecases.sources import LoadProgress, LoadReport
@@ -98,14 +100,39 @@ class Platform:
 
         return ArchiveReader(self.object_store(connection))
 
-    def prove_archive(self, incarnation: Incarnation, kafka: str = "millrace_kafka") -> Coverage:
-        """The archive of one incarnation of a topic, held against the live log: its chain, names and sizes."""
-        from millrace.adapters.archive.inspection import inspect
-        from millrace.adapters.archive.looks import Looks
-        from millrace.domain.archive.tiling import Tiling
+    def evidence(self, connection: str = "millrace_s3") -> EvidenceStore:
+        """What audits of archives found, in the bucket that an `aws` Connection leads to."""
+        from millrace.adapters.archive.evidence import EvidenceStore
 
-        looks, topic = Looks(self.kafka_log(kafka), self.topic_admin(kafka)), incarnation.topic
-        return inspect(self.object_store(), Tiling(incarnation), lambda: looks.look([topic])[topic]).coverage
+        return EvidenceStore(self.object_store(connection))
+
+    def claims(self, app: BackupApp, kafka: str = "millrace_kafka") -> Claims:
+        """What a backup's commits know of its chains, by the cluster that a `kafka` Connection leads to."""
+        from millrace.adapters.archive.claims import Claims
+
+        return Claims(self.kafka_log(kafka), app)
+
+    def auditor(self, app: BackupApp, kafka: str = "millrace_kafka") -> Auditor:
+        """Audits a backup's archives, held against the cluster that a `kafka` Connection leads to."""
+        from millrace.adapters.archive.auditing import Auditor
+        from millrace.adapters.archive.looks import Looks
+        from millrace.domain.offsets import TopicPartition
+
+        looks, reader = Looks(self.kafka_log(kafka), self.topic_admin(kafka)), self.topic_reader(kafka)
+
+        def deletable(here: Incarnation, positions: dict[int, int]) -> timedelta | None:
+            asked = {TopicPartition(here.topic, here.topic_id, number): at for number, at in positions.items()}
+            least = self.unread_logs(kafka).least(asked)
+            return least.left if least else None
+
+        return Auditor(
+            app=app.qualified_name,
+            store=self.object_store(app.store),
+            look=lambda topic: looks.look([topic])[topic],
+            reads=reader.between,
+            claims=self.claims(app, kafka).of,
+            deletable=deletable,
+        )
 
     def topic_reader(self, connection: str = "millrace_kafka") -> TopicReader:
         """Bounded reads of topics of the cluster that a `kafka` Connection leads to."""
@@ -214,6 +241,8 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
     from millrace.adapters.sink_reader import SinkReader
     from millrace.spec.project import load_pipeline
     from millrace.usecases import example
+    from millrace.usecases.audits import backed_topics
+    from millrace.usecases.example_backup import prove
     from millrace.usecases.sources import find_source, load_program
 
     pipeline = load_pipeline(settings.root, example.PIPELINE)
@@ -226,6 +255,6 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
         reader=TopicReader(kafka),
         log=KafkaLog(kafka, client_id="millrace.example"),
         sink=SinkReader(settings.postgres(pipeline.stream(example.STREAM).sink.connection)),
-        proof=lambda incarnation: platform.prove_archive(incarnation, pipeline.kafka),
+        proof=lambda incarnation: prove(platform, backed_topics([pipeline], incarnation.topic)[0], incarnation),
         state_folder=settings.state_folder,
     )

@@ -415,12 +415,16 @@ def test_an_acknowledgement_waits_for_its_app_until_it_was_taken(store: ControlS
     app = f"t{uuid.uuid4().hex[:8]}.backup"
     lost = Acknowledgement(None, app, here, PartitionSpan(3, 5, 9), None, "cli:ann", "known")
     cut_off = replace(lost, span=None, sequence=0)
-    numbers = [store.backups.acknowledge(asked) for asked in (lost, cut_off)]
+    numbers = store.backups.acknowledge([lost, cut_off], "partition 3 [5, 9)")
     assert store.backups.waiting(app) == (replace(lost, identity=numbers[0]), replace(cut_off, identity=numbers[1]))
     assert store.backups.waiting("other.backup") == ()
     store.backups.taken(numbers[0])
     store.backups.taken(numbers[0])
     assert [asked.identity for asked in store.backups.waiting(app)] == numbers[1:]
+    known = [asked.identity for asked in store.backups.known(here) if asked.app == app]
+    assert known == numbers, "what was taken is known as before"
+    [entry] = store.log.list(subject=app)
+    assert (entry.actor, entry.action, entry.reason) == ("cli:ann", "backup.acknowledge", "known")
 
 
 def test_an_acknowledgement_is_about_offsets_or_about_a_chain() -> None:

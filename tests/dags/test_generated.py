@@ -161,7 +161,7 @@ def test_a_backup_adds_its_dag_and_its_name_in_the_form_and_changes_nothing_else
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dags, without = dags_of("shop.py"), built(example_project(tmp_path, backup=False), monkeypatch)
-    assert set(dags) == {*without, "shop.backup"}
+    assert set(dags) == {*without, "shop.backup", "shop.backup_audit"}
     same = set(without) - {"shop.operate"}
     assert graph({name: dags[name] for name in same}) == graph({name: without[name] for name in same})
     for name, made, streams in (
@@ -196,6 +196,15 @@ def test_a_backup_says_what_it_keeps_and_for_how_long() -> None:
     assert "nothing to accept" in dags["shop.operate"].doc_md
 
 
+def test_an_audit_is_a_task_a_topic_every_hour() -> None:
+    dag = dags_of("shop.py")["shop.backup_audit"]
+    assert [task.task_id for task in dag.tasks] == ["shop.purchases"]
+    minute, *rest = dag.schedule.split()
+    assert minute.isdigit()
+    assert rest == ["*"] * 4
+    assert "backup audit" in dag.doc_md
+
+
 def test_a_pipeline_of_backups_only_has_a_form_to_operate_and_none_to_rewind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +213,7 @@ def test_a_pipeline_of_backups_only_has_a_form_to_operate_and_none_to_rewind(
 
     root = example_project(tmp_path, streams=False)
     dags = built(root, monkeypatch)
-    assert list(dags) == ["shop.topics", "shop.backup", "shop.operate"]
+    assert list(dags) == ["shop.topics", "shop.backup", "shop.backup_audit", "shop.operate"]
     assert list(dags) == list(names.of_pipeline(load_pipeline(root, "shop")))
     assert dags["shop.operate"].params.get_param("stream").schema["enum"] == ["backup"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from millrace.adapters.archive.chain import ChainWriter, links
 from millrace.adapters.archive.columns import to_batch
 from millrace.adapters.archive.documents import decode, encode, sha256_of
-from millrace.adapters.archive.inspection import Inspection, inspect
+from millrace.adapters.archive.inspection import Inspection, everything, inspect, nothing
 from millrace.adapters.archive.objects import write_object
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
@@ -91,7 +91,9 @@ class Archive:
 
     def inspect(self, *, deep: bool, end: int = ROUNDS * OFFSETS) -> Inspection:
         """Look at it from the beginning."""
-        return inspect(self.store, Tiling(self.incarnation), lambda: self.log(end), deep=deep)
+        return inspect(
+            self.store, Tiling(self.incarnation), lambda: self.log(end), picks=everything if deep else nothing
+        )
 
     def read_manifests(self) -> Iterator[Manifest]:
         """What the store has of the chain."""

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from millrace.adapters.archive.inspection import Inspection, inspect
+from millrace.adapters.archive.inspection import Inspection, everything, inspect
 from millrace.adapters.archive.looks import Looks
 from millrace.adapters.archive.plain import PlainCopier
 from millrace.domain.archive.acknowledgement import Acknowledgement
@@ -208,4 +208,4 @@ class TeeWorld:
     def inspect(self, name: str, topic_id: str = "") -> Inspection:
         """The proof, every object read."""
         here = Incarnation(name, topic_id or self.topics.topic_id(name))
-        return inspect(self.store, Tiling(here), lambda: self.look([name])[name], deep=True)
+        return inspect(self.store, Tiling(here), lambda: self.look([name])[name], picks=everything)

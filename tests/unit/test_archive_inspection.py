@@ -36,7 +36,11 @@ def following(archive: Archive) -> ChainWriter:
 
 
 def said(found: Inspection) -> tuple[Verdict, list[str], list[str]]:
-    return found.coverage.verdict, list(found.coverage.breaches()), [str(stray) for stray in found.strays.found]
+    return (
+        found.coverage.verdict,
+        list(found.coverage.breaches()),
+        [str(stray) for strays in (found.orphans, found.foreign) for stray in strays.found],
+    )
 
 
 FINE = (Verdict.PROVEN, [], [])

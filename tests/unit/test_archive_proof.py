@@ -78,7 +78,9 @@ def audit_beside_the_living(world: World, dice: random.Random) -> list[str]:
     found = inspect(world.store, resume(world.store, life.incarnation), look)
     world.counts["looked at beside the living"] += 1
     wrong = [str(problem) for problem in found.coverage.problems.found]
-    wrong += [str(stray) for stray in found.strays.found if "no manifest names it" not in str(stray)]
+    wrong += [
+        str(stray) for stray in found.foreign.found if "it is no object:" not in str(stray)
+    ]  # it holds no Parquet
     for part in found.coverage.partitions:
         log = life.partitions[part.partition]
         for tile in part.tiles:

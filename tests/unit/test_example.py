@@ -11,9 +11,8 @@ import pytest
 from rich.console import Console
 
 from millrace.cli.example import print_report
-from millrace.domain.archive.coverage import Coverage, PartitionCoverage, Problem, Problems
+from millrace.domain.archive.coverage import Problem
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.archive.partition import Cause, Label, Tile
 from millrace.domain.books import SourceAt, StoredRow
 from millrace.domain.declaration import Backup, Pipeline, PostgresSink, SourceProgram, Stream, Topic
 from millrace.domain.groups import BackupMetadata, Committed
@@ -22,6 +21,7 @@ from millrace.domain.position import LogBounds
 from millrace.domain.sources import SourceRecord, TopicRecord, sequence_header
 from millrace.errors import PartFailedError
 from millrace.usecases.example import ExampleParts, ExampleProgress, ExampleReport, run_example
+from millrace.usecases.example_backup import ProvenBackup
 from millrace.usecases.example_books import expected_row
 
 TOPIC = "shop.purchases"
@@ -136,14 +136,10 @@ class World:
         return self.entries
 
     # S3: what was archived, held against the topic as it is now
-    def proof(self, incarnation: Incarnation) -> Coverage:
+    def proof(self, incarnation: Incarnation) -> ProvenBackup:
         self.proved.append(incarnation)
-        end, pending = self.end, []
-        if self.backup_offset < end:
-            pending = [Tile(0, self.backup_offset, end, Label.PENDING, Cause.NONE)]
-        partition = PartitionCoverage(0, 0, end, self.backup_offset, self.archived, 0, tuple(pending), (), ())
-        problems = Problems(self.breaches, len(self.breaches))
-        return Coverage(incarnation, 3, "0" * 64, False, (), (partition,), problems)
+        pending = max(0, self.end - self.backup_offset)
+        return ProvenBackup(self.archived, pending, 0, tuple(map(str, self.breaches)), "audit/shop/page.html")
 
     # The apps: they work while the example waits
     def wait(self, seconds: float) -> None:
@@ -262,9 +258,10 @@ def test_a_topic_that_is_backed_up_is_waited_for_and_proved(backed_up: World) ->
     report = run_example(backed_up.parts(), seen.append, wait=backed_up.wait)
     started = [conf for dag_id, conf in backed_up.triggered if dag_id == "shop.operate"]
     assert [(conf["stream"], conf["action"]) for conf in started] == [("purchases", "start"), ("backup", "start")]
-    assert len(backed_up.triggered) == 4
+    assert [dag_id for dag_id, _ in backed_up.triggered][4:] == ["shop.backup_audit"]
+    assert len(backed_up.triggered) == 5
     assert backed_up.proved == [Incarnation(TOPIC, TOPIC_ID)]
-    assert (report.archived, report.findings, report.exit_code) == (5, (), 0)
+    assert (archived(report), report.findings, report.exit_code) == (5, (), 0)
 
 
 def test_the_backup_is_waited_for_when_the_stream_is_done_before_it(backed_up: World) -> None:
@@ -276,12 +273,12 @@ def test_the_backup_is_waited_for_when_the_stream_is_done_before_it(backed_up: W
         backed_up.backup_works = "the backup is copying the topic to S3" in seen
 
     report = run_example(backed_up.parts(), lambda progress: seen.append(progress.step), wait=wait)
-    assert (report.archived, report.exit_code) == (5, 0)
+    assert (archived(report), report.exit_code) == (5, 0)
 
 
 def test_where_no_topic_is_backed_up_nothing_is_said_of_an_archive(world: World) -> None:
     report = run_example(world.parts(), nothing, wait=world.wait)
-    assert report.archived is None
+    assert report.backup is None
     assert world.proved == []
     assert [conf["stream"] for dag_id, conf in world.triggered if dag_id == "shop.operate"] == ["purchases"]
     assert "archive" not in printed(report)
@@ -291,7 +288,7 @@ def test_a_second_run_starts_nothing_once_stream_and_backup_are_done(backed_up: 
     run_example(backed_up.parts(), nothing, wait=backed_up.wait)
     backed_up.triggered.clear()
     report = run_example(backed_up.parts(), nothing, wait=backed_up.wait)
-    assert (report.already_done, report.archived, report.exit_code) == (True, 5, 0)
+    assert (report.already_done, archived(report), report.exit_code) == (True, 5, 0)
     assert backed_up.triggered == []
 
 
@@ -300,8 +297,8 @@ def test_a_second_run_starts_what_is_behind_though_only_the_backup_is(backed_up:
     backed_up.triggered.clear()
     backed_up.backup_offset, backed_up.archived = 2, 2
     report = run_example(backed_up.parts(), nothing, wait=backed_up.wait)
-    assert [dag_id for dag_id, _ in backed_up.triggered][2:] == ["shop.operate", "shop.operate"]
-    assert (report.already_done, report.archived, report.exit_code) == (False, 5, 0)
+    assert [dag_id for dag_id, _ in backed_up.triggered][2:] == ["shop.operate", "shop.operate", "shop.backup_audit"]
+    assert (report.already_done, archived(report), report.exit_code) == (False, 5, 0)
 
 
 def test_what_the_archives_proof_finds_is_a_finding(backed_up: World) -> None:
@@ -316,7 +313,7 @@ def test_what_the_archives_proof_finds_is_a_finding(backed_up: World) -> None:
 def test_what_came_after_the_backup_stood_at_the_end_is_a_finding(backed_up: World) -> None:
     """The proof looks later than the group: somebody may have produced since."""
 
-    def proof(incarnation: Incarnation) -> Coverage:
+    def proof(incarnation: Incarnation) -> ProvenBackup:
         backed_up.backup_offset = 2
         return backed_up.proof(incarnation)
 
@@ -359,8 +356,12 @@ def test_what_was_archived_of_a_topic_that_is_gone_does_not_count(backed_up: Wor
 
 def test_the_printed_report_says_how_many_records_are_archived(backed_up: World) -> None:
     text = printed(run_example(backed_up.parts(), nothing, wait=backed_up.wait))
-    assert "  archived     5 records in S3\n" in text
+    assert "  backup       5 of 5 records proven, lost 0; evidence: audit/shop/page.html\n" in text
     assert "Every record is in the archive, by its proof." in text
+
+
+def archived(report: ExampleReport) -> int | None:
+    return report.backup.records if report.backup else None
 
 
 def printed(report: ExampleReport) -> str:

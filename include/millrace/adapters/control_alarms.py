@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
@@ -33,14 +35,22 @@ class AlarmTable:
         with translated(self._settings), self._engine.begin() as connection:
             return bool(connection.scalar(opened))
 
-    def close(self, kind: str, subject: str) -> bool:
-        """Close the open alarm of this kind and subject; whether there was one."""
+    def close(self, kind: str, subject: str, *, opened_before: datetime | None = None) -> bool:
+        """Close the open alarm of this kind and subject; whether there was one.
+
+        Args:
+            kind: what went wrong.
+            subject: with what.
+            opened_before: leave one alone that was opened since: who looked before knows nothing of it.
+        """
         alarm = tables.alarm
         statement = (
             alarm.update()
             .where(alarm.c.kind == kind, alarm.c.subject == subject, alarm.c.closed_at.is_(None))
             .values(closed_at=sa.func.now())
         )
+        if opened_before is not None:
+            statement = statement.where(alarm.c.opened_at < opened_before)
         with translated(self._settings), self._engine.begin() as connection:
             return connection.execute(statement).rowcount > 0
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
+from millrace.adapters import control_log
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.domain.archive.acknowledgement import Acknowledgement
@@ -21,23 +24,35 @@ class BackupTable:
         self._engine = engine
         self._settings = settings
 
-    def acknowledge(self, asked: Acknowledgement) -> int:
-        """Ask for one; the number of its row."""
-        here, span = asked.incarnation, asked.span
-        values = {
-            "app": asked.app,
-            "topic": here.topic,
-            "topic_id": here.topic_id,
-            "partition": span.partition if span else None,
-            "first": span.first if span else None,
-            "next": span.next if span else None,
-            "sequence": asked.sequence,
-            "by": asked.by,
-            "reason": asked.reason,
-        }
-        table = tables.backup_acknowledgement
+    def acknowledge(self, asked: Sequence[Acknowledgement], about: str) -> list[int]:
+        """Ask for these, and say so in the action log, both or neither; the numbers of their rows.
+
+        Args:
+            asked: at least one, all of one app, by one person and for one reason.
+            about: what they are about, for the action log.
+        """
+        table, first = tables.backup_acknowledgement, asked[0]
         with translated(self._settings), self._engine.begin() as connection:
-            return int(connection.execute(table.insert().values(values).returning(table.c.id)).scalar_one())
+            added = table.insert().returning(table.c.id, sort_by_parameter_order=True)
+            numbers = [int(number) for number in connection.execute(added, [_values(one) for one in asked]).scalars()]
+            control_log.append(
+                connection,
+                actor=first.by,
+                action="backup.acknowledge",
+                subject=first.app,
+                reason=first.reason,
+                before={},
+                after={"topic": str(first.incarnation), "about": about},
+                outcome="asked",
+            )
+        return numbers
+
+    def known(self, here: Incarnation) -> tuple[Acknowledgement, ...]:
+        """All that was ever asked of one incarnation, done or not."""
+        table = tables.backup_acknowledgement
+        query = table.select().where(table.c.topic == here.topic, table.c.topic_id == here.topic_id)
+        with translated(self._settings), self._engine.begin() as connection:
+            return tuple(_acknowledgement(row) for row in connection.execute(query.order_by(table.c.id)).all())
 
     def waiting(self, app: str) -> tuple[Acknowledgement, ...]:
         """What was asked of an app and is not done, the oldest first; at most a thousand at a time."""
@@ -52,6 +67,21 @@ class BackupTable:
         done = table.update().where(table.c.id == identity, table.c.taken_at.is_(None)).values(taken_at=sa.func.now())
         with translated(self._settings), self._engine.begin() as connection:
             connection.execute(done)
+
+
+def _values(asked: Acknowledgement) -> dict[str, object]:
+    here, span = asked.incarnation, asked.span
+    return {
+        "app": asked.app,
+        "topic": here.topic,
+        "topic_id": here.topic_id,
+        "partition": span.partition if span else None,
+        "first": span.first if span else None,
+        "next": span.next if span else None,
+        "sequence": asked.sequence,
+        "by": asked.by,
+        "reason": asked.reason,
+    }
 
 
 def _acknowledgement(row: sa.Row[tuple[object, ...]]) -> Acknowledgement:

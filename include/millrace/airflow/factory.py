@@ -13,6 +13,7 @@ from airflow.sdk import DAG, Param, TriggerRule
 from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
 from millrace.airflow.operators import (
+    AuditArchive,
     LoadSource,
     OperateStream,
     ProvisionTopics,
@@ -61,6 +62,7 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
     made += [_watch_dag(pipeline, stream, "stream", _stream_doc(stream)) for stream in pipeline.streams]
     if pipeline.backup:
         made.append(_watch_dag(pipeline, pipeline.backup, "backup", _backup_doc(pipeline.backup)))
+        made.append(_audit_dag(pipeline, pipeline.backup))
     if pipeline.apps:
         made.append(_operate_dag(pipeline))
     if pipeline.streams:
@@ -82,10 +84,20 @@ def common(owner: str, tags: list[str], **more: Any) -> dict[str, Any]:
     }
 
 
+def hourly(name: str) -> str:
+    """An hourly schedule at a minute of this name's own."""
+    return f"{_minute(name) % 60} * * * *"
+
+
 def daily(name: str) -> str:
     """A daily schedule at a minute of this name's own, so that not all pipelines start at midnight at once."""
-    minute = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % MINUTES_OF_A_DAY
+    minute = _minute(name)
     return f"{minute % 60} {minute // 60} * * *"
+
+
+def _minute(name: str) -> int:
+    """A minute of the day, the same for a name for ever."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % MINUTES_OF_A_DAY
 
 
 def _topics_dag(pipeline: Pipeline) -> DAG:
@@ -203,6 +215,35 @@ def _backup_doc(backup: BackupApp) -> str:
         "the archive, once. The task that is deferred says how the backup is; its log says why.\n\n"
         f"| topic | kept in the archive |\n|---|---|\n{rows}\n\n" + _tasks_doc(backup, "backup", "")
     )
+
+
+def _audit_dag(pipeline: Pipeline, backup: BackupApp) -> DAG:
+    """A task a topic: one that is broken, or large, holds up no other."""
+    dag = DAG(
+        dag_id=names.backup_audit(pipeline),
+        description=f"Prove the backup of {pipeline.name}, hourly; once a day closely.",
+        doc_md=(
+            f"Holds the archive that **{backup.qualified_name}** writes against the topics, a task a topic: the chain, "
+            "its objects, the log. Once a day a task looks deep: it walks the whole chain, reads what is new, of the "
+            "rest a thirtieth, and holds a sample against Kafka.\n\n"
+            "Red: something is broken, lost without somebody's knowledge, or waits for longer than `max_lag`; the "
+            "first lines of the log name the offsets, and one alarm a kind is open until it is over. Evidence lies in "
+            "the bucket under `audit/TOPIC/`. By hand: `millrace backup audit [TOPIC] --deep`."
+        ),
+        schedule=hourly(names.backup_audit(pipeline)),
+        **common(pipeline.owner, [pipeline.name, "backup"]) | {"max_active_tasks": 2},
+    )
+    for topic in backup.topics:
+        AuditArchive(
+            task_id=topic.name,
+            pipeline=pipeline.name,
+            topic=topic.name,
+            inlets=[topic_asset(pipeline.kafka, topic.name)],
+            doc_md="Repeatable: each try is an audit of its own.",
+            dag=dag,
+            **RETRIED,
+        )
+    return dag
 
 
 def _kept(topic: Topic) -> str:

@@ -46,6 +46,11 @@ def operate(pipeline: Pipeline) -> str:
     return f"{pipeline.name}.operate"
 
 
+def backup_audit(pipeline: Pipeline) -> str:
+    """The DAG that audits a pipeline's backup."""
+    return f"{pipeline.name}.backup_audit"
+
+
 def rewind(pipeline: Pipeline) -> str:
     """The form that rewinds one of a pipeline's streams."""
     return f"{pipeline.name}.rewind"
@@ -56,6 +61,8 @@ def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
     yield topics(pipeline)
     yield from map(source, pipeline.sources)
     yield from map(app, pipeline.apps)
+    if pipeline.backup:
+        yield backup_audit(pipeline)
     if pipeline.apps:
         yield operate(pipeline)
     if pipeline.streams:

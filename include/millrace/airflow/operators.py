@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from millrace.usecases.alarms import Tell
 
 NEVER_RESUMED = "never_resumed"
+FIRST_LINES = 50
 
 
 class _FromTrigger(BaseOperator):
@@ -291,3 +292,41 @@ class LoadSource(BaseOperator):
             report = load_source(settings, pipeline, self.source, lambda progress: self.log.info("%s", progress))
         self.log.info("%s", report)
         _announce_only(self, pipeline.kafka, [report.topic] if report.produced else [])
+
+
+class AuditArchive(BaseOperator):
+    """Audits every archive of a topic, keeps the evidence and fails where something is wrong."""
+
+    ui_color = "#4d908e"
+
+    def __init__(self, *, pipeline: str, topic: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.pipeline = pipeline
+        self.topic = topic
+
+    def execute(self, context: Context) -> None:
+        """Audit as the daily turn has it; what is wrong comes first in the log."""
+        from millrace.airflow.settings import airflow_platform
+        from millrace.domain.archive.audit import summed_up
+        from millrace.spec import load_pipeline
+        from millrace.usecases import audits
+
+        platform = airflow_platform()
+        pipeline = load_pipeline(platform.settings.root, self.pipeline)
+        (backed,) = audits.backed_topics([pipeline], self.topic)
+        with _failing_at_once():
+            found = [audits.audit(platform, backed, here, None) for here in audits.incarnations(platform, backed)]
+        wrong = [line for one in found for line in summed_up(one.audit)]
+        for line in wrong[:FIRST_LINES]:
+            self.log.error("%s: %s", self.topic, line)
+        for one in found:
+            self.log.info("%s", audits.in_a_line(one.audit))
+            self.log.info("evidence: %s", one.page)
+            for text in one.failures:
+                self.log.warning("%s", text)
+        if not found:
+            self.log.warning("there is no topic %s, and no archive of one", self.topic)
+        if audits.exit_code_of([one.audit for one in found]) == 1:
+            raise AirflowFailException("\n".join(wrong[:FIRST_LINES]))
+        if wrong:  # partitions that nobody could look at: perhaps the next try can
+            raise AirflowException("\n".join(wrong[:FIRST_LINES]))

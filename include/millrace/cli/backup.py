@@ -11,16 +11,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from millrace.cli import audits
 from millrace.settings import open_settings
 from millrace.usecases.backup import Cat, selection_of
 from millrace.wiring import open_platform
 
-app = typer.Typer(help="The archive: read it back.", no_args_is_help=True)
+app = typer.Typer(help="The archive: prove it, show it, read it back.", no_args_is_help=True)
+
+
+audits.register(app)
 
 
 @app.callback()
 def _noun() -> None:
-    """The archive: read it back."""
+    """The archive: prove it, show it, read it back."""
 
 
 @app.command()

@@ -17,6 +17,7 @@ from millrace.wiring import open_example
 _TRY_NEXT = (
     ("./millrace streams list", "the stream, what is wanted of it and what it does"),
     ("./millrace streams logs shop.purchases", "what its driver says"),
+    ("./millrace backup coverage", "what of the topic is archived; --page FILE writes the page"),
     ("./millrace backup cat shop.purchases", "what the archive in S3 holds, as JSON lines"),
     ("DAG shop.operate in Airflow", "stop it and start it again, with a reason"),
     ("./millrace spec new NAME", "begin a pipeline of your own: docs/guide/first-pipeline.md"),
@@ -64,7 +65,7 @@ def print_report(console: Console, report: ExampleReport, try_next: Sequence[tup
         f"  quarantined  {len(report.quarantined):,}",
         *(f"    {entry.source!s:<24} {entry.rule:<16} {entry.shows}" for entry in report.quarantined),
         f"  lag          {report.lag:,}",
-        *([] if report.archived is None else [f"  archived     {report.archived:,} records in S3"]),
+        *([] if report.backup is None else [f"  backup       {report.backup}"]),
         "  latest run of each DAG",
         *(f"    {dag_id:<32} {state}" for dag_id, state in report.dags),
         *_judgement(report),
@@ -78,7 +79,7 @@ def print_report(console: Console, report: ExampleReport, try_next: Sequence[tup
 def _judgement(report: ExampleReport) -> list[str]:
     if not report.findings:
         lines = ["  Every record is once in the table or once in quarantine, and every row is right."]
-        return lines if report.archived is None else [*lines, "  Every record is in the archive, by its proof."]
+        return lines if report.backup is None else [*lines, "  Every record is in the archive, by its proof."]
     lines = [f"  {len(report.findings):,} records are not where or what they should be:"]
     lines += [f"    {finding}" for finding in report.findings[:FINDINGS_SHOWN]]
     if (more := len(report.findings) - FINDINGS_SHOWN) > 0:

@@ -20,7 +20,7 @@ NOUNS = {
     "streams": "List, show, start, stop and rewind streams.",
     "sources": "Feed topics from declared source programs.",
     "quarantine": "Bad records: list, show.",
-    "backup": "The archive: read it back.",
+    "backup": "The archive: prove it, show it, read it back.",
     "backfill": "Process closed windows again.",
     "replay": "Process one customer again.",
     "quality": "Check rules and reconcile the books.",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from millrace.domain.archive.coverage import Coverage, Verdict
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.books import StoredRow, balance
 from millrace.domain.declaration import BACKUP, Pipeline, Stream
@@ -17,6 +16,7 @@ from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.sources import SourceRecord, TopicRecord
 from millrace.errors import PartFailedError
+from millrace.usecases.example_backup import ProvenBackup
 from millrace.usecases.example_books import (
     COLUMNS,
     Quarantined,
@@ -122,7 +122,7 @@ class ExampleParts:
     reader: TopicReads
     log: LogReads
     sink: SinkReads
-    proof: Callable[[Incarnation], Coverage]
+    proof: Callable[[Incarnation], ProvenBackup]
     state_folder: Path
 
     @property
@@ -140,7 +140,7 @@ class ExampleParts:
 class ExampleReport:
     """What came of the example. `findings` is empty where every source is once where it should be, unchanged.
 
-    `archived` is how many records the archive holds by its proof; None where the topic is not backed up.
+    `backup` is the archive by its proof; None where the topic is not backed up.
     """
 
     topic: str
@@ -153,7 +153,7 @@ class ExampleReport:
     dags: tuple[tuple[str, str], ...]
     findings: tuple[str, ...]
     complete: bool
-    archived: int | None = None
+    backup: ProvenBackup | None = None
     already_done: bool = False
 
     @property
@@ -193,6 +193,7 @@ def run_example(
     _wait_for_stream(parts, progress, wait)
     _wait_for_group(parts, progress, wait)
     _wait_for_backup(parts, progress, wait)
+    _run_audit(parts, progress)
     progress(ExampleProgress("comparing every purchase with its row"))
     return make_report(parts, records)
 
@@ -218,7 +219,7 @@ def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> Example
     sources = [entry.source for entry in entries if entry.source.offset >= starts.get(entry.source.partition, 0)]
     found = balance(wanted.expected, judged, sources, COLUMNS)
     lag = sum(_lags(parts, stream.group).values())
-    archived, faults = _archived(parts, topic_id)
+    backup, faults = _proven(parts, topic_id)
     return ExampleReport(
         topic=topic,
         partitions=len(partitions),
@@ -230,19 +231,19 @@ def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> Example
         dags=tuple((parts.airflow.latest_states(f"{PIPELINE}.") | parts.airflow.latest_states("millrace.")).items()),
         findings=(*wanted.findings, *map(str, found), *strangers, *faults),
         complete=wanted.complete,
-        archived=archived,
+        backup=backup,
     )
 
 
-def _archived(parts: ExampleParts, topic_id: str) -> tuple[int | None, list[str]]:
-    """How many records of the topic are archived, and what its proof finds fault with."""
+def _proven(parts: ExampleParts, topic_id: str) -> tuple[ProvenBackup | None, list[str]]:
+    """The topic's archive by its proof, and what that finds fault with."""
     if parts.pipeline.backup is None or not topic_id:
         return None, []
     found = parts.proof(Incarnation(parts.topic, topic_id))
-    faults = [f"archive: {breach}" for breach in found.breaches()]
-    if found.verdict is Verdict.PENDING:
+    faults = [f"archive: {breach}" for breach in found.breaches]
+    if found.pending:
         faults.append("archive: some records are not archived yet; `millrace streams show shop.backup` says more")
-    return sum(partition.records for partition in found.partitions), faults
+    return found, faults
 
 
 def _run_dags(parts: ExampleParts, progress: Callable[[ExampleProgress], None]) -> None:
@@ -259,13 +260,26 @@ def _run_dags(parts: ExampleParts, progress: Callable[[ExampleProgress], None]) 
         conf = {"stream": BACKUP, "action": "start", "reason": "the example's backup, started by `./millrace up`"}
         steps.append(("starting the backup", f"{PIPELINE}.operate", conf))
     for step, dag_id, conf in steps:
-        said = f"{step}: DAG {dag_id}"
-        progress(ExampleProgress(said))
+        _run_dag(parts, progress, step, dag_id, conf)
 
-        def tell(state: str, said: str = said) -> None:
-            progress(ExampleProgress(f"{said}: {state}"))
 
-        parts.airflow.run(dag_id, conf, within_seconds=_DAG_SECONDS, progress=tell)
+def _run_audit(parts: ExampleParts, progress: Callable[[ExampleProgress], None]) -> None:
+    """Have the backup audited, so that there is evidence to look at."""
+    if parts.pipeline.backup is not None:
+        _run_dag(parts, progress, "auditing the backup", f"{PIPELINE}.backup_audit", {})
+
+
+def _run_dag(
+    parts: ExampleParts, progress: Callable[[ExampleProgress], None], step: str, dag_id: str, conf: Mapping[str, str]
+) -> None:
+    said = f"{step}: DAG {dag_id}"
+    progress(ExampleProgress(said))
+    parts.airflow.run(
+        dag_id,
+        conf,
+        within_seconds=_DAG_SECONDS,
+        progress=lambda state: progress(ExampleProgress(f"{said}: {state}")),
+    )
 
 
 def _remaining(parts: ExampleParts) -> tuple[int, int] | None:

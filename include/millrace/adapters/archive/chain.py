@@ -20,6 +20,7 @@ from millrace.ports import ObjectStore
 THREADS = 16
 _AHEAD = 4 * THREADS
 _AHEAD_BYTES = 32 << 20
+SUMMARIES_KEPT = 10
 _MISSING_EACH = 100  # missing manifests that are asked for one by one
 
 
@@ -183,6 +184,31 @@ def put_summary(store: ObjectStore, tiling: Tiling) -> str:
     return key
 
 
+def drop_old_summaries(store: ObjectStore, tiling: Tiling) -> None:
+    """Delete summaries but the last ten: the last serves, those before it where a listing leaves it out."""
+    here = tiling.incarnation
+    found = sorted(s for info in store.list(here.summaries) if (s := here.sequence_of(info.key)) is not None)
+    old = [sequence for sequence in found if sequence < tiling.head.sequence][: -(SUMMARIES_KEPT - 1)]
+    if old:
+        store.delete([here.summary_key(sequence) for sequence in old])
+
+
+def forget_false_summaries(store: ObjectStore, tiling: Tiling, known: int) -> None:
+    """Delete summaries of manifests that are gone and will be written anew, as far as somebody said to know of that.
+
+    Args:
+        store: where they lie.
+        tiling: the chain, read to its head.
+        known: the last manifest that is known to be missing or changed.
+    """
+    here, head = tiling.incarnation, tiling.head.sequence
+    found = (here.sequence_of(info.key) for info in store.list(here.summaries))
+    false = [sequence for sequence in found if sequence is not None and head < sequence <= known]
+    if false:
+        store.delete([here.summary_key(sequence) for sequence in false])
+        tiling.promised = None
+
+
 class ChainWriter:
     """The one writer of a chain: an epoch that has taken it over.
 
@@ -276,6 +302,7 @@ class ChainWriter:
         if self._unsettled:
             raise RefusedError("nobody knows whether the last manifest was written", next_step="call settle first")
         self._stop_at_cut_off_chain()
+        self._stop_at_deleted_head()
         head, me = self.tiling.head, self._writer
         if self._taken_over and (head.epoch, head.instance) != (me.epoch, me.instance):
             raise self._fenced(head.epoch)
@@ -333,6 +360,16 @@ class ChainWriter:
                 f"the chain's last manifest says nothing that can be gone on from: {self.tiling.head.says_nothing}",
                 where=self.tiling.incarnation.manifest_key(self.tiling.head.sequence),
                 next_step="look for who changed it; the archive before it is whole",
+            )
+
+    def _stop_at_deleted_head(self) -> None:
+        """Stop where the last manifest is gone: another one behind the gap would hide it for ever."""
+        sequence, key = self.tiling.head.sequence, self.tiling.incarnation.manifest_key(self.tiling.head.sequence)
+        if sequence >= 0 and self._store.head(key) is None:
+            raise CorruptArchiveError(
+                f"the chain's last manifest, {sequence}, is gone",
+                where=key,
+                next_step="look for who deleted manifests; nothing is written behind them",
             )
 
     def _blind(self) -> CorruptArchiveError:

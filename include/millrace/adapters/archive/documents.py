@@ -1,4 +1,4 @@
-"""Manifests and summaries as bytes: JSON in one form only, so that what is read back is all that was said."""
+"""Manifests, summaries and audits as bytes: JSON in one form only, so that what is read back is all that was said."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import TypeVar
 
 import msgspec
 
+from millrace.domain.archive.audit import Audit
 from millrace.domain.archive.manifest import Manifest
 from millrace.domain.archive.summary import Summary
 from millrace.errors import CorruptArchiveError
 
-Document = TypeVar("Document", Manifest, Summary)
+Document = TypeVar("Document", Manifest, Summary, Audit)
 
 
-def encode(document: Manifest | Summary) -> bytes:
-    """The bytes of a manifest or summary: compact JSON, its fields in their order, a line's end.
+def encode(document: Manifest | Summary | Audit) -> bytes:
+    """The bytes of a manifest, a summary or an audit: compact JSON, its fields in their order, a line's end.
 
     A summary, of which nothing else tells whether it is what was written, has its SHA-256 in a second line.
     """

@@ -17,7 +17,7 @@ from millrace.adapters.archive.chain import add, links, promised
 from millrace.adapters.archive.documents import sha256_of
 from millrace.adapters.archive.objects import differences, read_object
 from millrace.domain.archive.coverage import Coverage, Problem, Problems
-from millrace.domain.archive.manifest import Kind, ObjectEntry
+from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import ObjectName
 from millrace.domain.archive.spans import Span, Spans
 from millrace.domain.archive.tiling import ObservedLog, Tiling
@@ -32,6 +32,19 @@ _NAMED = 100_000  # absent objects, with their holes, that wait until the chain'
 _TOLD = 10_000  # faults of objects that are remembered by name until it is known what has expired
 _ROUNDS = 20  # of chain and log, until both stand still
 
+Picks = Callable[[ObjectEntry, Manifest], bool]
+"""Whether an object, brought by this manifest, is to be read whole."""
+
+
+def everything(entry: ObjectEntry, manifest: Manifest) -> bool:
+    """Every object is read."""
+    return True
+
+
+def nothing(entry: ObjectEntry, manifest: Manifest) -> bool:
+    """No object is read."""
+    return False
+
 
 @dataclass(slots=True)
 class Counts:
@@ -39,13 +52,14 @@ class Counts:
 
     Attributes:
         objects: that the chain brings, and `size_bytes` of them together as it says.
-        checked: how many of them were read whole.
+        checked: how many of them were read whole, `checked_bytes` together.
         ahead: objects that no manifest names yet, at or beyond the chain's end.
     """
 
     objects: int = 0
     size_bytes: int = 0
     checked: int = 0
+    checked_bytes: int = 0
     ahead: int = 0
 
 
@@ -55,23 +69,35 @@ class Inspection:
 
     Attributes:
         coverage: every offset's label, and the verdict. What is wrong with objects is among its problems.
-        strays: what lies below the archive's prefix and belongs to nothing; harmless to the proof.
+        orphans: objects below the chain's end that no manifest names: a writer that died left them. Harmless.
+        foreign: what lies among the archive and is no object of it; the offsets that its name speaks of are unharmed.
         counts: how much was looked at.
+        log: the look that the coverage goes by.
     """
 
     coverage: Coverage
-    strays: Problems
+    orphans: Problems
+    foreign: Problems
     counts: Counts
+    log: ObservedLog
 
 
-def inspect(store: ObjectStore, tiling: Tiling, look: Callable[[], ObservedLog], *, deep: bool = False) -> Inspection:
+def inspect(
+    store: ObjectStore,
+    tiling: Tiling,
+    look: Callable[[], ObservedLog],
+    *,
+    picks: Picks = nothing,
+    held: Callable[[ObjectEntry, int, bytes], object] = lambda entry, sequence, data: None,
+) -> Inspection:
     """Look at the archive of one incarnation from where a tiling ends.
 
     Args:
         store: where it lies.
         tiling: empty, or resumed from a summary: objects below that are not looked for. It is at the head afterwards.
         look: asks for the topic's log; called again where the chain grew meanwhile.
-        deep: read every object, and hold its bytes and records against its manifest.
+        picks: which objects to read, to hold their bytes and records against their manifest.
+        held: told of each object that was read and is what it should be, and the sequence of its manifest.
 
     Returns:
         What was found. It takes memory for one page of names a partition, and for what is wrong.
@@ -80,7 +106,7 @@ def inspect(store: ObjectStore, tiling: Tiling, look: Callable[[], ObservedLog],
         UnreachableError: the store or a broker does not answer, or the chain grows faster than the log can be looked
             at. That is no verdict.
     """
-    at_work = _Inspector(store, tiling, deep)
+    at_work = _Inspector(store, tiling, picks, held)
     with at_work.reading:
         for _ in range(_ROUNDS):
             at_work.walk()
@@ -97,7 +123,7 @@ def inspect(store: ObjectStore, tiling: Tiling, look: Callable[[], ObservedLog],
             )
         at_work.count_the_rest()
     at_work.tell()
-    return Inspection(tiling.end(log), at_work.strays, at_work.counts)
+    return Inspection(tiling.end(log), at_work.orphans, at_work.foreign, at_work.counts, log)
 
 
 class _Shelf:
@@ -126,6 +152,7 @@ class _Named:
 
     entry: ObjectEntry
     sequence: int
+    is_picked: bool
 
     @property
     def weight(self) -> int:
@@ -133,15 +160,19 @@ class _Named:
 
 
 class _Inspector:
-    def __init__(self, store: ObjectStore, tiling: Tiling, deep: bool) -> None:
+    def __init__(
+        self, store: ObjectStore, tiling: Tiling, picks: Picks, held: Callable[[ObjectEntry, int, bytes], object]
+    ) -> None:
         self.counts = Counts()
-        self.strays = Problems()
+        self.orphans = Problems()
+        self.foreign = Problems()
         self.reading = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="objects")
         self._store = store
         self._tiling = tiling
         self._promised = promised(store, tiling)
         self._here = tiling.incarnation
-        self._deep = deep
+        self._picks = picks
+        self._hold = held
         self._begun = {number: state.next for number, state in tiling.partitions.items()}
         self._shelves: dict[int, _Shelf] = {}
         self._ahead: deque[tuple[_Named, Future[bytes | None]]] = deque()
@@ -160,7 +191,7 @@ class _Inspector:
             if manifest is None or manifest.incarnation != self._here or manifest.kind is not Kind.DATA:
                 continue
             for entry in manifest.objects:
-                self._look_for(_Named(entry, link.sequence), manifest.partitions)
+                self._look_for(_Named(entry, link.sequence, self._picks(entry, manifest)), manifest.partitions)
         self._read_down_to(0)
 
     def _no_manifest(self, key: str) -> None:
@@ -185,7 +216,7 @@ class _Inspector:
         meant = named.entry.size_bytes
         if there.size_bytes != meant:
             self._tell(named, f"the object has {there.size_bytes} bytes where its manifest says {meant}")
-        if self._deep:
+        if named.is_picked:
             self._ahead.append((named, self.reading.submit(self._store.get, there.key)))
             self._read_down_to(_READ_AHEAD)
 
@@ -212,8 +243,12 @@ class _Inspector:
                 self._tell(named, "the object is gone")  # since it was seen
                 continue
             self.counts.checked += 1
-            for difference in differences(named.entry, self._here, data):
+            self.counts.checked_bytes += len(data)
+            found = differences(named.entry, self._here, data)
+            for difference in found:
                 self._tell(named, difference.what, (difference.first, difference.next))
+            if not found:
+                self._hold(named.entry, named.sequence, data)
 
     def _held(self) -> int:
         return sum(named.entry.size_bytes for named, _ in self._ahead)
@@ -290,24 +325,29 @@ class _Inspector:
     def _stray(self, key: str, what: str, name: ObjectName | None = None) -> None:
         if key in self._stray_keys:
             return
-        if self.strays.has_room():
+        kind, described = self.foreign, name is None
+        if self.orphans.has_room() and self.foreign.has_room():
             self._stray_keys.add(key)
             if self._store.head(key) is None:
                 return  # a store's own file, while an object was written (s3proxy lists those)
-            what = self._foreign(key, name) if name and self._deep else what
+            if name and (why := self._why_foreign(key, name)):
+                what, described = f"{what}, and {why}", True
+        if not described:
+            kind, what = self.orphans, f"{what}: a writer that died may have left it"
         stray = Problem(what, key=key)
         if name:
             stray = replace(stray, partition=name.partition, first=name.first, next=name.next)
-        self.strays.append(stray)
+        kind.append(stray)
 
-    def _foreign(self, key: str, name: ObjectName) -> str:
+    def _why_foreign(self, key: str, name: ObjectName) -> str:
+        """Why an object that no manifest names cannot have been meant for the chain; empty where it can."""
         data = self._store.get(key)
         if data is None or sha256_of(data) != name.sha256:
-            return "no manifest names it, and its bytes are not what its name says"
+            return "its bytes are not what its name says"
         try:
             held = read_object(data).range
         except CorruptArchiveError as error:
-            return f"no manifest names it, and it is no object: {error.what}"
+            return f"it is no object: {error.what}"
         if (held.partition.topic, held.partition.topic_id) != (self._here.topic, self._here.topic_id):
-            return f"no manifest names it, and it holds {held}"
-        return "no manifest names it: a writer that died may have left it"
+            return f"it holds {held}"
+        return ""

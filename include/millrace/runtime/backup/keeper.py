@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 
 import structlog
 
-from millrace.adapters.archive.chain import ChainWriter, read_on, resume
+from millrace.adapters.archive.chain import ChainWriter, forget_false_summaries, read_on, resume
 from millrace.domain.archive.acknowledgement import Acknowledgement
+from millrace.domain.archive.coverage import lost_text, tile_text
 from millrace.domain.archive.manifest import Kind, ObjectEntry, PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.partition import Tile
@@ -23,7 +24,6 @@ from millrace.runtime.backup.parts import HALTED, LOST, Parts
 log = structlog.get_logger()
 
 GONE_AFTER = timedelta(minutes=5)
-_TOLD_TILES = 5
 
 
 class Keeper:
@@ -141,6 +141,8 @@ class Keeper:
         tiling = resume(self._parts.store, here)
         read_on(self._parts.store, tiling)
         known = [one.sequence for one in asked if one.incarnation == here and one.sequence is not None]
+        if known:
+            forget_false_summaries(self._parts.store, tiling, max(known))
         for said in self._commits(here, found):
             if said.topic_id == here.topic_id:
                 if said.sequence > max(known, default=-1):
@@ -209,7 +211,7 @@ class Keeper:
     def diverge(self, chain: TopicChain, seen: ObservedLog, tiles: Iterable[Tile]) -> None:
         """Write the look down that showed it, before the log grows and shows nothing any more; then halt."""
         self.append(chain, Kind.LOOK, seen)
-        what = ", ".join(_text(chain.here.topic, tile) for tile in tiles)
+        what = ", ".join(tile_text(chain.here.topic, tile) for tile in tiles)
         why = f"the log ends below what is archived ({what}): an unclean election cut it off"
         self.halt(chain.here, why)
 
@@ -228,7 +230,7 @@ class Keeper:
             )
         if tiles != chain.told:
             chain.told = tiles
-            self._parts.breach(LOST, str(chain.here), _lost_text(chain.here.topic, tiles) if tiles else None)
+            self._parts.breach(LOST, str(chain.here), lost_text(chain.here.topic, tiles) if tiles else None)
 
     def append(
         self,
@@ -261,15 +263,3 @@ def _check_not_cut_off(tiling: Tiling, said: BackupMetadata) -> None:
             where=tiling.incarnation.manifests,
             next_step="look for who deleted or changed manifests; nothing is written into their place",
         )
-
-
-def _text(topic: str, tile: Tile) -> str:
-    cause = f": {tile.cause}" if tile.cause else ""
-    return f"{topic}/{tile.partition} [{tile.first}, {tile.next}) {tile.label}{cause}"
-
-
-def _lost_text(topic: str, tiles: Collection[Tile]) -> str:
-    offsets = sum(tile.next - tile.first for tile in tiles)
-    named = sorted(tiles, key=lambda tile: (tile.partition, tile.first))[:_TOLD_TILES]
-    more = f", and {len(tiles) - _TOLD_TILES} more ranges" if len(tiles) > _TOLD_TILES else ""
-    return f"{offsets:,} offsets are not in the archive: {'; '.join(_text(topic, tile) for tile in named)}{more}"

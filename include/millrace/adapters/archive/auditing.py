@@ -1,0 +1,320 @@
+"""An audit of one incarnation: chain, objects, log and what earlier audits knew, against one another."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from millrace.adapters.archive.beside_log import BesideLog, Reads, Sample
+from millrace.adapters.archive.chain import drop_old_summaries, put_summary, resume
+from millrace.adapters.archive.documents import sha256_of
+from millrace.adapters.archive.evidence import EvidenceStore, Remembered
+from millrace.adapters.archive.inspection import Inspection, inspect
+from millrace.domain.archive.acknowledgement import Known
+from millrace.domain.archive.audit import (
+    MOST_NAMED,
+    Audit,
+    Basis,
+    Breach,
+    BreachKind,
+    Depth,
+    EndSeen,
+    Looked,
+    PartitionAudit,
+    counted,
+)
+from millrace.domain.archive.coverage import PartitionCoverage, Problem, Verdict
+from millrace.domain.archive.manifest import Manifest, ObjectEntry
+from millrace.domain.archive.memory import Claim, carried, ends_of, forgotten, unforgiven, waits_since
+from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.partition import Label
+from millrace.domain.archive.tiling import ObservedLog, Tiling
+from millrace.domain.archive.turn import Turn
+from millrace.domain.archive.waiting import ends_beyond, late
+from millrace.errors import DataLossError, ObjectExistsError
+from millrace.ports import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Auditor:
+    """Audits archives of one app, of one cluster, in one bucket.
+
+    Attributes:
+        app: PIPELINE.backup.
+        store: the bucket.
+        look: asks for a topic and its log.
+        reads: reads the log.
+        claims: asks what the group's commits know of a topic's chains; asked before a chain is read.
+        deletable: asks how long what waits stays in the log, by the next offset of each partition.
+        clock: the present, in UTC.
+    """
+
+    app: str
+    store: ObjectStore
+    look: Callable[[str], ObservedLog]
+    reads: Reads
+    claims: Callable[[Incarnation], Sequence[Claim]]
+    deletable: Callable[[Incarnation, dict[int, int]], timedelta | None]
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def audit(self, here: Incarnation, depth: Depth, max_lag: timedelta, known: Known) -> Audit:
+        """Audit one incarnation; writes nothing but the summary of a chain in which nothing is wrong.
+
+        While the last audit knew of anything broken, also a shallow one walks the whole chain and reads the objects
+        that it named, so that a fault is told until it is mended.
+
+        Args:
+            here: what to audit.
+            depth: how closely.
+            max_lag: how long records may wait.
+            known: what people have said that they know of.
+
+        Raises:
+            UnreachableError: store or broker do not answer. That is no verdict.
+        """
+        at, begun = self.clock(), time.monotonic()
+        memory = EvidenceStore(self.store).remembered(here, at)
+        claims = [*self.claims(here), *_claims_of(memory.last)]
+        work = _Work(self, here, depth, max_lag, known, memory, at)
+        return work.audit([claim for claim in claims if claim.sequence > known.sequence], begun)
+
+
+def _claims_of(last: Audit | None) -> Iterator[Claim]:
+    if last is not None and last.furthest >= 0:
+        yield Claim(last.furthest, last.furthest_sha256, f"the audit of {last.at:%Y-%m-%d %H:%M:%S} UTC")
+
+
+@dataclass(slots=True)
+class _Work:
+    """One audit on its way."""
+
+    by: Auditor
+    here: Incarnation
+    depth: Depth
+    max_lag: timedelta
+    known: Known
+    memory: Remembered
+    at: datetime
+    different: list[Breach] = field(default_factory=list)
+    suspects: set[str] = field(default_factory=set)  # keys that the last audit found fault with, and the chain has
+    notes: list[str] = field(default_factory=list)
+
+    def audit(self, claims: Sequence[Claim], begun: float) -> Audit:
+        last = self.memory.last
+        suspected = last is not None and bool(last.count(BreachKind.BROKEN))
+        whole = suspected or self.depth is not Depth.SHALLOW
+        tiling = Tiling(self.here) if whole else resume(self.by.store, self.here)
+        from_sequence = tiling.head.sequence
+        first_look = self.by.look(self.here.topic)
+        beside = BesideLog(self.here, self.by.reads, first_look.delete_retention_ms is not None)
+        if first_look.topic_id != self.here.topic_id:  # another topic has the name now, or none
+            first_look = ObservedLog(first_look.at, None, {})
+        sample = Sample(first_look, random.Random(f"{self.here} {self.at}"))
+        found = inspect(
+            self.by.store,
+            tiling,
+            lambda: self.by.look(self.here.topic),
+            picks=self._picks(),
+            held=lambda entry, sequence, data: self._held(entry, data, sample, beside),
+        )
+        for entry in sample.chosen():
+            if (data := self.by.store.get(self.here.object_key(entry.name))) is not None:
+                self.different += beside.compare(entry, data)
+        partitions = tuple(self._partition(tiling, found, one) for one in found.coverage.partitions)
+        faults = [fault for claim in claims if (fault := self._fault(claim, tiling.head.sequence))]
+        breaches = list(self._breaches(tiling, found, partitions, faults, beside))
+        left = list(unforgiven(breaches, self.known, self.here))
+        named, counts = counted(left)
+        more = found.coverage.problems.total - len(found.coverage.problems.found)
+        counts = _with_more(counts, max(0, more) + max(0, found.foreign.total - len(found.foreign.found)))
+        verdict = _verdict(found, counts)
+        sound = Claim(found.coverage.sequence, found.coverage.sha256, "")
+        if any(kind is BreachKind.BROKEN for kind, _ in counts):  # what lies there may have to go again
+            sound = max(claims, key=lambda claim: claim.sequence, default=Claim(-1, "", ""))
+        return Audit(
+            app=self.by.app,
+            topic=self.here.topic,
+            topic_id=self.here.topic_id,
+            depth=self.depth,
+            at=self.at,
+            took_seconds=round(time.monotonic() - begun, 3),
+            verdict=verdict,
+            breaches=named,
+            counts=counts,
+            forgiven=len(set(breaches)) - len(left) if len(left) < len(set(breaches)) else 0,
+            sequence=found.coverage.sequence,
+            sha256=found.coverage.sha256,
+            furthest=sound.sequence,
+            furthest_sha256=sound.sha256,
+            gone=found.coverage.gone,
+            unseen=found.coverage.unseen,
+            partitions=partitions,
+            looked=_looked(found, beside, from_sequence),
+            max_lag_seconds=self.max_lag.total_seconds(),
+            deletable_in_seconds=self._deletable(found, partitions),
+            summary=self._summary(tiling, from_sequence, len(breaches) - self._late(left)),
+            notes=tuple(self.notes),
+        )
+
+    @staticmethod
+    def _late(breaches: Sequence[Breach]) -> int:
+        return sum(1 for breach in breaches if breach.kind is BreachKind.LATE)
+
+    def _picks(self) -> Callable[[ObjectEntry, Manifest], bool]:
+        """Which objects are read: those that are due, and those that the last audit found fault with."""
+        last, deep = self.memory.last, self.memory.last_deep
+        named = [breach for breach in (last.breaches if last else ()) if breach.kind is BreachKind.BROKEN]
+        keys = {breach.key for breach in named if breach.key}
+        unnamed = last is not None and last.count(BreachKind.BROKEN) > len(named)
+        turn = Turn(0, frozenset())
+        if self.depth is Depth.DEEP:
+            turn = Turn.since(deep.at if deep else None, deep.sequence if deep else -1, self.at)
+
+        def pick(entry: ObjectEntry, manifest: Manifest) -> bool:
+            suspect = bool(keys) and (key := self.here.object_key(entry.name)) in keys
+            if suspect:
+                self.suspects.add(key)
+            due = self.depth is Depth.DEEP and turn.has(manifest.sequence, entry.sha256)
+            return suspect or due or unnamed or self.depth is Depth.ALL
+
+        return pick
+
+    def _held(self, entry: ObjectEntry, data: bytes, sample: Sample, beside: BesideLog) -> None:
+        """An object was read and is what its manifest says: is it what Kafka says as well?"""
+        if self.depth is Depth.ALL:
+            if sample.has(entry):
+                self.different += beside.compare(entry, data)
+            return
+        key = self.here.object_key(entry.name)
+        wanted = any(
+            b.basis is Basis.LOG and b.key == key for b in (self.memory.last.breaches if self.memory.last else ())
+        )
+        if wanted or self.depth is Depth.DEEP:
+            sample.offer(entry, wanted=wanted)
+
+    def _fault(self, claim: Claim, head: int) -> Breach | None:
+        data = self.by.store.get(self.here.manifest_key(claim.sequence))
+        return claim.fault(head, None if data is None else sha256_of(data))
+
+    def _breaches(
+        self,
+        tiling: Tiling,
+        found: Inspection,
+        partitions: Sequence[PartitionAudit],
+        faults: Sequence[Breach],
+        beside: BesideLog,
+    ) -> Iterator[Breach]:
+        coverage = found.coverage
+        yield from map(Breach.of_problem, [*coverage.problems.found, *found.foreign.found])
+        for key in self.memory.unreadable:
+            yield Breach.of_problem(Problem("this evidence of an earlier audit was changed", key=key))
+        yield from faults
+        for one in coverage.partitions:
+            yield from map(Breach.of_tile, one.unacknowledged)
+        yield from forgotten(self.memory.last, coverage, {} if coverage.gone else dict(found.log.bounds))
+        yield from self.different
+        yield from carried(self.memory.last, self.suspects - set(beside.keys) - self._expired(tiling))
+        if coverage.gone:
+            return
+        for part in partitions:
+            if part.waiting_since is not None:
+                first = next((tile.first for tile in part.tiles if tile.label is Label.PENDING), part.archived_to)
+                breach = late(part.partition, (first, part.end), part.waiting_since, self.at, self.max_lag)
+                if breach is not None:
+                    yield breach
+
+    def _expired(self, tiling: Tiling) -> set[str]:
+        """Of the objects that the last audit found fault with, those that are no longer kept."""
+        names = {key: self.here.object_name(key) for key in self.suspects}
+        states = tiling.partitions
+        return {
+            key
+            for key, name in names.items()
+            if name
+            and name.partition in states
+            and not any(states[name.partition].expired.outside(name.first, name.next))
+        }
+
+    def _partition(self, tiling: Tiling, found: Inspection, one: PartitionCoverage) -> PartitionAudit:
+        state = tiling.partitions.get(one.partition)
+        seen = list(ends_of(self.memory.last, one.partition))
+        if not found.coverage.gone and (bounds := found.log.bounds.get(one.partition)):
+            seen.append(EndSeen(found.log.at, bounds.end))
+        by_chain = [EndSeen(state.look.at, state.look.end)] if state is not None else []
+        pending = next((tile.first for tile in one.tiles if tile.label is Label.PENDING), None)
+        first = one.archived_to if pending is None else pending
+        ends = ends_beyond(first, seen)
+        waits = pending is not None and one.partition not in found.coverage.unseen
+        return PartitionAudit(
+            partition=one.partition,
+            begin=one.begin,
+            end=one.end,
+            archived_to=one.archived_to,
+            records=one.records,
+            holes=one.holes,
+            tiles=one.tiles[:MOST_NAMED],
+            more_tiles=max(0, len(one.tiles) - MOST_NAMED),
+            unacknowledged=one.unacknowledged[:MOST_NAMED],
+            late=one.late[:MOST_NAMED],
+            waiting_since=waits_since(ends_beyond(first, [*seen, *by_chain])) if waits else None,
+            ends=ends,
+        )
+
+    def _deletable(self, found: Inspection, partitions: Sequence[PartitionAudit]) -> float | None:
+        waits = {part.partition: part.archived_to for part in partitions if part.waiting_since is not None}
+        if not waits or found.coverage.gone:
+            return None
+        try:
+            left = self.by.deletable(self.here, waits)
+        except DataLossError as error:
+            self.notes.append(f"records that waited were deleted while this was looked at: {error.what}")
+            return 0.0
+        return None if left is None else left.total_seconds()
+
+    def _summary(self, tiling: Tiling, from_sequence: int, wrong: int) -> str:
+        """Sum a chain up in which nothing is wrong, and nobody had to forgive anything; the key, where there is one."""
+        if wrong or tiling.problems.total or tiling.head.sequence <= from_sequence:
+            return ""
+        if any(state.unacknowledged() for state in tiling.partitions.values()):
+            return ""
+        try:
+            key = put_summary(self.by.store, tiling)
+        except ObjectExistsError as error:
+            self.notes.append(f"no summary was written: {error.what}")
+            return ""
+        drop_old_summaries(self.by.store, tiling)
+        return key
+
+
+def _verdict(found: Inspection, counts: tuple[tuple[BreachKind, int], ...]) -> Verdict:
+    if any(kind is not BreachKind.LATE for kind, _ in counts):
+        return Verdict.BROKEN
+    waits = any(one.offsets(Label.PENDING) for one in found.coverage.partitions)
+    return Verdict.PENDING if waits or found.coverage.unseen else Verdict.PROVEN
+
+
+def _with_more(counts: tuple[tuple[BreachKind, int], ...], more: int) -> tuple[tuple[BreachKind, int], ...]:
+    """The same with faults that nobody has the names of."""
+    if not more:
+        return counts
+    by_kind = dict(counts)
+    by_kind[BreachKind.BROKEN] = by_kind.get(BreachKind.BROKEN, 0) + more
+    return tuple(by_kind.items())
+
+
+def _looked(found: Inspection, beside: BesideLog, from_sequence: int) -> Looked:
+    counts = found.counts
+    return Looked(
+        objects=counts.objects,
+        size_bytes=counts.size_bytes,
+        read_objects=counts.checked,
+        read_bytes=counts.checked_bytes,
+        compared_objects=len(beside.keys),
+        compared_records=beside.records,
+        ahead=counts.ahead,
+        orphans=found.orphans.total,
+        from_sequence=from_sequence,
+    )
