@@ -32,6 +32,7 @@ from millrace.domain.position import LogBounds
 from millrace.embedded.stack import Stack
 from millrace.ports import ObjectStore
 from millrace.wiring import open_platform
+from support.chains import what_is_wrong
 from support.waiting import Deadline
 
 ENTRIES = int(os.environ.get("MILLRACE_BENCH_ENTRIES", "1000000"))
@@ -80,8 +81,8 @@ def prove(store: ObjectStore, incarnation: Incarnation, shape: Shape) -> None:
     end = LogBounds(0, shape.manifests * OFFSETS)
     log = ObservedLog(datetime.now(UTC), incarnation.topic_id, dict.fromkeys(range(shape.partitions), end))
     found = inspect(store, Tiling(incarnation), lambda: log)
-    assert found.coverage.verdict is Verdict.PROVEN, list(found.coverage.breaches())[:5]
-    assert (found.counts.objects, found.strays.total) == (shape.entries, 0)
+    assert found.coverage.verdict is Verdict.PROVEN, what_is_wrong(found.coverage)[:5]
+    assert (found.counts.objects, found.orphans.total, found.foreign.total) == (shape.entries, 0, 0)
 
 
 def only_decode(store: ObjectStore, incarnation: Incarnation) -> None:

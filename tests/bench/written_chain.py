@@ -53,6 +53,10 @@ class WrittenChain:
         start, end = self._starts[sequence : sequence + 2]
         return os.pread(self._file, end - start, start)
 
+    def head(self, key: str) -> ObjectInfo | None:
+        name = HERE.object_name(key)
+        return ObjectInfo(key, SIZE) if name and entry(name.partition, name.first // OFFSETS).name == name else None
+
     def list(self, prefix: str, *, after: str = "", page_size: int = 1000) -> Iterator[ObjectInfo]:
         if prefix == HERE.manifests:
             first = (HERE.sequence_of(after) or 0) + 1 if after else 0

@@ -22,6 +22,7 @@ from millrace.settings import S3Settings, open_settings
 from millrace.wiring import open_platform
 from support.archive_faults import FAULTS, Told
 from support.archives import OFFSETS, ROUNDS, Archive
+from support.chains import what_is_wrong
 from support.faulty_proxy import plain_client
 
 
@@ -45,7 +46,7 @@ def test_a_fault_is_named_with_its_object_and_offsets(archive: Archive, spoil: C
     end = max(ROUNDS * OFFSETS, told.end)
     for deep in (False, True):
         found = archive.inspect(deep=deep, end=end)
-        breaches = list(found.coverage.breaches())
+        breaches = what_is_wrong(found.coverage)
         named = [str(stray) for stray in found.foreign.found] if told.stray else breaches
         fitting = [line for line in named if told.key in line and told.about in line]
         if deep or not told.deep_only:  # where only the bytes tell, the sizes may tell too
@@ -60,7 +61,7 @@ def test_a_whole_archive_is_proven(archive: Archive) -> None:
     for deep in (False, True):
         found = archive.inspect(deep=deep)
         assert found.coverage.verdict is Verdict.PROVEN
-        assert (list(found.coverage.breaches()), found.orphans.total, found.foreign.total) == ([], 0, 0)
+        assert (what_is_wrong(found.coverage), found.orphans.total, found.foreign.total) == ([], 0, 0)
         assert (found.counts.objects, found.counts.checked) == (8, 8 if deep else 0)
         assert [(part.records, part.holes) for part in found.coverage.partitions] == [(36, 4), (36, 4)]
 

@@ -23,6 +23,7 @@ from millrace.embedded.stack import Stack
 from millrace.errors import DataLossError, FencedError, MillraceError, PartFailedError, RefusedError
 from millrace.runtime.backup.parts import HALTED, LOST
 from millrace.runtime.backup.tee import Tee
+from support.chains import what_is_wrong
 from support.tees import TeeWorld, Topics
 
 
@@ -60,7 +61,7 @@ def test_what_is_in_the_log_is_archived_and_the_group_is_told(topics: Topics) ->
     done = tee.round()
     assert (done.records, done.objects, done.waiting, done.behind) == (4, 2, 4, False)
     found = world.inspect(name)
-    assert found.coverage.verdict is Verdict.PROVEN, list(found.coverage.breaches())
+    assert found.coverage.verdict is Verdict.PROVEN, what_is_wrong(found.coverage)
     assert [part.records for part in found.coverage.partitions] == [3, 1, 0]
     head = found.coverage
     for (_, number), commit in world.group.commits.items():
@@ -236,7 +237,7 @@ def test_what_is_written_of_a_topic_that_was_deleted_is_the_last_look_at_it(topi
     topics.make(partitions=2)
     tee.round()
     assert lost(world, name, former) == [(0, 9_004, 9_007, Cause.RECREATED), (1, 1, 2, Cause.RECREATED)]
-    assert not [each for each in world.inspect(name, former).coverage.breaches() if "cut off" in each]
+    assert not [each for each in what_is_wrong(world.inspect(name, former).coverage) if "cut off" in each]
 
 
 def test_a_topic_that_is_gone_for_good_is_told_and_one_that_comes_back_is_not(topics: Topics) -> None:
@@ -371,7 +372,7 @@ def test_an_acknowledgement_counts_by_a_look_that_is_no_older_than_the_chain(top
         return found
 
     world.next_epoch(look=grows).round()
-    assert list(world.inspect(name).coverage.breaches()) == []
+    assert what_is_wrong(world.inspect(name).coverage) == []
 
 
 def test_a_former_epoch_that_wakes_up_late_ends_and_leaves_no_manifest(topics: Topics) -> None:

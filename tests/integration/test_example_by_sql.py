@@ -24,6 +24,7 @@ from millrace.cli.example import run_with_bar
 from millrace.embedded import ports
 from millrace.embedded.stack import Stack
 from millrace.usecases.example import ExampleReport
+from support.airflow_ui import AirflowUser
 from support.archive_truth import PlainBucket, compare
 from support.budget import Kind, spend
 from support.faulty_proxy import plain_client
@@ -142,6 +143,33 @@ def test_the_archives_manifests_count_every_committed_record_and_its_objects_hol
     counted = sum(entry["count"] for manifest in manifests for entry in manifest["objects"])
     assert counted == len(known.records) == PURCHASES + len(BAD)
     assert compare(bucket, "shop.purchases", str(topic_id), known.records, known.bounds) == []
+
+
+def test_the_audits_dag_is_red_with_the_offsets_until_the_archive_is_whole_again(
+    report: Callable[[], ExampleReport], stack: Stack
+) -> None:
+    assert report().exit_code == 0
+    settings = stack.settings().s3()
+    client, airflow = plain_client(settings), AirflowUser(stack)
+    bucket = PlainBucket(client, settings.bucket)
+    key = min(key for key in bucket.keys("archive/shop.purchases/") if key.endswith(".parquet"))
+    for evidence in [key for key in bucket.keys("audit/shop.purchases/") if "/deep/" in key]:
+        client.delete_object(Bucket=settings.bucket, Key=evidence)  # so that a deep look is due
+    data = bucket.get(key)
+    client.delete_object(Bucket=settings.bucket, Key=key)
+    try:
+        red = airflow.run("shop.backup_audit", {})
+        told = report()
+    finally:
+        client.put_object(Bucket=settings.bucket, Key=key, Body=data)
+    partition, name = key.split("/")[-2:]
+    first, next_ = map(int, name.split("-")[:2])
+    assert red["state"] == "failed"
+    lines = airflow.errors("shop.backup_audit", red["dag_run_id"], "shop.purchases")
+    assert f"[{first}, {next_}) of partition {partition}" in lines[0]
+    assert key in lines[0]
+    assert told.exit_code == 1
+    assert airflow.run("shop.backup_audit", {})["state"] == "success"
 
 
 def test_every_bad_record_is_in_quarantine_under_its_rule_with_its_content(

@@ -68,8 +68,17 @@ class AirflowUser:
 
     def log(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> str:
         """A task's log as one text."""
+        return json.dumps(self._events(dag_id, run_id, task_id, attempt))
+
+    def errors(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> list[str]:
+        """The lines of a task's log that are errors."""
+        events = self._events(dag_id, run_id, task_id, attempt)
+        return [str(event["event"]) for event in events if event.get("level") == "error"]
+
+    def _events(self, dag_id: str, run_id: str, task_id: str, attempt: int) -> list[dict[str, Any]]:
         path = f"/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task_id}/logs/{attempt}?full_content=true"
-        return json.dumps(self.call("GET", path)["content"])
+        found: list[dict[str, Any]] = self.call("GET", path)["content"]
+        return found
 
     def watching(self, dag_id: str, *, not_run: str = "") -> dict[str, Any] | None:
         """The task `running` of the present watch, once a living triggerer has it; None before that.

@@ -54,8 +54,8 @@ class Audits:
         assert isinstance(store, MemoryStore)
         return store.objects
 
-    def audit(self, depth: Depth = Depth.SHALLOW) -> Audit:
-        auditor = Auditor(
+    def auditor(self) -> Auditor:
+        return Auditor(
             "shop.backup",
             self.archive.store,
             lambda topic: self.log(),
@@ -64,7 +64,9 @@ class Audits:
             lambda here, positions: timedelta(hours=2),
             lambda: self.now,
         )
-        found = auditor.audit(HERE, depth, self.max_lag, self.known)
+
+    def audit(self, depth: Depth = Depth.SHALLOW) -> Audit:
+        found = self.auditor().audit(HERE, depth, self.max_lag, self.known)
         EvidenceStore(self.archive.store).put(found, page_of(found))
         self.now += timedelta(hours=1)
         return found

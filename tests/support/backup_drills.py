@@ -30,6 +30,7 @@ from millrace.errors import MillraceError
 from millrace.settings import STATE_FOLDER, S3Settings, read_environment_file, variable_name
 from support.apps import Driven
 from support.archive_truth import PlainBucket, compare
+from support.chains import what_is_wrong
 from support.faulty_proxy import FaultyProxy, plain_client
 from support.plain_consumer import PlainTopic, read_topic
 from support.tees import TeeWorld, Topics
@@ -69,7 +70,7 @@ def wrong_with(
     wrong = [f"{name}: {fault}" for fault in compare(bucket, name, topic_id, known.records, known.bounds)]
     coverage = world.inspect(name, topic_id).coverage
     if coverage.verdict is not (Verdict.BROKEN if lost else Verdict.PROVEN):
-        wrong.append(f"{name}: the proof says {coverage.verdict}: {', '.join(map(str, coverage.breaches()))}")
+        wrong.append(f"{name}: the proof says {coverage.verdict}: {', '.join(map(str, what_is_wrong(coverage)))}")
     return wrong
 
 

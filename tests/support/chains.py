@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from millrace.adapters.archive.chain import ChainWriter, read_on
 from millrace.adapters.archive.documents import sha256_of
 from millrace.domain.archive.chain import Writer
+from millrace.domain.archive.coverage import Coverage
 from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.records import Digest
@@ -72,3 +73,10 @@ def chain_of(store: MemoryStore, manifests: int) -> ChainWriter:
     for number in range(manifests):
         writer.append(Kind.DATA, log((0, number * 10 + 10)), objects=[entry(number * 10, number * 10 + 10)])
     return writer
+
+
+def what_is_wrong(coverage: Coverage) -> list[str]:
+    """Why an archive is broken, a sentence each, offsets named."""
+    told = [str(tile) for partition in coverage.partitions for tile in partition.unacknowledged]
+    assert coverage.problems.total == len(coverage.problems.found)
+    return [*map(str, coverage.problems.found), *told]

@@ -152,11 +152,14 @@ class FakeAlarms:
         self.rows.append(Alarm(len(self.rows) + 1, kind, subject, detail, self._clock.now, None, None))
         return True
 
-    def close(self, kind: str, subject: str) -> bool:
+    def close(self, kind: str, subject: str, *, opened_before: datetime | None = None) -> bool:
         before = list(self.rows)
         self.rows = [
             replace(row, closed_at=self._clock.now)
-            if row.kind == kind and row.subject == subject and row.closed_at is None
+            if row.kind == kind
+            and row.subject == subject
+            and row.closed_at is None
+            and (opened_before is None or row.opened_at < opened_before)
             else row
             for row in self.rows
         ]

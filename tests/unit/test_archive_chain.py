@@ -17,7 +17,7 @@ from millrace.domain.archive.summary import Summary
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 from millrace.errors import CorruptArchiveError, FencedError, ObjectExistsError, RefusedError, UnreachableError
 from millrace.ports import Creation, ObjectInfo
-from support.chains import GONE, HERE, Losing, chain_of, entry, log, read, started
+from support.chains import GONE, HERE, Losing, chain_of, entry, log, read, started, what_is_wrong
 from support.fakes_objects import MemoryStore
 
 # Who may write
@@ -232,7 +232,7 @@ def test_a_writer_whose_place_is_refused_and_empty_is_told_so() -> None:
 def told(store: MemoryStore, end: int) -> list[str]:
     coverage = read(store).end(log((0, end)))
     assert coverage.verdict is Verdict.BROKEN
-    return list(coverage.breaches())
+    return what_is_wrong(coverage)
 
 
 def test_missing_manifests_are_named_and_what_they_brought_is_not_archived() -> None:
@@ -302,7 +302,7 @@ def test_a_chain_that_was_cut_off_shows_by_its_summary() -> None:
     del store.objects[HERE.manifest_key(3)]
     cut = resume(store, HERE)
     read_on(store, cut)
-    assert "sums up the chain to manifest 3, which is missing" in next(iter(cut.end(log((0, 20))).breaches()))
+    assert "sums up the chain to manifest 3, which is missing" in what_is_wrong(cut.end(log((0, 20))))[0]
 
 
 def test_nothing_is_written_into_the_place_of_manifests_that_a_summary_knows_of() -> None:

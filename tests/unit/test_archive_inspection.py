@@ -19,6 +19,7 @@ from millrace.domain.position import LogBounds
 from millrace.errors import UnreachableError
 from millrace.ports import ObjectInfo
 from support.archives import OFFSETS, PARTITIONS, ROUNDS, Archive, records
+from support.chains import what_is_wrong
 from support.fakes_objects import MemoryStore
 
 HERE = Incarnation("shop.purchases", "E" * 22)
@@ -38,7 +39,7 @@ def following(archive: Archive) -> ChainWriter:
 def said(found: Inspection) -> tuple[Verdict, list[str], list[str]]:
     return (
         found.coverage.verdict,
-        list(found.coverage.breaches()),
+        what_is_wrong(found.coverage),
         [str(stray) for strays in (found.orphans, found.foreign) for stray in strays.found],
     )
 
@@ -252,7 +253,7 @@ def test_what_a_listing_leaves_out_is_looked_at_as_closely(monkeypatch: pytest.M
     archive.store.list = lambda prefix, **more: (i for i in listed(prefix, **more) if i.key != key)  # type: ignore[method-assign]
     found = archive.inspect(deep=True)
     assert found.counts.checked == 8
-    assert all(key in line for line in found.coverage.breaches())
+    assert all(key in line for line in what_is_wrong(found.coverage))
     assert found.coverage.verdict is Verdict.BROKEN
 
 

@@ -14,7 +14,7 @@ from millrace.domain.archive.manifest import Kind, PartitionSpan
 from millrace.domain.archive.partition import Cause, Label, Tile
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 from millrace.domain.position import LogBounds
-from support.chains import AT, GONE, HERE, entry, log, read, started
+from support.chains import AT, GONE, HERE, entry, log, read, started, what_is_wrong
 from support.fakes_objects import MemoryStore
 
 
@@ -59,9 +59,7 @@ def test_an_acknowledgement_of_everything_excuses_nothing_that_comes_later() -> 
     wide = [PartitionSpan(0, 0, 10**15)]
     writer.append(Kind.ACKNOWLEDGEMENT, log((3, 10)), acknowledged=wide, by="me", reason="known")
     assert writer.tiling.end(log((3, 10))).verdict is Verdict.PENDING
-    assert list(writer.tiling.end(log((5, 10))).breaches()) == [
-        "partition 0 [3, 5) is lost: deleted before it was read"
-    ]
+    assert what_is_wrong(writer.tiling.end(log((5, 10)))) == ["partition 0 [3, 5) is lost: deleted before it was read"]
 
 
 def test_of_a_partition_without_a_leader_nothing_is_read_and_nothing_is_proven() -> None:
@@ -108,7 +106,7 @@ def test_an_election_that_cuts_off_what_was_seen_and_not_read_is_told_until_some
     assert next_ranges(writer.tiling, log((0, 15))) == ReadRanges((PartitionSpan(0, 10, 15),))
     writer.append(Kind.DATA, log((0, 15)), objects=[entry(10, 15)])
     writer.append(Kind.DATA, log((0, 30)), objects=[entry(15, 30)])
-    assert list(writer.tiling.end(log((0, 30))).breaches()) == [
+    assert what_is_wrong(writer.tiling.end(log((0, 30)))) == [
         "partition 0 [15, 20) is diverged: seen in the log, and cut off it by an unclean election before it was read"
     ]
     writer.append(Kind.ACKNOWLEDGEMENT, log((0, 30)), acknowledged=[PartitionSpan(0, 15, 20)], by="me", reason="known")
@@ -142,7 +140,7 @@ def test_an_acknowledgement_while_nobody_could_look_excuses_nothing_that_comes_l
     writer.append(Kind.ACKNOWLEDGEMENT, look, acknowledged=wide, by="me", reason="known")
     later = log((10, 12))
     writer.append(Kind.DATA, later, objects=[entry(10, 12)])
-    assert list(writer.tiling.end(later).breaches()) == ["partition 0 [0, 10) is lost: deleted before it was read"]
+    assert what_is_wrong(writer.tiling.end(later)) == ["partition 0 [0, 10) is lost: deleted before it was read"]
 
 
 def test_of_a_topic_that_is_gone_what_was_not_read_can_be_acknowledged() -> None:

@@ -109,25 +109,20 @@ def acknowledge(
     Of offsets, what is wrong with them now is acknowledged, and nothing that comes later. The backup's app writes it
     into the chain within a minute, once it runs.
     """
-    platform, found = _open(topic)
-    backed = found[0]
+    span = _asked(partition, offsets, manifest)
+    platform, (backed, *_) = _open(topic)
     here = _incarnation(platform, backed, topic_id)
     console = Console()
-    if manifest is not None:
-        if partition is not None:
-            raise UsageError(
-                "offsets and a manifest are acknowledged each by itself", next_step="leave one of them out"
-            )
+    if span is None:
+        assert manifest is not None
         audits.acknowledge_chain(platform, backed, here, manifest, actor=actor(), reason=reason)
         console.print(Text(f"{here}: manifests up to {manifest} are acknowledged"), soft_wrap=True)
         return
-    if partition is None or offsets is None:
-        raise UsageError("nothing is named", next_step="give PARTITION FIRST-NEXT, or --manifest N")
-    spans = audits.acknowledge_loss(platform, backed, here, _span(partition, offsets), actor=actor(), reason=reason)
+    spans = audits.acknowledge_loss(platform, backed, here, span, actor=actor(), reason=reason)
     named = ", ".join(f"[{span.first}, {span.next})" for span in spans[:_SHOWN])
     more = f" and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else ""
     console.print(
-        Text(f"{here}: partition {partition} {named}{more}: asked of {backed.app.qualified_name}"), soft_wrap=True
+        Text(f"{here}: partition {span.partition} {named}{more}: asked of {backed.app.qualified_name}"), soft_wrap=True
     )
 
 
@@ -151,6 +146,19 @@ def _incarnation(platform: Platform, backed: Backed, topic_id: str | None) -> In
         what = "has several archives" if meant else "has no such archive"
         raise UsageError(f"{backed.topic.name} {what}", next_step=f"name one with --topic-id; there are: {ids}")
     return meant[0]
+
+
+def _asked(partition: int | None, offsets: str | None, manifest: int | None) -> PartitionSpan | None:
+    """The offsets that are meant; None where a manifest is."""
+    if manifest is not None:
+        if partition is not None:
+            raise UsageError(
+                "offsets and a manifest are acknowledged each by itself", next_step="leave one of them out"
+            )
+        return None
+    if partition is None or offsets is None:
+        raise UsageError("nothing is named", next_step="give PARTITION FIRST-NEXT, or --manifest N")
+    return _span(partition, offsets)
 
 
 def _span(partition: int, text: str) -> PartitionSpan:

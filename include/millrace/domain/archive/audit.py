@@ -74,16 +74,10 @@ class Breach:
     @classmethod
     def of_tile(cls, tile: Tile) -> Breach:
         """Offsets that are lost or have diverged."""
-        return cls(BreachKind.LOST, text_of(tile), tile.partition, tile.first, tile.next)
+        return cls(BreachKind.LOST, str(tile), tile.partition, tile.first, tile.next)
 
     def __str__(self) -> str:
         return self.text
-
-
-def text_of(tile: Tile) -> str:
-    """Offsets with one label, as a sentence has them."""
-    cause = f": {tile.cause}" if tile.cause else ""
-    return f"partition {tile.partition} [{tile.first}, {tile.next}) is {tile.label}{cause}"
 
 
 @dataclass(frozen=True, slots=True)

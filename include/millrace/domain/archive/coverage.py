@@ -176,16 +176,6 @@ class Coverage:
             return Verdict.PENDING
         return Verdict.PROVEN
 
-    def breaches(self) -> Iterator[str]:
-        """Why it is broken, a sentence each, offsets named."""
-        yield from map(str, self.problems.found)
-        if more := self.problems.total - len(self.problems.found):
-            yield f"and {more} more problems"
-        for partition in self.partitions:
-            for tile in partition.unacknowledged:
-                cause = f": {tile.cause}" if tile.cause else ""
-                yield f"partition {tile.partition} [{tile.first}, {tile.next}) is {tile.label}{cause}"
-
 
 def tile_text(topic: str, tile: Tile) -> str:
     """Offsets with their label, as an alarm has them."""

@@ -48,6 +48,10 @@ class Tile:
     label: Label
     cause: Cause = Cause.NONE
 
+    def __str__(self) -> str:
+        cause = f": {self.cause}" if self.cause else ""
+        return f"partition {self.partition} [{self.first}, {self.next}) is {self.label}{cause}"
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
