@@ -18,6 +18,7 @@ from support.tees import TeeWorld, Topics
 from support.waiting import Deadline, exit_code_of
 
 ANCIENT = -62_135_596_800_000  # the first of January of the year 1, which Spark would shift by two days
+FOR_EVER = "-1"  # the broker's first sweep would delete what is so old
 TOO_GREAT = 9_300_000_000_000_000  # milliseconds that Spark, which counts microseconds, cannot hold
 
 
@@ -62,9 +63,9 @@ def archived(world: TeeWorld, name: str) -> list[tuple[int, ArchivedRecord]]:
 
 def test_every_record_is_archived_bit_for_bit_and_a_killed_driver_loses_none(backed_up: BackedUp) -> None:
     topics = backed_up.topics
-    name = topics.make(partitions=2)
-    other = topics.make("other", partitions=1, message_timestamp_type="LogAppendTime")
-    old = topics.make("old", partitions=1)
+    name = topics.make(partitions=2, retention_ms=FOR_EVER)
+    other = topics.make("other", partitions=1, message_timestamp_type="LogAppendTime", retention_ms=FOR_EVER)
+    old = topics.make("old", partitions=1, retention_ms=FOR_EVER)
     world = backed_up.declare(name, other, old, topics.name("not_there_yet"))
     topics.produce(old, 0, [b"o"], timestamp=ANCIENT)
     topics.produce(name, 0, [b"", b"v", None], key=b"k", timestamp=1_700_000_000_000)
@@ -90,7 +91,7 @@ def test_every_record_is_archived_bit_for_bit_and_a_killed_driver_loses_none(bac
 
     topics.produce(name, 0, [b"later"] * 10)
     topics.produce(other, 0, [b"great"], timestamp=1)
-    great = topics.make("not_there_yet", partitions=1)
+    great = topics.make("not_there_yet", partitions=1, retention_ms=FOR_EVER)
     topics.produce(great, 0, [b"g"], timestamp=TOO_GREAT)
     with backed_up.driver.running():
         backed_up.until_proven(world, name, 14)

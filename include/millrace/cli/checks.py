@@ -72,12 +72,13 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
 
     return {
         "airflow": [tests("tests with Airflow", "contract", "integration", "drills", marked="airflow")],
-        "servers": [tests("tests with servers", "contract", "integration", marked="not airflow")],
+        "servers": [tests("tests with servers", "contract", marked="not airflow")],
         "rest": [
             code("ruff check", sys.executable, "-m", "ruff", "check", "."),
             code("ruff format", sys.executable, "-m", "ruff", "format", "--check", "."),
             code("mypy", sys.executable, "-m", "mypy"),
             code("tests of code", *tests("", "unit", "dags", "spark").command),
+            tests("whole paths", "integration", marked="not airflow"),
             tests("drills", "drills", marked="not airflow"),
         ],
     }

@@ -87,6 +87,31 @@ def _claims_of(last: Audit | None) -> Iterator[Claim]:
         yield Claim(last.furthest, last.furthest_sha256, f"the audit of {last.at:%Y-%m-%d %H:%M:%S} UTC")
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What was looked at: the chain up to its head, from behind which manifest, and what was found."""
+
+    tiling: Tiling
+    from_sequence: int
+    found: Inspection
+    beside: BesideLog
+
+    def numbers(self) -> Looked:
+        """How much that was."""
+        counts = self.found.counts
+        return Looked(
+            objects=counts.objects,
+            size_bytes=counts.size_bytes,
+            read_objects=counts.checked,
+            read_bytes=counts.checked_bytes,
+            compared_objects=len(self.beside.keys),
+            compared_records=self.beside.records,
+            ahead=counts.ahead,
+            orphans=self.found.orphans.total,
+            from_sequence=self.from_sequence,
+        )
+
+
 @dataclass(slots=True)
 class _Work:
     """One audit on its way."""
@@ -103,34 +128,14 @@ class _Work:
     notes: list[str] = field(default_factory=list)
 
     def audit(self, claims: Sequence[Claim], begun: float) -> Audit:
-        last = self.memory.last
-        suspected = last is not None and bool(last.count(BreachKind.BROKEN))
-        whole = suspected or self.depth is not Depth.SHALLOW
-        tiling = Tiling(self.here) if whole else resume(self.by.store, self.here)
-        from_sequence = tiling.head.sequence
-        first_look = self.by.look(self.here.topic)
-        beside = BesideLog(self.here, self.by.reads, first_look.delete_retention_ms is not None)
-        if first_look.topic_id != self.here.topic_id:  # another topic has the name now, or none
-            first_look = ObservedLog(first_look.at, None, {})
-        sample = Sample(first_look, random.Random(f"{self.here} {self.at}"))
-        found = inspect(
-            self.by.store,
-            tiling,
-            lambda: self.by.look(self.here.topic),
-            picks=self._picks(),
-            held=lambda entry, sequence, data: self._held(entry, data, sample, beside),
-        )
-        for entry in sample.chosen():
-            if (data := self.by.store.get(self.here.object_key(entry.name))) is not None:
-                self.different += beside.compare(entry, data)
+        looked = self._look()
+        tiling, found = looked.tiling, looked.found
         partitions = tuple(self._partition(tiling, found, one) for one in found.coverage.partitions)
         faults = [fault for claim in claims if (fault := self._fault(claim, tiling.head.sequence))]
-        breaches = list(self._breaches(tiling, found, partitions, faults, beside))
+        breaches = list(self._breaches(tiling, found, partitions, faults, looked.beside))
         left = list(unforgiven(breaches, self.known, self.here))
         named, counts = counted(left)
-        more = found.coverage.problems.total - len(found.coverage.problems.found)
-        counts = _with_more(counts, max(0, more) + max(0, found.foreign.total - len(found.foreign.found)))
-        verdict = _verdict(found, counts)
+        counts = _with_more(counts, _unnamed(found))
         sound = Claim(found.coverage.sequence, found.coverage.sha256, "")
         if any(kind is BreachKind.BROKEN for kind, _ in counts):  # what lies there may have to go again
             sound = max(claims, key=lambda claim: claim.sequence, default=Claim(-1, "", ""))
@@ -141,10 +146,10 @@ class _Work:
             depth=self.depth,
             at=self.at,
             took_seconds=round(time.monotonic() - begun, 3),
-            verdict=verdict,
+            verdict=_verdict(found, counts),
             breaches=named,
             counts=counts,
-            forgiven=len(set(breaches)) - len(left) if len(left) < len(set(breaches)) else 0,
+            forgiven=max(0, len(set(breaches)) - len(left)),
             sequence=found.coverage.sequence,
             sha256=found.coverage.sha256,
             furthest=sound.sequence,
@@ -152,12 +157,36 @@ class _Work:
             gone=found.coverage.gone,
             unseen=found.coverage.unseen,
             partitions=partitions,
-            looked=_looked(found, beside, from_sequence),
+            looked=looked.numbers(),
             max_lag_seconds=self.max_lag.total_seconds(),
             deletable_in_seconds=self._deletable(found, partitions),
-            summary=self._summary(tiling, from_sequence, len(breaches) - self._late(left)),
+            summary=self._summary(tiling, looked.from_sequence, len(breaches) - self._late(left)),
             notes=tuple(self.notes),
         )
+
+    def _look(self) -> _Look:
+        """Walk the chain, look at objects and log, and hold a sample of what was read against the log."""
+        last = self.memory.last
+        suspected = last is not None and bool(last.count(BreachKind.BROKEN))
+        whole = suspected or self.depth is not Depth.SHALLOW
+        tiling = Tiling(self.here) if whole else resume(self.by.store, self.here)
+        from_sequence = tiling.head.sequence
+        first = self.by.look(self.here.topic)
+        beside = BesideLog(self.here, self.by.reads, first.delete_retention_ms is not None)
+        if first.topic_id != self.here.topic_id:  # another topic has the name now, or none
+            first = ObservedLog(first.at, None, {})
+        sample = Sample(first, random.Random(f"{self.here} {self.at}"))
+        found = inspect(
+            self.by.store,
+            tiling,
+            lambda: self.by.look(self.here.topic),
+            picks=self._picks(),
+            held=lambda entry, sequence, data: self._held(entry, data, sample, beside),
+        )
+        for entry in sample.chosen():
+            if (data := self.by.store.get(self.here.object_key(entry.name))) is not None:
+                self.different += beside.compare(entry, data)
+        return _Look(tiling, from_sequence, found, beside)
 
     @staticmethod
     def _late(breaches: Sequence[Breach]) -> int:
@@ -296,6 +325,12 @@ def _verdict(found: Inspection, counts: tuple[tuple[BreachKind, int], ...]) -> V
     return Verdict.PENDING if waits or found.coverage.unseen else Verdict.PROVEN
 
 
+def _unnamed(found: Inspection) -> int:
+    """How many faults there are that nobody has the names of."""
+    problems = found.coverage.problems
+    return problems.total - len(problems.found) + found.foreign.total - len(found.foreign.found)
+
+
 def _with_more(counts: tuple[tuple[BreachKind, int], ...], more: int) -> tuple[tuple[BreachKind, int], ...]:
     """The same with faults that nobody has the names of."""
     if not more:
@@ -303,18 +338,3 @@ def _with_more(counts: tuple[tuple[BreachKind, int], ...], more: int) -> tuple[t
     by_kind = dict(counts)
     by_kind[BreachKind.BROKEN] = by_kind.get(BreachKind.BROKEN, 0) + more
     return tuple(by_kind.items())
-
-
-def _looked(found: Inspection, beside: BesideLog, from_sequence: int) -> Looked:
-    counts = found.counts
-    return Looked(
-        objects=counts.objects,
-        size_bytes=counts.size_bytes,
-        read_objects=counts.checked,
-        read_bytes=counts.checked_bytes,
-        compared_objects=len(beside.keys),
-        compared_records=beside.records,
-        ahead=counts.ahead,
-        orphans=found.orphans.total,
-        from_sequence=from_sequence,
-    )
