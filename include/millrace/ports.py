@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -125,10 +125,11 @@ class TopicAdmin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing says of one object."""
+    """What a store says of one object; `modified_at`: when it was written, by the store's clock, if it tells."""
 
     key: str
     size_bytes: int
+    modified_at: datetime | None = field(default=None, compare=False)
 
 
 class Creation(StrEnum):

@@ -13,6 +13,7 @@ from millrace.settings import Settings
 if TYPE_CHECKING:
     from millrace.adapters.archive.auditing import Auditor
     from millrace.adapters.archive.claims import Claims
+    from millrace.adapters.archive.collecting import Collector
     from millrace.adapters.archive.evidence import EvidenceStore
     from millrace.adapters.archive.reading import ArchiveReader
     from millrace.adapters.control_db import ControlStore
@@ -133,6 +134,14 @@ class Platform:
             claims=self.claims(app, kafka).of,
             deletable=deletable,
         )
+
+    def collector(self, app: BackupApp, kafka: str = "millrace_kafka") -> Collector:
+        """Finds and deletes what a backup's archives need no more."""
+        from millrace.adapters.archive.collecting import Collector
+        from millrace.adapters.archive.looks import Looks
+
+        looks = Looks(self.kafka_log(kafka), self.topic_admin(kafka))
+        return Collector(self.object_store(app.store), lambda topic: looks.look([topic])[topic])
 
     def topic_reader(self, connection: str = "millrace_kafka") -> TopicReader:
         """Bounded reads of topics of the cluster that a `kafka` Connection leads to."""

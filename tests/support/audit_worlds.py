@@ -53,7 +53,13 @@ class AuditWorld(TeeWorld):
             alarms.close(kind, subject) if detail is None else alarms.open(kind, subject, detail)
 
         asked = lambda: backups.waiting(self.app.qualified_name)  # noqa: E731
-        return self.next_epoch(asked=asked, taken=backups.taken, breach=breach)
+        return self.next_epoch(
+            asked=asked,
+            taken=backups.taken,
+            expiries=lambda: backups.expiries(self.app.qualified_name),
+            expired=backups.expired,
+            breach=breach,
+        )
 
     def backed(self, name: str) -> Backed:
         topic = next(each for each in self.app.topics if each.name == name)

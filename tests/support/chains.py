@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from millrace.adapters.archive.chain import ChainWriter, read_on
-from millrace.adapters.archive.documents import sha256_of
+from millrace.adapters.archive.chain import ChainWriter, links, read_on
+from millrace.adapters.archive.documents import decode, sha256_of
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.coverage import Coverage
-from millrace.domain.archive.manifest import Kind, ObjectEntry
+from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.records import Digest
 from millrace.domain.archive.tiling import ObservedLog, Tiling
@@ -48,6 +48,11 @@ def read(store: MemoryStore) -> Tiling:
     tiling = Tiling(HERE)
     read_on(store, tiling)
     return tiling
+
+
+def read_chain(store: MemoryStore, here: Incarnation = HERE) -> list[Manifest]:
+    """The manifests that are there."""
+    return [decode(link.data, Manifest, link.key) for link in links(store, here) if link.data]
 
 
 class Losing(MemoryStore):

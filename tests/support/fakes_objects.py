@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
 
 from millrace.errors import ObjectExistsError
 from millrace.ports import Creation, ObjectInfo
 
+WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
+
 
 class MemoryStore:
-    """An `ObjectStore` over a dictionary, safe for threads. A test may read and change `objects` behind its back."""
+    """An `ObjectStore` over a dictionary, safe for threads. A test may read and change `objects` behind its back.
+
+    All was written in 2026's first hour, but for what is in `modified`.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.modified: dict[str, datetime] = {}
         self._lock = threading.Lock()
 
     def create(self, key: str, data: bytes) -> Creation:
@@ -39,12 +46,15 @@ class MemoryStore:
 
     def head(self, key: str) -> ObjectInfo | None:
         data = self.objects.get(key)
-        return None if data is None else ObjectInfo(key, len(data))
+        return None if data is None else self._info(key, data)
 
     def list(self, prefix: str, *, after: str = "", page_size: int = 1000) -> Iterator[ObjectInfo]:
         while page := self._keys(prefix, after)[:page_size]:  # as a real one: each page shows what is there by then
-            yield from [ObjectInfo(key, len(data)) for key in page if (data := self.objects.get(key)) is not None]
+            yield from [self._info(key, data) for key in page if (data := self.objects.get(key)) is not None]
             after = page[-1]
+
+    def _info(self, key: str, data: bytes) -> ObjectInfo:
+        return ObjectInfo(key, len(data), self.modified.get(key, WRITTEN))
 
     def folders(self, prefix: str) -> Iterator[str]:
         rests = [key.removeprefix(prefix) for key in self._keys(prefix, "")]

@@ -17,6 +17,7 @@ from millrace.adapters.archive.looks import Looks
 from millrace.adapters.archive.plain import PlainCopier
 from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import Writer
+from millrace.domain.archive.expiry import Expiry
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.tiling import ObservedLog, Tiling
@@ -137,6 +138,8 @@ class TeeWorld:
     group: Group = field(default_factory=Group)
     breaches: dict[tuple[str, str], str | None] = field(default_factory=dict)
     asked: list[Acknowledgement] = field(default_factory=list)
+    expiries: list[Expiry] = field(default_factory=list)
+    expired: dict[int, int] = field(default_factory=dict)
     copiers: Callable[[ObjectStore], Copier] | None = None
     epoch: int = 0
 
@@ -166,6 +169,8 @@ class TeeWorld:
             "writer": Writer(self.epoch, f"i{self.epoch}"),
             "asked": lambda: list(self.asked),
             "taken": self._taken,
+            "expiries": lambda: list(self.expiries),
+            "expired": self._expired,
             "breach": self._breach,
             "step": lambda text: None,
             "clock": lambda: datetime.now(UTC),
@@ -184,6 +189,15 @@ class TeeWorld:
 
     def _taken(self, identity: int) -> None:
         self.asked = [one for one in self.asked if one.identity != identity]
+
+    def let_go(self, name: str, sequence: int, topic_id: str = "") -> None:
+        here = Incarnation(name, topic_id or self.topics.topic_id(name))
+        number = len(self.expiries) + len(self.expired) + 1
+        self.expiries.append(Expiry(number, self.app.qualified_name, here, sequence, "cli:ann", "older than keep"))
+
+    def _expired(self, identity: int, reached: int) -> None:
+        self.expiries = [one for one in self.expiries if one.identity != identity]
+        self.expired[identity] = reached
 
     def next_epoch(self, **more: Any) -> Tee:
         return Tee(self.parts(**more))

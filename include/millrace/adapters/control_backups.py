@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
 
 from millrace.adapters import control_log
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.domain.archive.acknowledgement import Acknowledgement
+from millrace.domain.archive.expiry import Done, Expiry
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.settings import PostgresSettings
@@ -18,7 +20,7 @@ _AT_ONCE = 1_000
 
 
 class BackupTable:
-    """Acknowledgements that apps have to write into their chains."""
+    """Acknowledgements and expiries that apps have to write into their chains."""
 
     def __init__(self, engine: sa.Engine, settings: PostgresSettings) -> None:
         self._engine = engine
@@ -68,6 +70,77 @@ class BackupTable:
         with translated(self._settings), self._engine.begin() as connection:
             connection.execute(done)
 
+    def expire(self, asked: Expiry) -> int | None:
+        """Ask for this, and say so in the action log, both or neither; the number of its row.
+
+        Returns:
+            None where the same chain has one that waits: nothing is asked then.
+        """
+        table, here = tables.backup_expiry, asked.incarnation
+        added = (
+            insert(table)
+            .values(
+                app=asked.app,
+                topic=here.topic,
+                topic_id=here.topic_id,
+                sequence=asked.sequence,
+                by=asked.by,
+                reason=asked.reason,
+            )
+            .on_conflict_do_nothing(
+                index_elements=[table.c.app, table.c.topic, table.c.topic_id], index_where=table.c.taken_at.is_(None)
+            )
+            .returning(table.c.id)
+        )
+        with translated(self._settings), self._engine.begin() as connection:
+            number = connection.scalar(added)
+            if number is not None:
+                control_log.append(
+                    connection,
+                    actor=asked.by,
+                    action="backup.expire",
+                    subject=asked.app,
+                    reason=asked.reason,
+                    before={},
+                    after={"topic": str(here), "manifests_to": str(asked.sequence)},
+                    outcome="asked",
+                )
+        return None if number is None else int(number)
+
+    def expiries(self, app: str) -> tuple[Expiry, ...]:
+        """What was asked of an app and is not done, the oldest first; at most a thousand at a time."""
+        table = tables.backup_expiry
+        query = table.select().where(table.c.app == app, table.c.taken_at.is_(None)).order_by(table.c.id)
+        with translated(self._settings), self._engine.begin() as connection:
+            return tuple(_expiry(row) for row in connection.execute(query.limit(_AT_ONCE)).all())
+
+    def expired(self, identity: int, done: Done) -> None:
+        """It was done, as far as it was. Said twice, the first time counts."""
+        table = tables.backup_expiry
+        told = table.update().where(table.c.id == identity, table.c.taken_at.is_(None))
+        with translated(self._settings), self._engine.begin() as connection:
+            connection.execute(told.values(taken_at=sa.func.now(), reached=done.reached, fault=done.fault))
+
+    def last_fault(self, app: str, here: Incarnation) -> str:
+        """Why the last expiry that an app did of a chain was not done whole; empty where it was, or there was none."""
+        table = tables.backup_expiry
+        of_chain = (table.c.app == app, table.c.topic == here.topic, table.c.topic_id == here.topic_id)
+        query = sa.select(table.c.fault).where(*of_chain, table.c.taken_at.is_not(None)).order_by(table.c.id.desc())
+        with translated(self._settings), self._engine.begin() as connection:
+            return str(connection.scalar(query.limit(1)) or "")
+
+
+def _expiry(row: sa.Row[tuple[object, ...]]) -> Expiry:
+    values = row._mapping
+    return Expiry(
+        identity=values["id"],
+        app=values["app"],
+        incarnation=Incarnation(values["topic"], values["topic_id"]),
+        sequence=values["sequence"],
+        by=values["by"],
+        reason=values["reason"],
+    )
+
 
 def _values(asked: Acknowledgement) -> dict[str, object]:
     here, span = asked.incarnation, asked.span
@@ -81,6 +154,7 @@ def _values(asked: Acknowledgement) -> dict[str, object]:
         "sequence": asked.sequence,
         "by": asked.by,
         "reason": asked.reason,
+        "fault": asked.fault,
     }
 
 
@@ -95,4 +169,5 @@ def _acknowledgement(row: sa.Row[tuple[object, ...]]) -> Acknowledgement:
         sequence=values["sequence"],
         by=values["by"],
         reason=values["reason"],
+        fault=values["fault"],
     )

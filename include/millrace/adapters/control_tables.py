@@ -180,9 +180,35 @@ backup_acknowledgement = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("at", TIMESTAMP, nullable=False, server_default=NOW),
     sa.Column("taken_at", TIMESTAMP),
+    sa.Column("fault", sa.Text, nullable=False, server_default=""),
     sa.CheckConstraint(
         "(sequence is null) = (partition is not null and first is not null and next is not null)",
         name="backup_acknowledgement_about_check",
     ),
     sa.Index("backup_acknowledgement_waiting_idx", "app", postgresql_where=sa.text("taken_at is null")),
+)
+
+backup_expiry = sa.Table(
+    "backup_expiry",
+    METADATA,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=True),
+    sa.Column("app", sa.Text, nullable=False),
+    sa.Column("topic", sa.Text, nullable=False),
+    sa.Column("topic_id", sa.Text, nullable=False),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+    sa.Column("by", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("at", TIMESTAMP, nullable=False, server_default=NOW),
+    sa.Column("reached", sa.BigInteger),
+    sa.Column("fault", sa.Text, nullable=False, server_default=""),
+    sa.Column("taken_at", TIMESTAMP),
+    sa.CheckConstraint("(taken_at is null) = (reached is null)", name="backup_expiry_taken_check"),
+    sa.Index(
+        "backup_expiry_waiting_idx",
+        "app",
+        "topic",
+        "topic_id",
+        unique=True,
+        postgresql_where=sa.text("taken_at is null"),
+    ),
 )

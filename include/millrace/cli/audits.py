@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -53,13 +53,13 @@ def audit(
     somebody's knowledge, 3 where a part does not answer: that is no verdict.
     """
     depth = Depth.ALL if deep_all else Depth.DEEP if deep else Depth.SHALLOW
-    platform, found = _open(topic)
+    platform, found = open_backed(topic)
     kept: list[Kept] = []
     failed: list[MillraceError] = []
-    for backed in found:
+    for backed, here in each_archive(platform, found, failed):
         try:
-            kept.extend(audits.audit(platform, backed, here, depth) for here in audits.incarnations(platform, backed))
-        except MillraceError as error:  # the next topic is audited all the same
+            kept.append(audits.audit(platform, backed, here, depth))
+        except MillraceError as error:  # the next one is audited all the same
             failed.append(error)
     document = {
         "schema": "millrace.backup.audit/1",
@@ -79,12 +79,12 @@ def coverage(
 
     Ends as `audit` does.
     """
-    platform, found = _open(topic)
+    platform, found = open_backed(topic)
     seen: list[Audit] = []
     failed: list[MillraceError] = []
-    for backed in found:
+    for backed, here in each_archive(platform, found, failed):
         try:
-            seen.extend(audits.look_at(platform, backed, here) for here in audits.incarnations(platform, backed))
+            seen.append(audits.look_at(platform, backed, here))
         except MillraceError as error:
             failed.append(error)
     if page is not None:
@@ -110,7 +110,7 @@ def acknowledge(
     into the chain within a minute, once it runs.
     """
     span = _asked(partition, offsets, manifest)
-    platform, (backed, *_) = _open(topic)
+    platform, (backed, *_) = open_backed(topic)
     here = _incarnation(platform, backed, topic_id)
     console = Console()
     if span is None:
@@ -126,7 +126,12 @@ def acknowledge(
     )
 
 
-def _open(topic: str | None) -> tuple[Platform, list[Backed]]:
+def open_backed(topic: str | None) -> tuple[Platform, list[Backed]]:
+    """The declared topics with a backup, or the one of a name, and what leads to them.
+
+    Raises:
+        UsageError: there is none.
+    """
     settings = open_settings()
     project = spec.load(settings.root)
     if project.findings:
@@ -135,6 +140,19 @@ def _open(topic: str | None) -> tuple[Platform, list[Backed]]:
     if not found:
         raise UsageError("no topic is declared with a backup", next_step="see docs/guide/backup.md")
     return open_platform(settings), found
+
+
+def each_archive(
+    platform: Platform, found: Sequence[Backed], failed: list[MillraceError]
+) -> Iterator[tuple[Backed, Incarnation]]:
+    """Every incarnation of these topics; what kept one from being found is put to what failed."""
+    for backed in found:
+        try:
+            incarnations = audits.incarnations(platform, backed)
+        except MillraceError as error:
+            failed.append(error)
+            continue
+        yield from ((backed, here) for here in incarnations)
 
 
 def _incarnation(platform: Platform, backed: Backed, topic_id: str | None) -> Incarnation:
@@ -197,9 +215,19 @@ def _print_audits(console: Console, kept: Sequence[Kept]) -> None:
 
 
 def _end(seen: Sequence[Audit], failed: Sequence[MillraceError], notes: Sequence[str]) -> None:
-    """Say what failed, and end as the worst says: something wrong goes before what gave no verdict."""
+    told_and_ended(failed, [audits.exit_code_of(seen)], notes)
+
+
+def told_and_ended(failed: Sequence[MillraceError], found: Sequence[int], notes: Sequence[str] = ()) -> NoReturn:
+    """Say what failed, and end as the worst says: something wrong goes before what gave no verdict.
+
+    Args:
+        failed: what could not be done.
+        found: exit codes of what was done.
+        notes: what else there is to say.
+    """
     errors = Console(stderr=True)
     for text in [*map(str, failed), *dict.fromkeys(notes)]:
         errors.print(f"millrace: {text}", markup=False, highlight=False, soft_wrap=True)
-    codes = {audits.exit_code_of(seen), *(error.exit_code for error in failed)}
+    codes = {*found, *(error.exit_code for error in failed)}
     raise typer.Exit(next((code for code in (1, 4, 3, 2) if code in codes), 0))

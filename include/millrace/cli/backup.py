@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from millrace.cli import audits
+from millrace.cli import audits, collect
 from millrace.settings import open_settings
 from millrace.usecases.backup import Cat, selection_of
 from millrace.wiring import open_platform
@@ -20,6 +20,7 @@ app = typer.Typer(help="The archive: prove it, show it, read it back.", no_args_
 
 
 audits.register(app)
+collect.register(app)
 
 
 @app.callback()

@@ -193,24 +193,37 @@ def acknowledge_loss(
         UnreachableError: store, broker or control database do not answer.
     """
     found = look_at(platform, backed, here)
-    wrong = Spans((tile.first, tile.next) for part in found.partitions for tile in _of(part.unacknowledged, span))
+    lost = Spans((tile.first, tile.next) for part in found.partitions for tile in _of(part.unacknowledged, span))
+    faults: dict[str, PartitionSpan] = {}
     for breach in found.breaches:
-        if breach.partition == span.partition and breach.kind is not BreachKind.LATE and breach.first is not None:
-            wrong.add(breach.first, breach.next or 0)
-    spans = [PartitionSpan(span.partition, *rest) for rest in wrong.within(span.first, span.next)]
-    if not spans or len(spans) > MOST_SPANS:
-        what = f"{len(spans):,} ranges of" if spans else "nothing is wrong with"
+        if breach.partition != span.partition or breach.first is None or breach.next is None:
+            continue
+        if breach.kind is BreachKind.LOST:
+            lost.add(breach.first, breach.next)
+        elif _is_of_the_archive(breach) and span.first <= breach.first and breach.next <= span.next:
+            faults[breach.text] = PartitionSpan(span.partition, breach.first, breach.next)
+    about = [("", PartitionSpan(span.partition, *rest)) for rest in lost.within(span.first, span.next)]
+    about += faults.items()
+    if not about or len(about) > MOST_SPANS:
+        what = f"{len(about):,} ranges of" if about else "nothing is wrong with"
         raise RefusedError(
             f"{what} partition {span.partition} [{span.first}, {span.next})",
             where=str(here),
-            next_step="`millrace backup coverage` names what is lost"
-            if not spans
+            next_step="`millrace backup coverage` names what is lost; a fault of an object is acknowledged whole"
+            if not about
             else f"acknowledge at most {MOST_SPANS} ranges at a time",
         )
-    asked = [Acknowledgement(None, backed.app.qualified_name, here, each, None, actor, reason) for each in spans]
-    about = f"partition {span.partition} " + ", ".join(f"[{each.first}, {each.next})" for each in spans[:20])
-    platform.control().backups.acknowledge(asked, about + (", ..." if len(spans) > 20 else ""))
+    app = backed.app.qualified_name
+    asked = [Acknowledgement(None, app, here, each, None, actor, reason, fault) for fault, each in about]
+    spans = sorted({each for _, each in about}, key=lambda each: each.first)
+    words = f"partition {span.partition} " + ", ".join(f"[{each.first}, {each.next})" for each in spans[:20])
+    platform.control().backups.acknowledge(asked, words + (", ..." if len(spans) > 20 else ""))
     return spans
+
+
+def _is_of_the_archive(breach: Breach) -> bool:
+    """Whether something is wrong with the offsets themselves: those of a foreign object's name are unharmed."""
+    return breach.kind is BreachKind.BROKEN and (breach.sequence is not None or breach.basis is Basis.LOG)
 
 
 def _of(tiles: Sequence[Tile], span: PartitionSpan) -> Iterator[Tile]:

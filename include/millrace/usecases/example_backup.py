@@ -46,7 +46,7 @@ def prove(platform: Platform, backed: Backed, here: Incarnation) -> ProvenBackup
     """
     found = look_at(platform, backed, here)
     evidence = platform.evidence(backed.app.store)
-    last = evidence.remembered(here, datetime.now(UTC)).last
+    last = next(iter(evidence.remembered(here, datetime.now(UTC)).memory.audits), None)
     return ProvenBackup(
         records=found.records,
         pending=found.offsets(Label.PENDING),

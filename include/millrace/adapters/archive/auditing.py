@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from millrace.adapters.archive.beside_log import BesideLog, Reads, Sample
 from millrace.adapters.archive.chain import drop_old_summaries, put_summary, resume
 from millrace.adapters.archive.documents import sha256_of
-from millrace.adapters.archive.evidence import EvidenceStore, Remembered
+from millrace.adapters.archive.evidence import EvidenceStore
 from millrace.adapters.archive.inspection import Inspection, inspect
 from millrace.domain.archive.acknowledgement import Known
 from millrace.domain.archive.audit import (
     MOST_NAMED,
     Audit,
-    Basis,
     Breach,
     BreachKind,
     Depth,
     EndSeen,
     Looked,
+    Loss,
     PartitionAudit,
     counted,
 )
 from millrace.domain.archive.coverage import PartitionCoverage, Problem, Verdict
 from millrace.domain.archive.manifest import Manifest, ObjectEntry
-from millrace.domain.archive.memory import Claim, carried, ends_of, forgotten, unforgiven, waits_since
+from millrace.domain.archive.memory import Claim, Memory, losses, unforgiven, waits_since
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.partition import Label
 from millrace.domain.archive.tiling import ObservedLog, Tiling
@@ -77,14 +77,9 @@ class Auditor:
         """
         at, begun = self.clock(), time.monotonic()
         memory = EvidenceStore(self.store).remembered(here, at)
-        claims = [*self.claims(here), *_claims_of(memory.last)]
-        work = _Work(self, here, depth, max_lag, known, memory, at)
+        claims = [*self.claims(here), *memory.memory.claims()]
+        work = _Work(self, here, depth, max_lag, known, memory.memory, memory.last_deep, at)
         return work.audit([claim for claim in claims if claim.sequence > known.sequence], begun)
-
-
-def _claims_of(last: Audit | None) -> Iterator[Claim]:
-    if last is not None and last.furthest >= 0:
-        yield Claim(last.furthest, last.furthest_sha256, f"the audit of {last.at:%Y-%m-%d %H:%M:%S} UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +104,7 @@ class _Look:
             ahead=counts.ahead,
             orphans=self.found.orphans.total,
             from_sequence=self.from_sequence,
+            unnamed=counts.unnamed,
         )
 
 
@@ -121,7 +117,8 @@ class _Work:
     depth: Depth
     max_lag: timedelta
     known: Known
-    memory: Remembered
+    memory: Memory
+    last_deep: Audit | None
     at: datetime
     different: list[Breach] = field(default_factory=list)
     suspects: set[str] = field(default_factory=set)  # keys that the last audit found fault with, and the chain has
@@ -130,14 +127,21 @@ class _Work:
     def audit(self, claims: Sequence[Claim], begun: float) -> Audit:
         looked = self._look()
         tiling, found = looked.tiling, looked.found
-        partitions = tuple(self._partition(tiling, found, one) for one in found.coverage.partitions)
-        faults = [fault for claim in claims if (fault := self._fault(claim, tiling.head.sequence))]
-        breaches = list(self._breaches(tiling, found, partitions, faults, looked.beside))
+        partitions = tuple(self._partitions(tiling, found))
+        faulty = {claim: fault for claim in claims if (fault := self._fault(claim, tiling.head.sequence))}
+        lost = losses(self.memory, found.coverage, {} if found.coverage.gone else dict(found.log.bounds))
+        different = [*self.different, *self._carried(tiling, looked.beside)]
+        breaches = list(self._breaches(found, partitions, [*faulty.values(), *different], lost))
+        wrong = [breach for breach in breaches if breach.kind is not BreachKind.LATE]
+        summary, false_summary = self._summary(tiling, looked.from_sequence, wrong, found.counts.forgiven)
+        breaches += false_summary
         left = list(unforgiven(breaches, self.known, self.here))
         named, counts = counted(left)
         counts = _with_more(counts, _unnamed(found))
         sound = Claim(found.coverage.sequence, found.coverage.sha256, "")
-        if any(kind is BreachKind.BROKEN for kind, _ in counts):  # what lies there may have to go again
+        if faulty:  # the first of which the chain is not what it was: until it is, or somebody knows
+            sound = min(faulty, key=lambda claim: claim.sequence)
+        elif any(kind is BreachKind.BROKEN for kind, _ in counts):  # what lies there may have to go again
             sound = max(claims, key=lambda claim: claim.sequence, default=Claim(-1, "", ""))
         return Audit(
             app=self.by.app,
@@ -149,7 +153,7 @@ class _Work:
             verdict=_verdict(found, counts),
             breaches=named,
             counts=counts,
-            forgiven=max(0, len(set(breaches)) - len(left)),
+            forgiven=max(0, len(set(breaches)) - len(left)) + found.counts.forgiven,
             sequence=found.coverage.sequence,
             sha256=found.coverage.sha256,
             furthest=sound.sequence,
@@ -160,15 +164,18 @@ class _Work:
             looked=looked.numbers(),
             max_lag_seconds=self.max_lag.total_seconds(),
             deletable_in_seconds=self._deletable(found, partitions),
-            summary=self._summary(tiling, looked.from_sequence, len(breaches) - self._late(left)),
+            summary=summary,
             notes=tuple(self.notes),
+            losses=lost,
+            differences=tuple(different),
+            suspects=tuple(sorted({breach.key for breach in breaches if self._may_be_read_again(breach)})),
+            changed=self.memory.changed,
+            remembers=self.memory.keys,
         )
 
     def _look(self) -> _Look:
         """Walk the chain, look at objects and log, and hold a sample of what was read against the log."""
-        last = self.memory.last
-        suspected = last is not None and bool(last.count(BreachKind.BROKEN))
-        whole = suspected or self.depth is not Depth.SHALLOW
+        whole = self.memory.is_broken or self.depth is not Depth.SHALLOW
         tiling = Tiling(self.here) if whole else resume(self.by.store, self.here)
         from_sequence = tiling.head.sequence
         first = self.by.look(self.here.topic)
@@ -176,34 +183,31 @@ class _Work:
         if first.topic_id != self.here.topic_id:  # another topic has the name now, or none
             first = ObservedLog(first.at, None, {})
         sample = Sample(first, random.Random(f"{self.here} {self.at}"))
+        wanted = {breach.key for breach in self.memory.differences}
         found = inspect(
             self.by.store,
             tiling,
             lambda: self.by.look(self.here.topic),
             picks=self._picks(),
-            held=lambda entry, sequence, data: self._held(entry, data, sample, beside),
+            held=lambda entry, sequence, data: self._held(entry, data, sample, beside, wanted),
+            known=self.known.faults,
         )
         for entry in sample.chosen():
             if (data := self.by.store.get(self.here.object_key(entry.name))) is not None:
                 self.different += beside.compare(entry, data)
+        if beside.keys and self.by.look(self.here.topic).topic_id != self.here.topic_id:
+            self.notes.append("the topic was deleted while objects were held against it: that says nothing")
+            self.different.clear()
+            beside.forget()
         return _Look(tiling, from_sequence, found, beside)
 
-    @staticmethod
-    def _late(breaches: Sequence[Breach]) -> int:
-        return sum(1 for breach in breaches if breach.kind is BreachKind.LATE)
-
     def _picks(self) -> Callable[[ObjectEntry, Manifest], bool]:
-        """Which objects are read: those that are due, and those that the last audit found fault with."""
-        last, deep = self.memory.last, self.memory.last_deep
-        named = [breach for breach in (last.breaches if last else ()) if breach.kind is BreachKind.BROKEN]
-        keys = {breach.key for breach in named if breach.key}
-        unnamed = last is not None and last.count(BreachKind.BROKEN) > len(named)
-        turn = Turn(0, frozenset())
-        if self.depth is Depth.DEEP:
-            turn = Turn.since(deep.at if deep else None, deep.sequence if deep else -1, self.at)
+        """Which objects are read: those that are due, and those that earlier audits found fault with."""
+        suspects, unnamed = self.memory.suspects, self.memory.has_unnamed
+        turn = self._turn()
 
         def pick(entry: ObjectEntry, manifest: Manifest) -> bool:
-            suspect = bool(keys) and (key := self.here.object_key(entry.name)) in keys
+            suspect = bool(suspects) and (key := self.here.object_key(entry.name)) in suspects
             if suspect:
                 self.suspects.add(key)
             due = self.depth is Depth.DEEP and turn.has(manifest.sequence, entry.sha256)
@@ -211,18 +215,31 @@ class _Work:
 
         return pick
 
-    def _held(self, entry: ObjectEntry, data: bytes, sample: Sample, beside: BesideLog) -> None:
+    def _turn(self) -> Turn:
+        """What of the objects is due. All are new in a chain that is not the one that was looked at before."""
+        deep = self.last_deep
+        if self.depth is not Depth.DEEP or deep is None:
+            return Turn.since(None, -1, self.at)
+        data = self.by.store.get(self.here.manifest_key(deep.sequence)) if deep.sequence >= 0 else None
+        same = data is not None and sha256_of(data) == deep.sha256
+        return Turn.since(deep.at, deep.sequence if same else -1, self.at)
+
+    def _held(
+        self, entry: ObjectEntry, data: bytes, sample: Sample, beside: BesideLog, wanted: Collection[str]
+    ) -> None:
         """An object was read and is what its manifest says: is it what Kafka says as well?"""
         if self.depth is Depth.ALL:
             if sample.has(entry):
                 self.different += beside.compare(entry, data)
             return
-        key = self.here.object_key(entry.name)
-        wanted = any(
-            b.basis is Basis.LOG and b.key == key for b in (self.memory.last.breaches if self.memory.last else ())
-        )
-        if wanted or self.depth is Depth.DEEP:
-            sample.offer(entry, wanted=wanted)
+        is_wanted = bool(wanted) and self.here.object_key(entry.name) in wanted
+        if is_wanted or self.depth is Depth.DEEP:
+            sample.offer(entry, wanted=is_wanted)
+
+    def _may_be_read_again(self, breach: Breach) -> bool:
+        """Whether a breach is about the bytes of an object of the archive."""
+        named = breach.kind is BreachKind.BROKEN and breach.partition is not None and breach.key
+        return bool(named) and self.here.object_name(breach.key) is not None
 
     def _fault(self, claim: Claim, head: int) -> Breach | None:
         data = self.by.store.get(self.here.manifest_key(claim.sequence))
@@ -230,30 +247,30 @@ class _Work:
 
     def _breaches(
         self,
-        tiling: Tiling,
         found: Inspection,
         partitions: Sequence[PartitionAudit],
         faults: Sequence[Breach],
-        beside: BesideLog,
+        lost: Sequence[Loss],
     ) -> Iterator[Breach]:
         coverage = found.coverage
         yield from map(Breach.of_problem, [*coverage.problems.found, *found.foreign.found])
-        for key in self.memory.unreadable:
+        for key in self.memory.changed:
             yield Breach.of_problem(Problem("this evidence of an earlier audit was changed", key=key))
         yield from faults
         for one in coverage.partitions:
             yield from map(Breach.of_tile, one.unacknowledged)
-        yield from forgotten(self.memory.last, coverage, {} if coverage.gone else dict(found.log.bounds))
-        yield from self.different
-        yield from carried(self.memory.last, self.suspects - set(beside.keys) - self._expired(tiling))
-        if coverage.gone:
-            return
-        for part in partitions:
+        yield from (loss.breach() for loss in lost)
+        for part in () if coverage.gone else partitions:
             if part.waiting_since is not None:
                 first = next((tile.first for tile in part.tiles if tile.label is Label.PENDING), part.archived_to)
                 breach = late(part.partition, (first, part.end), part.waiting_since, self.at, self.max_lag)
                 if breach is not None:
                     yield breach
+
+    def _carried(self, tiling: Tiling, beside: BesideLog) -> Iterator[Breach]:
+        """Differences between Kafka and archive that earlier audits found, and this one could not look for again."""
+        unseen = self.suspects - set(beside.keys) - self._expired(tiling)
+        return (breach for breach in self.memory.differences if breach.key in unseen)
 
     def _expired(self, tiling: Tiling) -> set[str]:
         """Of the objects that the last audit found fault with, those that are no longer kept."""
@@ -267,9 +284,20 @@ class _Work:
             and not any(states[name.partition].expired.outside(name.first, name.next))
         }
 
-    def _partition(self, tiling: Tiling, found: Inspection, one: PartitionCoverage) -> PartitionAudit:
+    def _partitions(self, tiling: Tiling, found: Inspection) -> Iterator[PartitionAudit]:
+        """Each partition; one that no chain knows and no broker tells of stays as an earlier audit saw it."""
+        before = self.memory.partitions()
+        for one in found.coverage.partitions:
+            former = before.pop(one.partition, None)
+            yield self._partition(tiling, found, one, former.ends if former else ())
+        if not found.coverage.gone:
+            yield from (former for _, former in sorted(before.items()) if former.partition in found.coverage.unseen)
+
+    def _partition(
+        self, tiling: Tiling, found: Inspection, one: PartitionCoverage, ends_seen: Sequence[EndSeen]
+    ) -> PartitionAudit:
         state = tiling.partitions.get(one.partition)
-        seen = list(ends_of(self.memory.last, one.partition))
+        seen = list(ends_seen)
         if not found.coverage.gone and (bounds := found.log.bounds.get(one.partition)):
             seen.append(EndSeen(found.log.at, bounds.end))
         by_chain = [EndSeen(state.look.at, state.look.end)] if state is not None else []
@@ -303,19 +331,25 @@ class _Work:
             return 0.0
         return None if left is None else left.total_seconds()
 
-    def _summary(self, tiling: Tiling, from_sequence: int, wrong: int) -> str:
-        """Sum a chain up in which nothing is wrong, and nobody had to forgive anything; the key, where there is one."""
-        if wrong or tiling.problems.total or tiling.head.sequence <= from_sequence:
-            return ""
+    def _summary(
+        self, tiling: Tiling, from_sequence: int, wrong: Sequence[Breach], forgiven: int
+    ) -> tuple[str, list[Breach]]:
+        """Sum a chain up in which nothing is wrong, and nobody had to forgive anything.
+
+        Returns:
+            The key, empty where none was written; and what is wrong with the one that lies there.
+        """
+        if wrong or tiling.problems.total or forgiven or tiling.head.sequence <= from_sequence:
+            return "", []
         if any(state.unacknowledged() for state in tiling.partitions.values()):
-            return ""
+            return "", []
         try:
             key = put_summary(self.by.store, tiling)
-        except ObjectExistsError as error:
-            self.notes.append(f"no summary was written: {error.what}")
-            return ""
+        except ObjectExistsError:
+            key = self.here.summary_key(tiling.head.sequence)
+            return "", [Breach.of_problem(Problem("this summary says something else than the chain", key=key))]
         drop_old_summaries(self.by.store, tiling)
-        return key
+        return key, []
 
 
 def _verdict(found: Inspection, counts: tuple[tuple[BreachKind, int], ...]) -> Verdict:

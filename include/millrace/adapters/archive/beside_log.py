@@ -14,7 +14,7 @@ from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.records import ArchivedRecord
 from millrace.domain.archive.tiling import ObservedLog
 from millrace.domain.sources import NO_TIMESTAMP, TopicRecord
-from millrace.errors import DataLossError
+from millrace.errors import DataLossError, DeclarationError
 
 SAMPLE_OBJECTS = 64
 SAMPLE_BYTES = 256 << 20
@@ -99,10 +99,15 @@ class BesideLog:
             for offset, what in told:
                 if len(found) < _MOST_NAMED:
                     found.append(_breach(key, entry.partition, offset, what))
-        except DataLossError:
-            return []  # retention was quicker
+        except (DataLossError, DeclarationError):
+            return []  # retention was quicker, or the topic is gone
         self.keys.append(key)
         return found
+
+    def forget(self) -> None:
+        """Nothing was compared: it was another log."""
+        self.keys.clear()
+        self.records = 0
 
     def _differences(self, kept: Iterator[ArchivedRecord], in_log: Iterator[TopicRecord]) -> Iterator[tuple[int, str]]:
         archived = next(kept, None)

@@ -9,29 +9,31 @@ TIME is when the audit began, so that a listing is in its order; HASH begins the
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from millrace.adapters.archive.documents import decode, encode, sha256_of
+import msgspec
+
+from millrace.adapters.archive.documents import encode, sha256_of
 from millrace.domain.archive.audit import Audit, Depth
+from millrace.domain.archive.memory import Memory
 from millrace.domain.archive.names import Incarnation
-from millrace.errors import CorruptArchiveError
 from millrace.ports import ObjectStore
 
 ROOT = "audit/"
 _NAME = re.compile(r"([0-9]{8}T[0-9]{12}Z)-([0-9a-f]{16})\.json")
 _RECENT = timedelta(days=3)
+_AT_ONCE = 4
 _TIME = "%Y%m%dT%H%M%S%fZ"
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The last audits of an incarnation, and the keys of evidence that cannot be read: it was changed."""
+    """What audits of an incarnation remember, and the last that looked deep."""
 
-    last: Audit | None
+    memory: Memory
     last_deep: Audit | None
-    unreadable: tuple[str, ...] = ()
 
 
 class EvidenceStore:
@@ -66,41 +68,57 @@ class EvidenceStore:
         return self._store.folders(f"{ROOT}{topic}/")
 
     def remembered(self, here: Incarnation, now: datetime) -> Remembered:
-        """The last audits.
+        """What earlier audits remember.
 
         Raises:
             UnreachableError: the store does not answer.
         """
-        unreadable: list[str] = []
-        shallow = self._last(here, Depth.SHALLOW, now, unreadable)
-        deep = _newer(self._last(here, depth, now, unreadable) for depth in (Depth.DEEP, Depth.ALL))
-        return Remembered(_newer((shallow, deep)), deep, tuple(unreadable))
+        changed: list[str] = []
+        found = {depth: self._recent(here, depth, now, changed) for depth in Depth}
+        memory = Memory.of({key: audit for each in found.values() for key, audit in each.items()}, changed)
+        still = tuple(key for key in memory.changed if key in changed or self._is_changed(key))
+        deep = [*found[Depth.DEEP].values(), *found[Depth.ALL].values()]
+        last_deep = max(deep, key=lambda audit: audit.at, default=None)
+        return Remembered(replace(memory, changed=still), last_deep)
 
-    def _last(self, here: Incarnation, depth: Depth, now: datetime, unreadable: list[str]) -> Audit | None:
+    def _recent(self, here: Incarnation, depth: Depth, now: datetime, changed: list[str]) -> dict[str, Audit]:
+        """The last audits of a depth, as many as may have been under way at once, the newest first."""
         folder = _folder(here, depth)
         recent = f"{folder}{(now - _RECENT).strftime(_TIME)}"
         keys = self._keys(folder, recent) or self._keys(folder, "")
+        found: dict[str, Audit] = {}
         for key in reversed(keys):
-            data = self._store.get(key)
-            if data is None:
-                continue  # a listing may show what is not there
-            try:
-                audit = decode(data, Audit, key)
-            except CorruptArchiveError:
-                unreadable.append(key)
-                continue
-            if self.key(audit) == key:
-                return audit
-            unreadable.append(key)
-        return None
+            if len(found) >= _AT_ONCE:
+                break
+            if (audit := self._read(key)) is not None:
+                found[key] = audit
+            elif self._is_changed(key):  # a listing may show what is not there
+                changed.append(key)
+        return found
+
+    def _read(self, key: str) -> Audit | None:
+        """The audit of a key; None where it is gone, has other bytes, or another version of Millrace wrote it."""
+        data = self._store.get(key)
+        if data is None or not _is_named(data, key):
+            return None
+        try:
+            return msgspec.json.decode(data, type=Audit)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+            return None
+
+    def _is_changed(self, key: str) -> bool:
+        data = self._store.get(key)
+        return data is not None and not _is_named(data, key)
 
     def _keys(self, folder: str, after: str) -> list[str]:
         listed = (info.key for info in self._store.list(folder, after=after))
         return [key for key in listed if _NAME.fullmatch(key[len(folder) :])]
 
 
-def _newer(audits: Collection[Audit | None] | Iterator[Audit | None]) -> Audit | None:
-    return max((audit for audit in audits if audit), key=lambda audit: audit.at, default=None)
+def _is_named(data: bytes, key: str) -> bool:
+    """Whether these are the bytes that a key was made for."""
+    named = _NAME.fullmatch(key.rpartition("/")[2])
+    return named is not None and sha256_of(data)[:16] == named[2]
 
 
 def _folder(here: Incarnation, depth: Depth) -> str:

@@ -9,11 +9,11 @@ came in between would look diverged; before a newer one, records that were archi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from millrace.adapters.archive.chain import add, links, promised
+from millrace.adapters.archive.chain import add, links, promised, resume
 from millrace.adapters.archive.documents import sha256_of
 from millrace.adapters.archive.objects import differences, read_object
 from millrace.domain.archive.coverage import Coverage, Problem, Problems
@@ -54,6 +54,8 @@ class Counts:
         objects: that the chain brings, and `size_bytes` of them together as it says.
         checked: how many of them were read whole, `checked_bytes` together.
         ahead: objects that no manifest names yet, at or beyond the chain's end.
+        unnamed: of those that are there and not what they should be, how many are told without a name.
+        forgiven: faults of which somebody said that they know.
     """
 
     objects: int = 0
@@ -61,6 +63,8 @@ class Counts:
     checked: int = 0
     checked_bytes: int = 0
     ahead: int = 0
+    unnamed: int = 0
+    forgiven: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ def inspect(
     *,
     picks: Picks = nothing,
     held: Callable[[ObjectEntry, int, bytes], object] = lambda entry, sequence, data: None,
+    known: Collection[str] = (),
 ) -> Inspection:
     """Look at the archive of one incarnation from where a tiling ends.
 
@@ -98,6 +103,7 @@ def inspect(
         look: asks for the topic's log; called again where the chain grew meanwhile.
         picks: which objects to read, to hold their bytes and records against their manifest.
         held: told of each object that was read and is what it should be, and the sequence of its manifest.
+        known: faults of objects, in the words of a `Problem`, of which somebody said that they know: only counted.
 
     Returns:
         What was found. It takes memory for one page of names a partition, and for what is wrong.
@@ -106,7 +112,7 @@ def inspect(
         UnreachableError: the store or a broker does not answer, or the chain grows faster than the log can be looked
             at. That is no verdict.
     """
-    at_work = _Inspector(store, tiling, picks, held)
+    at_work = _Inspector(store, tiling, picks, held, known)
     with at_work.reading:
         for _ in range(_ROUNDS):
             at_work.walk()
@@ -161,7 +167,12 @@ class _Named:
 
 class _Inspector:
     def __init__(
-        self, store: ObjectStore, tiling: Tiling, picks: Picks, held: Callable[[ObjectEntry, int, bytes], object]
+        self,
+        store: ObjectStore,
+        tiling: Tiling,
+        picks: Picks,
+        held: Callable[[ObjectEntry, int, bytes], object],
+        known: Collection[str],
     ) -> None:
         self.counts = Counts()
         self.orphans = Problems()
@@ -170,9 +181,13 @@ class _Inspector:
         self._store = store
         self._tiling = tiling
         self._promised = promised(store, tiling)
+        # What the last summary says has expired; that the chain says so too is seen in the end.
+        self._hint = resume(store, tiling.incarnation).partitions if tiling.head.sequence < 0 <= self._promised else {}
+        self._trusted: dict[int, Spans] = {}
         self._here = tiling.incarnation
         self._picks = picks
         self._hold = held
+        self._known = known
         self._begun = {number: state.next for number, state in tiling.partitions.items()}
         self._shelves: dict[int, _Shelf] = {}
         self._ahead: deque[tuple[_Named, Future[bytes | None]]] = deque()
@@ -230,6 +245,11 @@ class _Inspector:
         return self._shelves[partition]
 
     def _is_absent(self, named: _Named) -> None:
+        entry = named.entry
+        hint = self._hint.get(entry.partition)
+        if hint is not None and not any(hint.expired.outside(entry.first, entry.next)):
+            self._trusted.setdefault(entry.partition, Spans()).add(entry.first, entry.next)
+            return
         self._absent.append(named)
         self._room -= named.weight
         if self._room < 0:
@@ -240,7 +260,7 @@ class _Inspector:
             named, reading = self._ahead.popleft()
             data = reading.result()
             if data is None:
-                self._tell(named, "the object is gone")  # since it was seen
+                self._tell(named, "the object is gone", is_there=False)  # since it was seen
                 continue
             self.counts.checked += 1
             self.counts.checked_bytes += len(data)
@@ -253,18 +273,20 @@ class _Inspector:
     def _held(self) -> int:
         return sum(named.entry.size_bytes for named, _ in self._ahead)
 
-    def _tell(self, named: _Named, what: str, about: Span | None = None) -> None:
+    def _tell(self, named: _Named, what: str, about: Span | None = None, *, is_there: bool = True) -> None:
         """Something is wrong with an object, unless the chain lets it expire further on."""
         entry = named.entry
         if self._has_expired(entry):
             return
-        if len(self._wrong) >= _TOLD:
-            self._more_wrong.setdefault(entry.partition, Spans()).add(entry.first, entry.next)
-            return
         key = self._here.object_key(entry.name)
-        self._wrong.append(
-            Problem(what, named.sequence, entry.partition, *(about or (entry.first, entry.next)), key=key)
-        )
+        problem = Problem(what, named.sequence, entry.partition, *(about or (entry.first, entry.next)), key=key)
+        if self._known and str(problem) in self._known:
+            self.counts.forgiven += 1
+        elif len(self._wrong) >= _TOLD:
+            self.counts.unnamed += is_there
+            self._more_wrong.setdefault(entry.partition, Spans()).add(entry.first, entry.next)
+        else:
+            self._wrong.append(problem)
 
     def _has_expired(self, of: ObjectEntry | ObjectName) -> bool:
         state = self._tiling.partitions.get(of.partition)
@@ -284,7 +306,7 @@ class _Inspector:
             if there:
                 self._is_there(named, there)
             else:
-                self._tell(named, "the object is gone")
+                self._tell(named, "the object is gone", is_there=False)
         self._read_down_to(0)
 
     def tell(self) -> None:
@@ -297,6 +319,10 @@ class _Inspector:
             name = self._here.object_name(problem.key)
             if name is None or not self._has_expired(name):
                 problems.append(problem)
+        for number, spans in sorted(self._trusted.items()):
+            what = "objects are gone, and only a summary lets them expire"
+            expired = partitions[number].expired if number in partitions else Spans()
+            problems.extend(Problem(what, None, number, *span) for span in spans.minus(expired))
         for number, spans in sorted(self._more_wrong.items()):
             for first, next_ in spans.minus(partitions[number].expired):
                 problems.append(Problem("objects are gone, or not what they should be", None, number, first, next_))
@@ -308,8 +334,9 @@ class _Inspector:
             if folder not in known:
                 for info in self._store.list(f"{self._here.prefix}{folder}/"):
                     self._unnamed(info)
-        for number in self._tiling.partitions:
-            for info in self._shelf(number, max(1, self._tiling.known)).rest():
+        numbers, partitions = list(self._tiling.partitions), max(1, self._tiling.known)
+        for shelf in self.reading.map(lambda number: self._shelf(number, partitions), numbers):
+            for info in shelf.rest():
                 self._unnamed(info)
 
     def _unnamed(self, info: ObjectInfo) -> None:

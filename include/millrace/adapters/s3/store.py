@@ -142,7 +142,7 @@ class S3Store:
         except AnswerError:
             self._see_bucket()
             return None
-        return ObjectInfo(key, int(answer["ContentLength"]))
+        return ObjectInfo(key, int(answer["ContentLength"]), answer.get("LastModified"))
 
     def _see_bucket(self) -> None:
         """Tell a bucket that is missing from an object that is, once: a HEAD gets the same answer for both."""
@@ -165,7 +165,7 @@ class S3Store:
                 if last and each["Key"].encode() <= last.encode():
                     raise self._out_of_order(last, each["Key"])
                 last = each["Key"]
-                yield ObjectInfo(last, int(each["Size"]))
+                yield ObjectInfo(last, int(each["Size"]), each.get("LastModified"))
             if not page["IsTruncated"]:
                 return
             start = {"StartAfter": last} if found else self._onward(prefix, page, start)

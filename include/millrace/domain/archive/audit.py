@@ -80,6 +80,31 @@ class Breach:
         return self.text
 
 
+class Why(StrEnum):
+    """Why offsets are lost that only an audit knows of."""
+
+    GONE = "the topic was deleted"
+    CUT = "it was cut off the log by an unclean election"
+    UNREAD = "it was deleted before it was archived"
+    REPLACED = "the chain that had it archived is another one now"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Offsets that an audit saw in the log, that are neither there now nor archived, and of which no chain tells."""
+
+    partition: int
+    first: int
+    next: int
+    why: Why
+
+    def breach(self) -> Breach:
+        """The same as what is wrong."""
+        what = f"partition {self.partition} [{self.first}, {self.next}) is lost"
+        text = f"{what}: an audit saw it, and {self.why}"
+        return Breach(BreachKind.LOST, text, self.partition, self.first, self.next, basis=Basis.MEMORY)
+
+
 @dataclass(frozen=True, slots=True)
 class EndSeen:
     """A log's end, as somebody saw it: what lies below was in the log at that moment."""
@@ -135,6 +160,7 @@ class Looked:
         orphans: objects below it that no manifest names: a writer that died left them. Harmless, `backup collect`
             deletes them.
         from_sequence: the manifest the look began behind; -1: it began at the chain's beginning.
+        unnamed: of objects that are there and not what they should be, how many nobody has the names of.
     """
 
     objects: int = 0
@@ -146,6 +172,7 @@ class Looked:
     ahead: int = 0
     orphans: int = 0
     from_sequence: int = -1
+    unnamed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +193,12 @@ class Audit:
         deletable_in_seconds: when the first record that waits may be deleted, at the earliest; None: none may.
         summary: the key of the summary that was written; empty where none was.
         notes: what a reader should know, and is no breach.
+        losses: what audits saw and is lost, whether somebody knows or not. This and what follows is for the next audit;
+            none of it is cut off.
+        differences: objects that were found to differ from Kafka, until they are compared again.
+        suspects: keys of the objects with which something is wrong, to be read again.
+        changed: keys of evidence that somebody changed.
+        remembers: keys of the evidence that this audit knew of, also by what that knew of: the last hundreds.
     """
 
     version: int = VERSION
@@ -191,6 +224,11 @@ class Audit:
     deletable_in_seconds: float | None
     summary: str = ""
     notes: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    differences: tuple[Breach, ...] = ()
+    suspects: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    remembers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.version != VERSION:

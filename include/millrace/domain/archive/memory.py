@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from millrace.domain.archive.acknowledgement import Known
-from millrace.domain.archive.audit import Audit, Basis, Breach, BreachKind, EndSeen
+from millrace.domain.archive.audit import Audit, Basis, Breach, BreachKind, EndSeen, Loss, PartitionAudit, Why
 from millrace.domain.archive.coverage import Coverage
 from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.partition import Label
+from millrace.domain.archive.spans import Spans
 from millrace.domain.position import LogBounds
+
+MOST_REMEMBERED = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,46 +41,107 @@ class Claim:
         return Breach(BreachKind.BROKEN, text, sequence=self.sequence, basis=Basis.MEMORY)
 
 
-def ends_of(last: Audit | None, partition: int) -> tuple[EndSeen, ...]:
-    """Ends of a partition's log, beyond what was archived, that audits saw."""
-    found = next((one for one in last.partitions if one.partition == partition), None) if last else None
-    return found.ends if found else ()
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What audits before this one knew: those of which no other one knew, by what each says of itself and by no clock.
+
+    Attributes:
+        audits: these, the newest first.
+        keys: of their evidence, and of what they knew of.
+        changed: keys of evidence that cannot be read any more.
+    """
+
+    audits: tuple[Audit, ...] = ()
+    keys: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, found: Mapping[str, Audit], changed: Collection[str] = ()) -> Memory:
+        """The memory of these audits, by the keys of their evidence."""
+        remembered = {key for audit in found.values() for key in audit.remembers}
+        kept = [audit for key, audit in found.items() if key not in remembered]
+        keys = sorted({*remembered, *found}, key=lambda key: key.rpartition("/")[2])
+        still = dict.fromkeys([*changed, *(key for audit in kept for key in audit.changed)])
+        return cls(
+            tuple(sorted(kept, key=lambda audit: audit.at, reverse=True)), tuple(keys[-MOST_REMEMBERED:]), tuple(still)
+        )
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether something was wrong with chain or objects."""
+        return any(audit.count(BreachKind.BROKEN) for audit in self.audits)
+
+    @property
+    def has_unnamed(self) -> bool:
+        """Whether there were more objects with a fault than could be named."""
+        return any(audit.looked.unnamed for audit in self.audits)
+
+    @property
+    def suspects(self) -> frozenset[str]:
+        """Keys of the objects with which something was wrong."""
+        return frozenset(key for audit in self.audits for key in audit.suspects)
+
+    @property
+    def differences(self) -> tuple[Breach, ...]:
+        """Objects that were found to differ from Kafka."""
+        return tuple(dict.fromkeys(breach for audit in self.audits for breach in audit.differences))
+
+    def claims(self) -> Iterator[Claim]:
+        """What they knew of the chain."""
+        for audit in self.audits:
+            if audit.furthest >= 0:
+                by = f"the audit of {audit.at:%Y-%m-%d %H:%M:%S} UTC"
+                yield Claim(audit.furthest, audit.furthest_sha256, by)
+
+    def partitions(self) -> dict[int, PartitionAudit]:
+        """Each partition as one of them saw it: the newest in which it stands, with the ends that all of them saw."""
+        found: dict[int, PartitionAudit] = {}
+        for audit in self.audits:
+            for one in audit.partitions:
+                former = found.get(one.partition, one)
+                found[one.partition] = former if former is one else replace(former, ends=(*former.ends, *one.ends))
+        return found
 
 
-def forgotten(last: Audit | None, coverage: Coverage, bounds: dict[int, LogBounds]) -> Iterator[Breach]:
-    """What an earlier audit saw in the log, that is neither there nor archived, and of which the chain says nothing.
+def losses(memory: Memory, coverage: Coverage, bounds: Mapping[int, LogBounds]) -> tuple[Loss, ...]:
+    """What earlier audits saw in the log or the archive, that is in neither now, and of which the chain says nothing.
 
     Args:
-        last: the last audit.
+        memory: what they knew.
         coverage: every offset's label by chain and log.
         bounds: of the log; empty where the topic is gone.
     """
-    if last is None:
-        return
-    reach = {one.partition: max(one.archived_to, one.end) for one in coverage.partitions}
-    for before in last.partitions:
-        number = before.partition
+    now = {one.partition: one for one in coverage.partitions}
+    found: dict[tuple[int, Why], Spans] = {}
+
+    def add(number: int, why: Why, first: int, next_: int) -> None:
+        found.setdefault((number, why), Spans()).add(first, next_)
+
+    for loss in (loss for audit in memory.audits for loss in audit.losses):
+        part = now.get(loss.partition)
+        if loss.why is Why.REPLACED:
+            add(loss.partition, loss.why, loss.first, min(loss.next, part.begin) if part else loss.next)
+        elif loss.why is not Why.GONE or coverage.gone:  # a topic that is there was only not to be seen for a while
+            add(loss.partition, loss.why, loss.first, loss.next)
+    for number, before in memory.partitions().items():
+        seen_to = max((end.end for end in before.ends), default=0)
+        waited, part = _first_waiting(before), now.get(number)
         if number in bounds or coverage.gone:
-            first, next_ = reach.get(number, 0), max((end.end for end in before.ends), default=0)
-            if first < next_:
-                why = "the topic was deleted" if coverage.gone else "it was cut off the log by an unclean election"
-                text = f"partition {number} [{first}, {next_}) is lost: an audit saw it in the log, and {why}"
-                yield Breach(BreachKind.LOST, text, number, first, next_, basis=Basis.MEMORY)
-    for breach in last.breaches:
-        if breach.basis is Basis.MEMORY and breach.kind is BreachKind.LOST:
-            yield breach
+            reach = max(part.archived_to, part.end) if part else waited
+            add(number, Why.GONE if coverage.gone else Why.CUT, max(reach, waited), max(reach, seen_to))
+        if part is None:
+            continue
+        if not coverage.gone:
+            add(number, Why.UNREAD, waited, min(part.begin, seen_to))
+        told = Spans((tile.first, tile.next) for tile in before.tiles)  # lost, expired: not archived then either
+        for span in told.outside(before.begin, min(before.archived_to, part.begin)):
+            add(number, Why.REPLACED, *span)
+    return tuple(Loss(number, *span, why) for (number, why), spans in sorted(found.items()) for span in spans)
 
 
-def carried(last: Audit | None, unseen: Collection[str]) -> Iterator[Breach]:
-    """Differences between Kafka and archive that an earlier audit found, and this one could not look for again.
-
-    Args:
-        last: the last audit.
-        unseen: keys of the objects that it found fault with, are kept, and were not compared now.
-    """
-    for breach in last.breaches if last else ():
-        if breach.basis is Basis.LOG and breach.key in unseen:
-            yield breach
+def _first_waiting(before: PartitionAudit) -> int:
+    waiting = (tile.first for tile in before.tiles if tile.label is Label.PENDING)
+    return max(before.archived_to, before.begin, next(waiting, 0))
 
 
 def unforgiven(breaches: Sequence[Breach], known: Known, here: Incarnation) -> Iterator[Breach]:
@@ -84,20 +149,26 @@ def unforgiven(breaches: Sequence[Breach], known: Known, here: Incarnation) -> I
 
     Args:
         breaches: all of them; the same one twice counts once.
-        known: what people said.
+        known: what people said: of a fault they said it of this very one, and not of a later one of the same offsets.
         here: whose archive it is.
     """
     for breach in dict.fromkeys(breaches):
         by_chain = breach.kind is BreachKind.LOST and breach.basis is Basis.ARCHIVE
         if by_chain or breach.kind is BreachKind.LATE:
             yield breach
-        elif breach.partition is not None and breach.first is not None and breach.next is not None:
-            rest = known.rest(breach.partition, breach.first, breach.next)
+        elif breach.kind is BreachKind.LOST and breach.partition is not None and breach.first is not None:
+            rest = known.rest(breach.partition, breach.first, breach.next or 0)
             yield from (replace(breach, first=first, next=next_) for first, next_ in rest)
-        else:
-            sequence = breach.sequence if breach.sequence is not None else here.sequence_of(breach.key)
-            if sequence is None or sequence > known.sequence:
-                yield breach
+        elif breach.text not in known.faults and not _is_known(breach, known, here):
+            yield breach
+
+
+def _is_known(breach: Breach, known: Known, here: Incarnation) -> bool:
+    """Whether a fault is of a manifest of which somebody said that it may be missing or changed."""
+    if breach.partition is not None:
+        return False
+    sequence = breach.sequence if breach.sequence is not None else here.sequence_of(breach.key)
+    return sequence is not None and sequence <= known.sequence
 
 
 def waits_since(ends: Sequence[EndSeen]) -> datetime | None:

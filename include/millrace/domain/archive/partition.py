@@ -185,12 +185,22 @@ class PartitionState:
         lost = any(spans.minus(self.acknowledged) for spans in self.lost.values())
         return lost or bool(self.cut) or self.has_diverged()
 
+    def has_archived(self, first: int, next_: int) -> bool:
+        """Whether every one of these offsets was archived, or absent for good; none was lost, or has diverged."""
+        if first < self.begin or next_ > self.next:
+            return False
+        return not any(any(spans.within(first, next_)) for spans in (*self.lost.values(), self.diverged, self.cut))
+
     def has_diverged(self) -> bool:
         """Whether something archived has diverged, by the chain's own looks, and nobody has said that they know."""
+        return bool(self.diverged_unknown())
+
+    def diverged_unknown(self) -> Spans:
+        """What was archived and has diverged, by the chain's own looks, and nobody has said that they know."""
         rest = self.diverged.minus(self.acknowledged)
         for spans in self.lost.values():
             rest = rest.minus(spans)
-        return bool(rest)
+        return rest
 
     def _lose(self, first: int, next_: int, cause: Cause) -> Iterator[Tile]:
         if first < next_:

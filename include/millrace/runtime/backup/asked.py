@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import structlog
 
-from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.errors import MillraceError
 
 log = structlog.get_logger()
 
 _AGAIN_SECONDS = 60.0
+_Request = TypeVar("_Request")
 
 
-class Asked:
+class Asked(Generic[_Request]):
     """Asks what is asked for.
 
     Args:
@@ -23,14 +24,12 @@ class Asked:
         clock: seconds of the machine's monotonic clock.
     """
 
-    def __init__(
-        self, waiting: Callable[[], Sequence[Acknowledgement]], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, waiting: Callable[[], Sequence[_Request]], clock: Callable[[], float] = time.monotonic) -> None:
         self._waiting = waiting
         self._clock = clock
         self._not_before = 0.0
 
-    def now(self) -> Sequence[Acknowledgement]:
+    def now(self) -> Sequence[_Request]:
         """What is asked for and not done; nothing where the database did not answer within the last minute."""
         if self._clock() < self._not_before:
             return ()

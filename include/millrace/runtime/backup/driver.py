@@ -91,6 +91,8 @@ class BackupDriver:
             writer=Writer(life.launch.epoch, life.launch.instance),
             asked=Asked(lambda: life.control.backups.waiting(name)).now,
             taken=life.control.backups.taken,
+            expiries=Asked(lambda: life.control.backups.expiries(name)).now,
+            expired=life.control.backups.expired,
             breach=self._breaches.say,
             step=life.pulse.at,
             clock=lambda: datetime.now(UTC),

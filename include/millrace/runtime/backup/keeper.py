@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import groupby
 
@@ -17,8 +18,9 @@ from millrace.domain.archive.partition import Tile
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 from millrace.domain.groups import BackupMetadata
 from millrace.domain.offsets import TopicPartition
-from millrace.errors import CorruptArchiveError, MillraceError
+from millrace.errors import CorruptArchiveError, FencedError, MillraceError
 from millrace.runtime.backup.chains import TopicChain
+from millrace.runtime.backup.expiring import Expirer
 from millrace.runtime.backup.parts import HALTED, LOST, Parts
 
 log = structlog.get_logger()
@@ -40,6 +42,8 @@ class Keeper:
         self._ended: set[Incarnation] = set()
         self._tried: set[int] = set()
         self._to_tell: list[int] = []
+        self._expirer = Expirer(parts, self.append)
+        self._logs: Mapping[str, ObservedLog] = {}
 
     @property
     def chains(self) -> Mapping[str, TopicChain]:
@@ -67,10 +71,37 @@ class Keeper:
             self._attend(topic, found, asked)
         for here, group in groupby(sorted(asked, key=lambda one: one.incarnation), key=lambda one: one.incarnation):
             if here.topic in logs and here not in self._halted:
-                self._acknowledge(here, logs[here.topic], list(group))
+                with self.halting(here):
+                    self._acknowledge(here, logs[here.topic], list(group))
+        self._logs = logs
+
+    def expire(self) -> None:
+        """Let expire what people ask for; called when all else of a round is done.
+
+        Raises:
+            FencedError: a newer epoch writes a chain.
+        """
+        self._expirer.expire(self._parts.expiries(), self)
+
+    def is_halted(self, here: Incarnation) -> bool:
+        """Whether nobody can go on with a chain now."""
+        return here in self._halted
+
+    def is_kept(self, here: Incarnation) -> bool:
+        """Whether the chain is of a topic that is there."""
+        return (chain := self._chains.get(here.topic)) is not None and chain.here == here
+
+    def chain_of(self, here: Incarnation) -> TopicChain | None:
+        """A chain, taken over, also of a topic that is gone; None where there is none, or nobody can go on with it.
+
+        Raises:
+            UnreachableError: broker or store do not answer.
+        """
+        return self._chain(here, self._logs[here.topic]) if here.topic in self._logs else None
 
     def tell_taken(self) -> None:
         """Say what was taken for known, now that group and chain will not forget it."""
+        self._expirer.tell()
         while self._to_tell:
             try:
                 self._parts.taken(self._to_tell[0])
@@ -81,13 +112,15 @@ class Keeper:
 
     def _acknowledge(self, here: Incarnation, found: ObservedLog, asked: Sequence[Acknowledgement]) -> None:
         """Write into a chain what people know of it, also into that of a topic that is gone."""
-        chain = self._chains.get(here.topic)
-        if chain is None or chain.here != here:
-            chain = self._former(here, found)
+        known = max((one.sequence for one in asked if one.sequence is not None), default=-1)
+        chain = self._chain(here, found, known)
         for one in asked:
             if one.identity is None or one.identity in self._to_tell:
                 continue
-            if one.span is not None and chain is not None:
+            is_for_the_chain = one.span is not None and not one.fault
+            if is_for_the_chain and here in self._halted:
+                continue  # nobody can write it down now
+            if one.span is not None and is_for_the_chain and chain is not None:
                 try:
                     self.append(  # by the chain's last look: an older one would show a log that ends too early
                         chain, Kind.ACKNOWLEDGEMENT, chain.log, acknowledged=[one.span], by=one.by, reason=one.reason
@@ -99,14 +132,33 @@ class Keeper:
         if chain is not None:
             self.tell_lost(chain, chain.losses(chain.log))
 
-    def _former(self, here: Incarnation, found: ObservedLog) -> TopicChain | None:
+    def _chain(self, here: Incarnation, found: ObservedLog, known: int = -1) -> TopicChain | None:
+        """A chain that is kept, or that of a topic that is gone; manifests up to `known` may be missing."""
+        chain = self._chains.get(here.topic)
+        return chain if chain is not None and chain.here == here else self._former(here, found, known)
+
+    @contextmanager
+    def halting(self, here: Incarnation) -> Iterator[None]:
+        """Halt a topic whose chain turns out to be one that nobody can go on with; the others go on."""
+        try:
+            yield
+        except CorruptArchiveError as error:
+            self.halt(here, str(error))
+
+    def _former(self, here: Incarnation, found: ObservedLog, known: int = -1) -> TopicChain | None:
         """The chain of a topic that is gone, taken over; None where there is none, or nobody can go on with it."""
         try:
             tiling = resume(self._parts.store, here)
             read_on(self._parts.store, tiling)
+            if known >= 0:
+                forget_false_summaries(self._parts.store, tiling, known)
             return self._begin(tiling, found) if tiling.head.sequence >= 0 else None
         except CorruptArchiveError as error:
             self.halt(here, str(error))
+            return None
+        except FencedError as error:  # by another app's, or by this one's newer epoch, which ends this one elsewhere
+            log.error("not_gone_on_with", topic=here.topic, topic_id=here.topic_id, why=str(error))
+            self._halted[here] = str(error)
             return None
 
     def _attend(self, topic: str, found: ObservedLog, asked: Sequence[Acknowledgement]) -> None:

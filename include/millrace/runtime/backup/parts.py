@@ -10,6 +10,7 @@ from typing import Protocol
 from millrace.adapters.archive.cutting import Copied
 from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import Writer
+from millrace.domain.archive.expiry import Done, Expiry
 from millrace.domain.archive.pace import Read
 from millrace.domain.archive.tiling import ObservedLog
 from millrace.domain.declaration import BackupApp
@@ -48,6 +49,8 @@ class Parts:
         writer: the epoch and instance that write the chains.
         asked: what people want to be taken for known and is not yet; nothing where nobody answers.
         taken: is told that it is, by number.
+        expiries: what people want to be let go and is not yet; nothing where nobody answers.
+        expired: is told what became of it, by number.
         breach: tells people of a breach, by kind, topic and words; None where it is over.
         step: is told what the tee is at.
         clock: the present, in UTC.
@@ -62,6 +65,8 @@ class Parts:
     writer: Writer
     asked: Callable[[], Sequence[Acknowledgement]]
     taken: Callable[[int], None]
+    expiries: Callable[[], Sequence[Expiry]]
+    expired: Callable[[int, Done], None]
     breach: Callable[[str, str, str | None], None]
     step: Callable[[str], None]
     clock: Callable[[], datetime]

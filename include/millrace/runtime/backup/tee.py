@@ -22,7 +22,7 @@ from millrace.domain.archive.tiling import ObservedLog
 from millrace.domain.control import BATCH_STEPS
 from millrace.domain.offsets import TopicPartition
 from millrace.errors import CorruptArchiveError, DataLossError, MillraceError, PartFailedError, RefusedError
-from millrace.runtime.backup.chains import LONG_AGO
+from millrace.runtime.backup.chains import LONG_AGO, TopicChain
 from millrace.runtime.backup.keeper import Keeper
 from millrace.runtime.backup.parts import Parts
 
@@ -103,6 +103,7 @@ class Tee:
                 self._archive(topic, found, of_topic, done)
             except (CorruptArchiveError, ValueError) as error:  # nobody can go on with this one chain
                 self._keeper.halt(self._keeper.chains[topic].here, str(error))
+        self._keeper.expire()
         marks.append(time.monotonic())
         self._commit()
         marks.append(time.monotonic())
@@ -122,18 +123,23 @@ class Tee:
     def _waiting(self) -> Iterator[Waiting]:
         """What of all topics waits; what is lost is told, and chains that diverged are halted."""
         for chain in list(self._keeper.chains.values()):
-            if not chain.is_there:
-                continue
-            found = next_ranges(chain.tiling, chain.log)
-            if isinstance(found, Diverged):
-                self._keeper.diverge(chain, chain.log, found.tiles)
-            elif not isinstance(found, Recreated):
-                if fresh := [tile for tile in found.lost if tile not in chain.noted]:
-                    self._keeper.append(chain, Kind.LOOK, chain.log)
-                    chain.noted.update(fresh)
-                    chain.since.update((tile.partition, LONG_AGO) for tile in fresh)
-                self._keeper.tell_lost(chain, chain.losses(chain.log))
-                yield from chain.waiting(found.read)
+            if chain.is_there:
+                found: list[Waiting] = []
+                with self._keeper.halting(chain.here):
+                    found = list(self._waiting_of(chain))
+                yield from found
+
+    def _waiting_of(self, chain: TopicChain) -> Iterator[Waiting]:
+        found = next_ranges(chain.tiling, chain.log)
+        if isinstance(found, Diverged):
+            self._keeper.diverge(chain, chain.log, found.tiles)
+        elif not isinstance(found, Recreated):
+            if fresh := [tile for tile in found.lost if tile not in chain.noted]:
+                self._keeper.append(chain, Kind.LOOK, chain.log)
+                chain.noted.update(fresh)
+                chain.since.update((tile.partition, LONG_AGO) for tile in fresh)
+            self._keeper.tell_lost(chain, chain.losses(chain.log))
+            yield from chain.waiting(found.read)
 
     def _copy(self, reads: Sequence[Read]) -> tuple[list[Copied], MillraceError | None]:
         """Copy; where that fails, each half by itself, so that in the end one partition holds up no other."""
