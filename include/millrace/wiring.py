@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from millrace.adapters.kafka_headroom import UnreadLogs
     from millrace.adapters.kafka_log import KafkaLog
     from millrace.adapters.kafka_reader import TopicReader
+    from millrace.adapters.kafka_restore import RestoreTarget
     from millrace.adapters.postgres_fence import FenceReader
     from millrace.adapters.sink_reader import SinkReader
     from millrace.domain.archive.names import Incarnation
@@ -148,6 +150,14 @@ class Platform:
         from millrace.adapters.kafka_reader import TopicReader
 
         return TopicReader(self.settings.kafka(connection))
+
+    def restore_target(
+        self, topic: str, transactional_id: str, max_message_bytes: int, connection: str = "millrace_kafka"
+    ) -> AbstractContextManager[RestoreTarget]:
+        """A topic open for one restore (see `adapters.kafka_restore.open_restore_target`)."""
+        from millrace.adapters.kafka_restore import open_restore_target
+
+        return open_restore_target(self.settings.kafka(connection), topic, transactional_id, max_message_bytes)
 
     def unread_logs(self, connection: str = "millrace_kafka") -> UnreadLogs:
         """What readers have not read of the cluster that a `kafka` Connection leads to, and how long it stays."""

@@ -17,10 +17,11 @@ import pytest
 from millrace.adapters.archive.reading import ArchiveReader
 from millrace.adapters.s3.store import S3Store
 from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.selection import Selection
 from millrace.embedded.stack import Stack
 from millrace.errors import UnreachableError
 from millrace.settings import STATE_FOLDER, S3Settings, read_environment_file, variable_name
-from millrace.usecases.backup import Cat, Selection
+from millrace.usecases.backup import Cat
 from support.archives import OFFSETS, PARTITIONS, ROUNDS, Archive
 from support.faulty_proxy import Fault, FaultyProxy, plain_client
 from support.waiting import Deadline

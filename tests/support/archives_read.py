@@ -13,9 +13,10 @@ from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
+from millrace.domain.archive.selection import Selection
 from millrace.domain.archive.tiling import Tiling
 from millrace.errors import UnreachableError
-from millrace.usecases.backup import Cat, Selection
+from millrace.usecases.backup import Cat
 from support.archives import OFFSETS, PARTITIONS, ROUNDS, Archive, records
 from support.fakes_objects import MemoryStore
 

@@ -19,8 +19,8 @@ from millrace.adapters.archive.reading import ArchiveReader
 from millrace.cli import backup as command
 from millrace.domain.archive.manifest import Manifest
 from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.selection import Selection
 from millrace.errors import MillraceError, UsageError
-from millrace.usecases.backup import Selection
 from support.archives import OFFSETS, PARTITIONS, ROUNDS, records
 from support.archives_read import BEGAN_MS, HERE, CountingStore, MemoryArchive, Printed, all_offsets, made
 

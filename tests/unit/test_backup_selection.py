@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from millrace.domain.archive.manifest import ObjectEntry
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
+from millrace.domain.archive.selection import Selection
 from millrace.errors import UsageError
-from millrace.usecases.backup import Selection, line_of, selection_of
+from millrace.usecases.backup import line_of
+from millrace.usecases.selection import selection_of
 from support.archives import OFFSETS, PARTITIONS, ROUNDS, records
 from support.archives_read import BEGAN_MS, HERE, CountingStore, MemoryArchive, Printed, made
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.adapters import kafka_producer
+from millrace.adapters import kafka_transactions
 from millrace.domain.declaration import Pipeline, SourceProgram
 from millrace.domain.sources import SourceRecord, TopicRecord, loaded, sequence_header, sequence_of
 from millrace.errors import DataLossError, DeclarationError, FencedError, UsageError
@@ -212,6 +212,6 @@ def test_a_client_that_keeps_records_when_it_is_closed_is_told(
     left: int, said: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Client(left)
-    kafka_producer._drop_waiting_records(client)
+    kafka_transactions.drop_waiting_records(client)
     assert client.flushes == 2
     assert [record.getMessage()[: len(line)] for record, line in zip(caplog.records, said, strict=True)] == said

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from millrace.adapters.kafka_reader import TopicReader
+from millrace.adapters.kafka_transactions import (
+    ANSWER_SECONDS,
+    FENCED_CODES,
+    drop_waiting_records,
+    in_one_transaction,
+    retried,
+)
 from millrace.domain.sources import SourceRecord, TopicRecord, sequence_header
 from millrace.errors import DeclarationError, FencedError, MillraceError, UnreachableError
 from millrace.settings import KafkaSettings
 
 _LOG = logging.getLogger(__name__)
-_ANSWER_SECONDS = 60.0
-_CLOSE_SECONDS = 10.0
-_ATTEMPTS = 5
-_FENCED_CODES = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
 
 @contextmanager
@@ -52,10 +54,10 @@ def open_source_topic(kafka: KafkaSettings, topic: str, source: str) -> Iterator
         logger=_LOG,
     )
     try:
-        _call(lambda: producer.init_transactions(_ANSWER_SECONDS), topic, kafka)
+        _call(lambda: producer.init_transactions(ANSWER_SECONDS), topic, kafka)
         yield LoadedTopic(kafka, reader, producer, topic, source, len(partitions))
     finally:
-        _drop_waiting_records(producer)
+        drop_waiting_records(producer)
 
 
 class LoadedTopic:
@@ -89,34 +91,15 @@ class LoadedTopic:
             UnreachableError: the broker does not answer.
         """
         batch = list(records)
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._write_once(batch, first_sequence)
-                return
-            except KafkaException as error:
-                reason = self._reason(error.args[0])
-                if not reason.txn_requires_abort() or attempt == _ATTEMPTS:
-                    raise _translated(reason, self._topic, self._kafka) from error
-                _call(lambda: self._producer.abort_transaction(_ANSWER_SECONDS), self._topic, self._kafka)
 
-    def _reason(self, error: Any) -> Any:
-        """The error itself, or the one behind it where it only says that the producer cannot go on.
+        def produce() -> None:
+            for sequence, record in enumerate(batch, first_sequence):
+                self._produce(record, sequence)
 
-        So says librdkafka (`_FATAL`) to a `produce` after the broker has refused an earlier record; its transactional
-        calls name the cause.
-        """
-        if error.code() == KafkaError._FATAL:
-            try:
-                self._producer.abort_transaction(_ANSWER_SECONDS)
-            except KafkaException as named:
-                return named.args[0]
-        return error
-
-    def _write_once(self, batch: list[SourceRecord], first_sequence: int) -> None:
-        self._producer.begin_transaction()
-        for sequence, record in enumerate(batch, first_sequence):
-            self._produce(record, sequence)
-        _retried(lambda: self._producer.commit_transaction(_ANSWER_SECONDS))
+        try:
+            in_one_transaction(self._producer, produce)
+        except KafkaException as error:
+            raise _translated(error.args[0], self._topic, self._kafka) from error
 
     def _produce(self, record: SourceRecord, sequence: int) -> None:
         arguments: dict[str, Any] = {
@@ -137,43 +120,16 @@ class LoadedTopic:
         self._producer.poll(0)
 
 
-def _drop_waiting_records(producer: Any) -> None:
-    """Leave nothing in the client before it is destroyed; what was not committed counts as never written.
-
-    librdkafka 2.16 corrupts its memory, and the process aborts, when a fenced producer is destroyed while records
-    wait in it: seen in a third to four fifths of processes beside two busy loops, in none of 50 after this.
-    """
-    for _ in range(_ATTEMPTS):
-        with suppress(KafkaException):  # a fatal error is told once, to whichever call comes next
-            producer.purge()
-            producer.flush(_CLOSE_SECONDS)
-            break
-    if waiting := len(producer):
-        _LOG.warning("%d records are still in the client that is closed; none of them was committed", waiting)
-
-
-def _retried(call: Callable[[], None]) -> None:
-    """Call again what librdkafka names as safe to call again, for at most the answer time."""
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    while True:
-        try:
-            call()
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline:
-                raise
-
-
 def _call(call: Callable[[], None], topic: str, kafka: KafkaSettings) -> None:
     try:
-        _retried(call)
+        retried(call)
     except KafkaException as error:
         raise _translated(error.args[0], topic, kafka) from error
 
 
 def _translated(reason: Any, topic: str, kafka: KafkaSettings) -> MillraceError:
     """The Kafka client's error as one of ours."""
-    if reason.code() in _FENCED_CODES:
+    if reason.code() in FENCED_CODES:
         return FencedError(
             "a newer loader of the same source has taken over",
             where=topic,

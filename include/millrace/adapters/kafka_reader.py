@@ -26,6 +26,7 @@ from millrace.settings import KafkaSettings
 _ANSWER_SECONDS = 30.0
 _READ_SECONDS = 60.0
 _BATCH_RECORDS = 5_000
+_BATCH_SECONDS = 0.1  # the client waits so long where fewer come, also at the end of the log
 _RECORDS_BETWEEN_PROGRESS = 10_000
 
 
@@ -40,7 +41,7 @@ class TopicReader:
     def __init__(self, kafka: KafkaSettings, *, settle_seconds: float = 90.0) -> None:
         self._kafka = kafka
         self._settle_seconds = settle_seconds
-        self._admin = AdminClient(dict(kafka.librdkafka))
+        self._admin = AdminClient({**kafka.librdkafka, "log_level": 0})
 
     def partitions(self, topic: str) -> list[int]:
         """The topic's partition numbers.
@@ -61,22 +62,45 @@ class TopicReader:
         """The next committed offset of each partition: where a reader of committed records stands when it is done."""
         return self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
 
-    def committed(self, topic: str, *, progress: Callable[[int], None] | None = None) -> Iterator[TopicRecord]:
-        """Every committed record the topic holds now.
+    def committed(
+        self,
+        topic: str,
+        *,
+        firsts: Mapping[int, int] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Iterator[TopicRecord]:
+        """Every committed record the topic holds now, of partitions in `firsts` from that offset on.
 
         The read goes to the end of the log as it is now, not to the last stable offset: records of ours may lie
         committed behind another producer's open transaction, and must be seen.
 
         Raises:
+            DataLossError: the log no longer reaches back to where one of `firsts` lies, or not up to there.
             DeclarationError: the topic does not exist.
             RefusedError: a transaction stays open, so what is committed cannot be told.
             UnreachableError: the broker does not answer.
         """
-        starts = self.starts(topic)
+        starts = {**self.starts(topic), **(firsts or {})}
         ends = self._offsets(topic, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        for partition, first in sorted((firsts or {}).items()):
+            if ends.get(partition, -1) < first:
+                what = f"the log ends at {ends[partition]}" if partition in ends else "the partition is gone"
+                raise DataLossError(f"{what}, and it had been read up to offset {first}", where=f"{topic}/{partition}")
         self._wait_for_transactions(topic, ends)
         todo = {partition: end for partition, end in ends.items() if starts[partition] < end}
         return self._read(topic, starts, todo, progress or (lambda _: None))
+
+    def settled(self, topic: str) -> Iterator[TopicRecord]:
+        """Every committed record below the last stable offset: no open transaction is waited for.
+
+        Raises:
+            DataLossError: records expired before they were read.
+            DeclarationError: the topic does not exist.
+            UnreachableError: the broker does not answer.
+        """
+        starts, ends = self.starts(topic), self.ends(topic)
+        todo = {partition: end for partition, end in ends.items() if starts[partition] < end}
+        return self._read(topic, starts, todo, lambda _: None)
 
     def between(self, topic: str, partition: int, first: int, end: int) -> Iterator[TopicRecord]:
         """Every committed record of one partition with `first <= offset < end`.
@@ -120,6 +144,7 @@ class TopicReader:
         consumer = Consumer(
             dict(self._kafka.librdkafka)
             | {
+                "log_level": 0,  # what it warns of is raised as well, or tried again
                 "group.id": "millrace.reader",  # asked for by the client; never joined and never committed to
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
@@ -151,7 +176,7 @@ class TopicReader:
         """The messages below each partition's end, until every partition has reached its own."""
         deadline = time.monotonic() + _READ_SECONDS
         while todo:
-            for message in consumer.consume(_BATCH_RECORDS, 0.5):
+            for message in consumer.consume(_BATCH_RECORDS, _BATCH_SECONDS):
                 partition, error = message.partition(), message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise self._translated(error, topic)

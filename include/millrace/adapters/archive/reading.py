@@ -9,10 +9,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from millrace.adapters.archive.chain import add, links, promised, read_on, resume
+from millrace.adapters.archive.chain import Link, add, links, promised, read_on, resume
 from millrace.adapters.archive.documents import decode, sha256_of
 from millrace.adapters.archive.objects import ReadObject, read_object
 from millrace.domain.archive.coverage import Problem
+from millrace.domain.archive.expiry import has_expired
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import ROOT, Incarnation
 from millrace.domain.archive.partition import Cause
@@ -56,7 +57,29 @@ class ArchiveReader:
         readable = (_decoded(link.data, link.key) for link in rest if link.data is not None)
         return next((manifest.at for manifest in readable if manifest), None)
 
-    def read(self, incarnation: Incarnation, fits: Fits, tell: Tell) -> Generator[ReadObject, None, None]:
+    def look_through(self, incarnation: Incarnation, see: Callable[[ObjectEntry], object]) -> Tiling:
+        """What a chain comes to; fetches none of its objects, and tells nothing of what is wrong.
+
+        Args:
+            incarnation: whose chain it is.
+            see: shown each object that the chain brings and that has not expired, in the order of the chain.
+
+        Raises:
+            UnreachableError: the store does not answer.
+        """
+        whole = resume(self._store, incarnation)
+        read_on(self._store, whole)
+        for link in links(self._store, incarnation):
+            manifest = _decoded(link.data, link.key) if link.data is not None else None
+            if manifest and manifest.incarnation == incarnation and manifest.kind is Kind.DATA:
+                for entry in manifest.objects:
+                    if not has_expired(whole, entry):
+                        see(entry)
+        return whole
+
+    def read(
+        self, incarnation: Incarnation, fits: Fits, tell: Tell, *, as_of: Tiling | None = None
+    ) -> Generator[ReadObject, None, None]:
         """The objects of one incarnation that fit, in the order of the chain, each as its manifest says it is.
 
         Memory is for one object and two that are fetched ahead, and for the chain's partitions, however long it is.
@@ -65,15 +88,16 @@ class ArchiveReader:
             incarnation: whose chain it is.
             fits: whether an object is wanted; asked once for each that the chain brings. Others are not fetched.
             tell: told what is wrong with the chain, and with objects that fit. Those are left out.
+            as_of: the chain as somebody looked through it: none that had expired by then, and none that came later.
 
         Guarantees: an object that is handed out has the size and the SHA-256 that its manifest names, and its offsets
             rise within its range. One that has expired and is gone is left out without a word.
-        Does not guarantee: whether one that has expired, and still lies there, is among them.
+        Does not guarantee: whether one that has expired, and still lies there, is among them, unless `as_of`.
 
         Raises:
             UnreachableError: the store does not answer.
         """
-        return _Reading(self._store, incarnation, tell).objects(fits)
+        return _Reading(self._store, incarnation, tell, as_of).objects(fits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +114,11 @@ class _Named:
 class _Reading:
     """One incarnation's chain on the way from its first manifest to its last."""
 
-    def __init__(self, store: ObjectStore, incarnation: Incarnation, tell: Tell) -> None:
+    def __init__(self, store: ObjectStore, incarnation: Incarnation, tell: Tell, as_of: Tiling | None) -> None:
         self._store = store
         self._here = incarnation
         self._tell = tell
+        self._as_of = as_of
         self._expiry = _Expiry(store, incarnation)
         self._told = 0
 
@@ -104,7 +129,7 @@ class _Reading:
         try:
             with closing(self._named(fits)) as wanted:
                 for named in wanted:
-                    if self._expiry.is_known_of(named.entry):
+                    if self._is_left_out(named.entry):
                         continue
                     ahead.append((named, pool.submit(self._store.get, self._here.object_key(named.entry.name))))
                     if len(ahead) > _AHEAD:
@@ -114,16 +139,28 @@ class _Reading:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
+    def _is_left_out(self, entry: ObjectEntry) -> bool:
+        """Whether an object is known to have expired: before the look that is asked for, or any that was made."""
+        return has_expired(self._as_of, entry) if self._as_of else self._expiry.is_known_of(entry)
+
     def _named(self, fits: Fits) -> Generator[_Named, None, None]:
         """What the chain brings that fits, manifest by manifest."""
         tiling = Tiling(self._here)
-        known = promised(self._store, tiling)
-        for link in links(self._store, self._here):
-            manifest = add(tiling, link)
-            self._tell_news(tiling)
-            if manifest and manifest.incarnation == self._here and manifest.kind is Kind.DATA:
-                yield from (_Named(entry, link.sequence) for entry in manifest.objects if fits(entry))
+        known = promised(self._store, self._as_of or tiling)
+        with closing(self._links()) as found:
+            for link in found:
+                manifest = add(tiling, link)
+                self._tell_news(tiling)
+                if manifest and manifest.incarnation == self._here and manifest.kind is Kind.DATA:
+                    yield from (_Named(entry, link.sequence) for entry in manifest.objects if fits(entry))
         self._tell_end(tiling, known)
+
+    def _links(self) -> Generator[Link, None, None]:
+        """The chain, up to where it ended when it was looked through; to its end where nobody asked for that."""
+        for link in links(self._store, self._here):
+            if self._as_of and link.sequence > self._as_of.head.sequence:
+                return
+            yield link
 
     def _tell_news(self, tiling: Tiling) -> None:
         for problem in tiling.problems.found[self._told :]:
@@ -179,16 +216,19 @@ class _Expiry:
 
     def is_known_of(self, entry: ObjectEntry) -> bool:
         """Whether an object has expired, as far as that was looked up."""
-        state = self._tiling.partitions.get(entry.partition) if self._tiling else None
-        return state is not None and not any(state.expired.outside(entry.first, entry.next))
+        return self._tiling is not None and has_expired(self._tiling, entry)
 
     def is_of(self, entry: ObjectEntry) -> bool:
         """Whether an object that is not there has expired."""
+        if not self.is_known_of(entry):
+            self.look()
+        return self.is_known_of(entry)
+
+    def look(self) -> None:
+        """Look up what has expired by now."""
         if self._tiling is None:
             self._tiling = resume(self._store, self._here)
-        if not self.is_known_of(entry):
-            read_on(self._store, self._tiling)
-        return self.is_known_of(entry)
+        read_on(self._store, self._tiling)
 
 
 def _held(incarnation: Incarnation, entry: ObjectEntry, data: bytes) -> ReadObject:
