@@ -39,6 +39,8 @@ PAGES = {
     "shop.source.cdnow": ("Load cdnow into shop.purchases.", "commerce-data", "source", "sources/cdnow.py"),
     "millrace.supervise": ("Every five minutes, bring every stream", "millrace", "supervise", "tells alarms"),
     "millrace.alarms": ("One red run for every breach", "millrace", "alarms", "A red run is a breach"),
+    "millrace.snapshots": ("Every minute, look at every log", "millrace", "groups", "where triggers run"),
+    "millrace.groups": ("Every five minutes, see whether declared", "millrace", "groups", "what may go wrong"),
 }
 BARE_DAG = """\
 from datetime import datetime

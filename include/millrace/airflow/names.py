@@ -8,6 +8,9 @@ from millrace.domain.declaration import App, Pipeline, SourceProgram, is_backup
 
 SUPERVISE = "millrace.supervise"
 ALARMS = "millrace.alarms"
+SNAPSHOTS = "millrace.snapshots"
+GROUPS = "millrace.groups"
+PLATFORM = (SUPERVISE, ALARMS, SNAPSHOTS, GROUPS)
 PAGES = "millrace"
 """Airflow shows the pages under /plugin/PAGES, and under that, in its frame, the path of any page of its server."""
 

@@ -24,7 +24,7 @@ NEVER_RESUMED = "never_resumed"
 FIRST_LINES = 50
 
 
-class _FromTrigger(BaseOperator):
+class FromTrigger(BaseOperator):
     """A task that starts and ends in the triggerer: it needs no slot and no worker."""
 
     start_from_trigger = True
@@ -40,13 +40,13 @@ class _FromTrigger(BaseOperator):
         trigger = import_string(arguments.trigger_cls)(**arguments.trigger_kwargs)
         self.defer(trigger=trigger, method_name=NEVER_RESUMED)
 
-    def _start_by(self, trigger: str, **names: str) -> None:
+    def _start_by(self, trigger: str, *, module: str = "triggers", **names: str) -> None:
         self.start_trigger_args = StartTriggerArgs(
-            trigger_cls=f"millrace.airflow.triggers.{trigger}", trigger_kwargs=names, next_method=NEVER_RESUMED
+            trigger_cls=f"millrace.airflow.{module}.{trigger}", trigger_kwargs=names, next_method=NEVER_RESUMED
         )
 
 
-class WatchWaiting(_FromTrigger):
+class WatchWaiting(FromTrigger):
     """Holds as long as the stream is stopped, backing off or given up, and starts what is due; else is skipped.
 
     Args:
@@ -63,7 +63,7 @@ class WatchWaiting(_FromTrigger):
         self._start_by("StreamWaits", stream=stream, waiting=waiting)
 
 
-class WatchRunning(_FromTrigger):
+class WatchRunning(FromTrigger):
     """Watches the stream's app: succeeds when it stopped as asked or is stuck, fails when it died."""
 
     ui_color = "#a7c957"
@@ -74,7 +74,7 @@ class WatchRunning(_FromTrigger):
         self._start_by("StreamRuns", stream=stream)
 
 
-class WatchStuck(_FromTrigger):
+class WatchStuck(FromTrigger):
     """Holds as long as the stream is stuck: succeeds when it moves again, fails when it died; else is skipped."""
 
     ui_color = "#bc4749"
@@ -85,7 +85,7 @@ class WatchStuck(_FromTrigger):
         self._start_by("StreamStuck", stream=stream)
 
 
-class WaitForAlarm(_FromTrigger):
+class WaitForAlarm(FromTrigger):
     """Waits until there is an alarm nobody was told of."""
 
     ui_color = "#f2e8cf"

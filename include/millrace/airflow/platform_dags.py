@@ -8,14 +8,15 @@ from airflow.sdk import DAG
 
 from millrace.airflow import names
 from millrace.airflow.factory import RETRIED, common
+from millrace.airflow.group_operators import CheckGroups, TakeSnapshots
 from millrace.airflow.operators import SuperviseStreams, TellAlarms, WaitForAlarm
 
 OWNER = "millrace"
 
 
 def platform_dags() -> dict[str, DAG]:
-    """`millrace.supervise` and `millrace.alarms` by their ids."""
-    made = (_supervise_dag(), _alarms_dag())
+    """`millrace.supervise`, `millrace.alarms`, `millrace.snapshots` and `millrace.groups` by their ids."""
+    made = (_supervise_dag(), _alarms_dag(), _snapshots_dag(), _groups_dag())
     return {dag.dag_id: dag for dag in made}
 
 
@@ -58,4 +59,39 @@ def _alarms_dag() -> DAG:
     doc_md = "Fails on purpose: each line of the error is an alarm."
     tell = TellAlarms(task_id="tell", doc_md=doc_md, dag=dag, **RETRIED)
     wait >> tell
+    return dag
+
+
+def _snapshots_dag() -> DAG:
+    dag = DAG(
+        dag_id=names.SNAPSHOTS,
+        description="Every minute, look at every log and every consumer group of every cluster.",
+        doc_md=(
+            "One run an hour, parked: a snapshot a minute is taken where triggers run, and costs no worker. Its log "
+            "says what each one cost, and what could not be asked. Red: no snapshot could be taken in that hour.\n\n"
+            "What is seen: `millrace groups list`, `show` and `lag`. Snapshots are kept for seven days."
+        ),
+        schedule="@continuous",
+        allowed_run_types=["scheduled"],
+        **common(OWNER, ["groups"]),
+    )
+    TakeSnapshots(task_id="take", doc_md="A snapshot a minute, until the hour is over.", dag=dag)
+    return dag
+
+
+def _groups_dag() -> DAG:
+    dag = DAG(
+        dag_id=names.GROUPS,
+        description="Every five minutes, see whether declared readers get on.",
+        doc_md=(
+            "Reads the snapshots of DAG `millrace.snapshots`. Red: a declared stream or backup is stuck, or something "
+            "new may go wrong with its consumer group (a foreign member, offsets that were deleted unread); an alarm "
+            "is open until it is over. All other groups are information: a line each in the log.\n\n"
+            "By hand: `millrace groups list`."
+        ),
+        schedule="*/5 * * * *",
+        dagrun_timeout=timedelta(minutes=10),
+        **common(OWNER, ["groups"]),
+    )
+    CheckGroups(task_id="check", doc_md="Each line of the error is a breach.", dag=dag, **RETRIED)
     return dag

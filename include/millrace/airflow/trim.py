@@ -34,7 +34,7 @@ def commands(
     """
     before = (now or datetime.now(UTC)) - timedelta(days=max(days, 1))
     project = load(root or project_root())
-    dags = [names.SUPERVISE, names.ALARMS]
+    dags = list(names.PLATFORM)
     dags += [name for pipeline in project.pipelines for name in names.of_pipeline(pipeline)]
     parked = {dag: unfinished[dag] for dag in dags if dag in unfinished and unfinished[dag] < before}
     others = [dag for dag in dags if dag not in parked]

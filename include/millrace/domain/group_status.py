@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from millrace.domain import trend
+from millrace.domain.durations import roughly
 from millrace.domain.rhythm import Track, commit_interval, track
 from millrace.domain.snapshots import GroupSeen, GroupType, History, Member, Partition, Snapshot
 from millrace.domain.time_lag import NOTHING_UNREAD, TimeLag, furthest, time_lag
@@ -244,7 +245,7 @@ def _without_members(one: Track) -> tuple[Status, str]:
 def _reading_on(group: _Group, one: Track, left: int) -> tuple[Status, str]:
     waited = group.now - group.history.times[_waiting_since(group, one)]
     if waited >= group.allowed:
-        return Status.STUCK, f"no commit for {_spelled(waited)}, of {left:,} unread offsets"
+        return Status.STUCK, f"no commit for {roughly(waited)}, of {left:,} unread offsets"
     if back := _moved_back(one):
         return Status.REWOUND, f"moved back, {back:,} offsets from where it was"
     return Status.OK, ""
@@ -254,7 +255,7 @@ def _undecided(group: _Group, left: int) -> tuple[Status, str]:
     looked = group.now - group.history.times[0]
     if looked < group.allowed:
         return Status.UNKNOWN, f"{left:,} offsets are left, and it has not been watched for long enough"
-    return Status.IDLE, f"{left:,} offsets are left, and nothing moved for {_spelled(looked)}: markers, or it stands"
+    return Status.IDLE, f"{left:,} offsets are left, and nothing moved for {roughly(looked)}: markers, or it stands"
 
 
 def _uncommitted(group: _Group, partition: Partition) -> tuple[Status, str]:
@@ -270,7 +271,7 @@ def _uncommitted(group: _Group, partition: Partition) -> tuple[Status, str]:
     grown = next((i for i, end in enumerate(one.ends) if i >= group.members_since and _above(end, first)), None)
     if grown is not None and group.now - group.history.times[grown] >= group.allowed:
         waited = group.now - group.history.times[grown]
-        return Status.STUCK, f"never committed, though records came {_spelled(waited)} ago"
+        return Status.STUCK, f"never committed, though records came {roughly(waited)} ago"
     return Status.UNKNOWN, "never committed"
 
 
@@ -308,10 +309,3 @@ def _worst(group: _Group, partitions: Sequence[PartitionReading]) -> tuple[Statu
 
 def _left(partitions: Sequence[PartitionReading]) -> int:
     return sum(max(0, one.lag) for one in partitions if one.lag is not None)
-
-
-def _spelled(span: timedelta) -> str:
-    seconds = round(span.total_seconds())
-    if seconds < 120:
-        return f"{seconds} s"
-    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -159,3 +159,23 @@ class History:
     logs: Mapping[Partition, LogSeries] = field(default_factory=dict)
     commits: Mapping[str, Mapping[Partition, Sequence[int | None]]] = field(default_factory=dict)
     members: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
+
+
+def history_of(snapshot: Snapshot) -> History:
+    """The history that one snapshot alone is."""
+    return History(
+        times=(snapshot.at,),
+        logs={
+            (topic, number): LogSeries([log.start], [log.end], [log.stable])
+            for topic, seen in snapshot.topics.items()
+            for number, log in enumerate(seen.logs)
+            if log is not None
+        },
+        commits={
+            name: {partition: (commit.offset,) for partition, commit in (group.commits or {}).items()}
+            for name, group in snapshot.groups.items()
+        },
+        members={
+            name: (None if group.members is None else len(group.members),) for name, group in snapshot.groups.items()
+        },
+    )

@@ -1,0 +1,114 @@
+"""Whether the readers that declarations name get on. Everybody else's groups are information."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from millrace.domain.durations import roughly
+from millrace.domain.group_risks import Risk
+from millrace.domain.group_status import Status
+from millrace.errors import MillraceError
+from millrace.usecases.groups import GroupList, GroupRow, clusters, list_groups
+
+if TYPE_CHECKING:
+    from millrace.wiring import Platform
+
+STUCK = "group.stuck"
+RISK = "group.risk"
+TOO_OLD = timedelta(minutes=10)
+# What a stopped stream shows as any reader would, and what loses nothing: where it goes on is on record in its sink.
+_NOT_OURS = frozenset({Risk.STALE, Risk.READS_NOTHING})
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a look at the groups of all clusters found.
+
+    Attributes:
+        wrong: a line for each declared reader that is stuck, each new risk, each cluster without a fresh snapshot.
+        known: lines about risks that were found before.
+        told: a line a group, for the log.
+        unreachable: of `wrong`, whether another try may see more.
+    """
+
+    wrong: Sequence[str]
+    known: Sequence[str]
+    told: Sequence[str]
+    unreachable: bool = False
+
+
+def check(platform: Platform, *, now: datetime | None = None) -> Checked:
+    """Look at every group of every cluster; open an alarm for each breach of a declared one, and close those over.
+
+    Raises:
+        UnreachableError: the control database does not answer.
+    """
+    wrong: list[str] = []
+    known: list[str] = []
+    told: list[str] = []
+    unreachable = False
+    began = now or datetime.now(UTC)
+    platform.control().check()
+    for kafka in clusters(platform.settings.root):
+        try:
+            found = list_groups(platform, kafka, now=began)
+        except MillraceError as error:
+            unreachable = True
+            wrong.append(str(error))
+            continue
+        if found.age > TOO_OLD:
+            wrong.append(f"{kafka}: no snapshot for {roughly(found.age)}; see DAG millrace.snapshots")
+            continue
+        told += [_in_a_line(row) for row in found.groups]
+        _hold_against(platform, found, began, wrong, known)
+    return Checked(wrong, known, told, unreachable)
+
+
+def _hold_against(platform: Platform, found: GroupList, began: datetime, wrong: list[str], known: list[str]) -> None:
+    alarms = platform.control().alarms
+    now_open = {(alarm.kind, alarm.subject) for alarm in alarms.list(limit=10_000) if alarm.kind in (STUCK, RISK)}
+    still: set[tuple[str, str]] = set()
+    for row in found.groups:
+        if not row.declared:
+            continue
+        if row.reading.status is Status.STUCK:
+            subject = _subject(found, row)
+            still.add((STUCK, subject))
+            alarms.open(STUCK, subject, row.reading.why)
+            wrong.append(f"{row.what} is stuck: {row.reading.why}")
+        for risk in row.risks:
+            if risk.risk in _NOT_OURS:
+                continue
+            subject = f"{_subject(found, row)} {risk.risk.value}"
+            still.add((RISK, subject))
+            text = f"{row.what}: {risk.risk.value}: {risk.detail}"
+            (wrong if alarms.open(RISK, subject, risk.detail) else known).append(text)
+    for kind, subject in now_open - still:
+        if _is_over(found, kind, subject):
+            alarms.close(kind, subject, opened_before=began)
+
+
+def _is_over(found: GroupList, kind: str, subject: str) -> bool:
+    """Whether a breach that does not show any more is over: not where what would show it is not known."""
+    kafka, _, name = subject.partition("/")
+    if kafka != found.kafka:
+        return False
+    group = name if kind == STUCK else name.rpartition(" ")[0]
+    row = next((row for row in found.groups if row.name == group), None)
+    if row is None:
+        return not found.snapshot.faults
+    return row.reading.status is not Status.UNKNOWN and row.reading.group.members is not None
+
+
+def _subject(found: GroupList, row: GroupRow) -> str:
+    return f"{found.kafka}/{row.name}"
+
+
+def _in_a_line(row: GroupRow) -> str:
+    reading = row.reading
+    lag = "lag not known" if reading.lag is None else f"lag {reading.lag:,}"
+    what = f" ({row.what})" if row.what else ""
+    return f"{row.name}{what}: {reading.status.value}, {lag}{'. ' if reading.why else ''}{reading.why}"

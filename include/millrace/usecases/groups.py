@@ -1,0 +1,189 @@
+"""Every consumer group of a cluster, for people: what it is, how far behind, whether it gets on, what it risks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from millrace.domain.declaration import is_backup
+from millrace.domain.group_risks import GroupRisk, risks
+from millrace.domain.group_status import PATIENCE, GroupReading, PartitionReading, judge
+from millrace.domain.groups import BackupMetadata, CommitMetadata, PlannedMove
+from millrace.domain.snapshots import SNAPSHOTS_KEPT, GroupSeen, History, Partition, Snapshot, history_of
+from millrace.errors import UnreachableError, UsageError
+from millrace.spec import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millrace.domain.declaration import App
+    from millrace.wiring import Platform
+
+LOOKED_OVER = timedelta(hours=3)
+_SPARK = "spark-kafka-source-"
+_FETCH = "millrace-fetch."
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One group.
+
+    Attributes:
+        reading: how it is.
+        what: what it is for people: one of our apps, a reader of Spark's; empty where it is somebody else's.
+        declared: whether a sound declaration has an app with this group.
+        risks: what may go wrong with it.
+    """
+
+    reading: GroupReading
+    what: str
+    declared: bool
+    risks: Sequence[GroupRisk]
+
+    @property
+    def name(self) -> str:
+        """The group's id."""
+        return self.reading.group.name
+
+
+@dataclass(frozen=True, slots=True)
+class GroupList:
+    """The groups of one cluster.
+
+    Attributes:
+        kafka: the Connection that leads to it.
+        snapshot: what all of this was read from.
+        age: how old that was when it was read.
+        since: the first snapshot that was looked at beside it.
+        groups: by name.
+    """
+
+    kafka: str
+    snapshot: Snapshot
+    age: timedelta
+    since: datetime
+    groups: Sequence[GroupRow]
+
+
+def list_groups(platform: Platform, kafka: str, *, directly: bool = False, now: datetime | None = None) -> GroupList:
+    """Every group, by the newest snapshot and those of the three hours before it.
+
+    Args:
+        platform: the adapters.
+        kafka: the cluster's Connection.
+        directly: look at the cluster now instead, which works without the control database and knows no history.
+        now: the present.
+
+    Raises:
+        UnreachableError: the control database or the cluster does not answer, or there is no snapshot yet.
+    """
+    return _look(platform, kafka, None, LOOKED_OVER, directly=directly, now=now or datetime.now(UTC))
+
+
+def show_group(
+    platform: Platform, kafka: str, name: str, *, directly: bool = False, now: datetime | None = None
+) -> GroupList:
+    """One group, by all snapshots that are kept.
+
+    Raises:
+        UsageError: there is no such group.
+        UnreachableError: as for `list_groups`.
+    """
+    return _look(platform, kafka, name, SNAPSHOTS_KEPT, directly=directly, now=now or datetime.now(UTC))
+
+
+def _look(
+    platform: Platform, kafka: str, name: str | None, over: timedelta, *, directly: bool, now: datetime
+) -> GroupList:
+    if directly:
+        with platform.cluster_reader(kafka) as reader:
+            snapshot = reader.take()
+        history = history_of(snapshot)
+    else:
+        snapshot = _newest(platform, kafka)
+        _known(snapshot, kafka, name)
+        asked = None if name is None else [name]
+        history = platform.control().snapshots.history(kafka, snapshot.at - over, asked)
+    seen = _known(snapshot, kafka, name)
+    declared = declared_groups(platform.settings.root, kafka)
+    rows = [_row(group, snapshot, history, declared) for group in seen]
+    again = [row.name for row in rows if row.reading.undecided] if name is None and not directly else []
+    if again:
+        longer = platform.control().snapshots.history(kafka, snapshot.at - SNAPSHOTS_KEPT, again)
+        rows = [_row(row.reading.group, snapshot, longer, declared) if row.reading.undecided else row for row in rows]
+    return GroupList(kafka, snapshot, max(timedelta(0), now - snapshot.at), history.times[0], rows)
+
+
+def _newest(platform: Platform, kafka: str) -> Snapshot:
+    snapshot = platform.control().snapshots.latest(kafka)
+    if snapshot is None:
+        raise UnreachableError(
+            f"there is no snapshot of the cluster of {kafka} yet",
+            where="control database",
+            next_step="DAG `millrace.snapshots` takes one each minute while Airflow runs; `--now` asks the cluster",
+        )
+    return snapshot
+
+
+def _known(snapshot: Snapshot, kafka: str, name: str | None) -> list[GroupSeen]:
+    if name is None:
+        return [snapshot.groups[each] for each in sorted(snapshot.groups)]
+    if name not in snapshot.groups:
+        raise UsageError(
+            f"there is no group `{name}`",
+            where=f"cluster of {kafka}, as seen {snapshot.at:%Y-%m-%d %H:%M:%S} UTC",
+            next_step="see `millrace groups list`; one that is new shows within a minute",
+        )
+    return [snapshot.groups[name]]
+
+
+def furthest_first(rows: Sequence[GroupRow]) -> list[tuple[GroupRow, PartitionReading]]:
+    """Every partition of these groups, the one with the most unread records first, then those nobody knows it of."""
+    found = [(row, one) for row in rows for one in row.reading.partitions]
+
+    def order(entry: tuple[GroupRow, PartitionReading]) -> tuple[int, str, Partition]:
+        row, one = entry
+        return (1 if one.lag is None else -one.lag, row.name, one.partition)
+
+    return sorted(found, key=order)
+
+
+def declared_groups(root: Path, kafka: str) -> dict[str, App]:
+    """The apps that sound declarations have on a cluster, by their groups."""
+    pipelines = load(root).pipelines
+    return {app.group: app for pipeline in pipelines if pipeline.kafka == kafka for app in pipeline.apps}
+
+
+def clusters(root: Path) -> list[str]:
+    """The Connections of all clusters that sound declarations name; the usual one always."""
+    return sorted({"millrace_kafka", *(pipeline.kafka for pipeline in load(root).pipelines)})
+
+
+def _row(seen: GroupSeen, snapshot: Snapshot, history: History, declared: Mapping[str, App]) -> GroupRow:
+    app = declared.get(seen.name)
+    patience = max(PATIENCE, app.stuck_after) if app else PATIENCE
+    reading = judge(seen, snapshot, history, patience=patience)
+    return GroupRow(reading, what_it_is(seen, app), app is not None, risks(reading, snapshot, history))
+
+
+def what_it_is(seen: GroupSeen, app: App | None) -> str:
+    """What a group is, by its declaration, what its commits say of themselves, or the name that Spark gives."""
+    if app is not None:
+        return _kind(app.qualified_name)
+    texts = [commit.metadata for commit in (seen.commits or {}).values()]
+    for text in texts:
+        if own := CommitMetadata.decode(text) or PlannedMove.decode(text):
+            return f"{_kind(own.stream)}, not declared"
+        if backup := BackupMetadata.decode(text):
+            return f"{_kind(backup.app)}, not declared"
+    if seen.name.startswith(_FETCH):
+        return f"Spark's own reads of {seen.name.removeprefix(_FETCH)}"
+    if seen.name.startswith(_SPARK):
+        return "a Spark query that keeps its offsets in its checkpoint"
+    return ""
+
+
+def _kind(qualified_name: str) -> str:
+    return f"{'backup' if is_backup(qualified_name) else 'stream'} {qualified_name}"

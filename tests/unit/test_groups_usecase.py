@@ -1,0 +1,219 @@
+"""Lists of groups out of snapshots, what each one is, and the check of declared readers."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from millrace.domain.group_status import Status
+from millrace.domain.groups import BackupMetadata, CommitMetadata, Committed
+from millrace.domain.snapshots import SNAPSHOTS_KEPT, GroupSeen, GroupType, LogSeen, Member, Snapshot, TopicSeen
+from millrace.errors import UnreachableError, UsageError
+from millrace.usecases import group_checks
+from millrace.usecases.groups import declared_groups, furthest_first, list_groups, show_group
+from millrace.usecases.snapshots import take_due, tidy
+from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
+from support.group_worlds import BEGAN
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+KAFKA = "millrace_kafka"
+STREAM, BACKUP = "millrace.shop.purchases", "millrace.shop.backup"
+TOPIC = "shop.purchases"
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> GroupsPlatform:
+    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
+    return groups_platform(tmp_path, BEGAN)
+
+
+def group(name: str, offset: int, *, members: bool = True, metadata: str = "", client: str = "own") -> GroupSeen:
+    inside = (Member("m", client, "10.0.0.1", partitions=((TOPIC, 0),)),) if members else ()
+    state = "Stable" if members else "Empty"
+    return GroupSeen(name, GroupType.CLASSIC, state, "range", inside, {(TOPIC, 0): Committed(offset, metadata)})
+
+
+def snapshot(minute: int, end: int, *groups: GroupSeen, faults: tuple[str, ...] = ()) -> Snapshot:
+    topics = {TOPIC: TopicSeen("id", (LogSeen(0, end, end),))}
+    return Snapshot(BEGAN + MINUTE * minute, "cluster", topics, {one.name: one for one in groups}, faults=faults)
+
+
+def lived(platform: GroupsPlatform, minutes: int, *, stuck: bool) -> None:
+    """The stream reads ten records a minute, and stands still from the tenth minute on where it is stuck."""
+    for minute in range(minutes):
+        at = 10 * (min(minute, 10) if stuck else minute)
+        platform.snapshots.add(KAFKA, snapshot(minute, 10 * minute + 5, group(STREAM, at)))
+
+
+def test_our_apps_are_named_as_what_they_are(platform: GroupsPlatform) -> None:
+    of_stream = CommitMetadata("old.stream", "id", 1, 2, 3).encode()
+    of_backup = BackupMetadata("old.backup", "id", 1, 2, 3, "hash").encode()
+    seen = [
+        group(STREAM, 5),
+        group(BACKUP, 5),
+        group("millrace.old.stream", 3, metadata=of_stream),
+        group("millrace.old.backup", 2, metadata=of_backup),
+        group("millrace-fetch.shop.purchases", 0),
+        group("spark-kafka-source-1-2", 0),
+        group("billing", 0),
+    ]
+    platform.snapshots.add(KAFKA, snapshot(0, 5, *seen))
+    found = {row.name: (row.what, row.declared) for row in list_groups(platform, KAFKA).groups}
+    assert found == {
+        STREAM: ("stream shop.purchases", True),
+        BACKUP: ("backup shop.backup", True),
+        "millrace.old.stream": ("stream old.stream, not declared", False),
+        "millrace.old.backup": ("backup old.backup, not declared", False),
+        "millrace-fetch.shop.purchases": ("Spark's own reads of shop.purchases", False),
+        "spark-kafka-source-1-2": ("a Spark query that keeps its offsets in its checkpoint", False),
+        "billing": ("", False),
+    }
+
+
+def test_the_age_is_that_of_the_newest_snapshot(platform: GroupsPlatform) -> None:
+    lived(platform, 5, stuck=False)
+    found = list_groups(platform, KAFKA, now=BEGAN + MINUTE * 6)
+    assert found.age == MINUTE * 2
+    assert found.since == BEGAN
+
+
+def test_without_a_snapshot_the_next_step_is_named(platform: GroupsPlatform) -> None:
+    with pytest.raises(UnreachableError, match="no snapshot") as caught:
+        list_groups(platform, KAFKA)
+    assert "--now" in caught.value.next_step
+    platform.clusters[KAFKA] = FakeCluster(snapshot(0, 5, group("billing", 2)))
+    platform.snapshots.silent = True
+    [row] = list_groups(platform, KAFKA, directly=True).groups
+    assert (row.name, row.reading.lag, row.reading.time_lag) == ("billing", 3, None)
+
+
+def test_a_group_that_is_not_there_is_a_usage_error(platform: GroupsPlatform) -> None:
+    lived(platform, 1, stuck=False)
+    with pytest.raises(UsageError, match="there is no group `nobody`"):
+        show_group(platform, KAFKA, "nobody")
+
+
+def test_what_the_short_history_cannot_decide_a_longer_one_does(platform: GroupsPlatform) -> None:
+    """A marker is left since a commit of five hours ago: that it is none shows in no shorter time."""
+    for minute in range(3):
+        platform.snapshots.add(KAFKA, snapshot(minute, 10 * minute + 1, group("billing", 10 * minute)))
+    for minute in range(3, 300):
+        platform.snapshots.add(KAFKA, snapshot(minute, 21, group("billing", 20)))
+    [row] = list_groups(platform, KAFKA).groups
+    assert (row.reading.status, row.reading.undecided, row.reading.lag) == (Status.IDLE, False, 1)
+
+
+def test_partitions_come_the_furthest_behind_first(platform: GroupsPlatform) -> None:
+    platform.snapshots.add(KAFKA, snapshot(0, 50, group("a", 45), group("b", 10), group("c", 50)))
+    found = furthest_first(list_groups(platform, KAFKA).groups)
+    assert [row.name for row, _ in found] == ["b", "a", "c"]
+
+
+def test_snapshots_are_taken_once_a_minute_and_failures_said(platform: GroupsPlatform) -> None:
+    cluster = platform.clusters[KAFKA] = FakeCluster(snapshot(0, 5, faults=("broker 3: no answer",)))
+    [taken] = take_due(platform, BEGAN)
+    assert taken.stored
+    assert taken.text.endswith("broker 3: no answer")
+    assert take_due(platform, BEGAN + timedelta(seconds=45)) == []
+    cluster.snapshot = snapshot(1, 5)
+    assert [one.stored for one in take_due(platform, BEGAN + timedelta(seconds=55))] == [True]
+    cluster.error = UnreachableError("nobody answers")
+    [failed] = take_due(platform, BEGAN + MINUTE * 3)
+    assert (failed.failed, failed.stored) == (True, False)
+    assert cluster.taken == 3
+
+
+def test_a_clock_that_was_set_back_stops_no_snapshots(platform: GroupsPlatform) -> None:
+    platform.clusters[KAFKA] = FakeCluster(snapshot(60, 5))
+    assert len(take_due(platform, BEGAN + MINUTE * 60)) == 1
+    assert len(take_due(platform, BEGAN)) == 1
+
+
+def test_tidying_keeps_what_is_said_to_be_kept(platform: GroupsPlatform) -> None:
+    tidy(platform, BEGAN)
+    assert platform.snapshots.tidied == [BEGAN]
+    assert timedelta(days=7) == SNAPSHOTS_KEPT
+
+
+def check(platform: GroupsPlatform, minute: int) -> group_checks.Checked:
+    platform.clock.now = BEGAN + MINUTE * minute
+    return group_checks.check(platform, now=platform.clock.now)
+
+
+def test_a_declared_reader_that_is_stuck_is_wrong_as_long_as_it_is(platform: GroupsPlatform) -> None:
+    lived(platform, 30, stuck=True)
+    found = check(platform, 30)
+    assert [line.partition(":")[0] for line in found.wrong] == ["stream shop.purchases is stuck"]
+    assert platform.alarms.open_kinds == ["group.stuck"]
+    assert check(platform, 31).wrong  # it still is
+    platform.snapshots.add(KAFKA, snapshot(32, 325, group(STREAM, 320)))
+    assert check(platform, 33).wrong == []
+    assert platform.alarms.open_kinds == []
+
+
+def test_a_foreign_reader_that_is_stuck_is_information(platform: GroupsPlatform) -> None:
+    for minute in range(30):
+        at = 10 * min(minute, 10)
+        platform.snapshots.add(KAFKA, snapshot(minute, 10 * minute + 5, group("billing", at, client="rdkafka")))
+    found = check(platform, 30)
+    assert found.wrong == []
+    assert found.told[0].startswith("billing: stuck, lag 195")
+    assert platform.alarms.open_kinds == []
+
+
+def test_a_new_risk_of_a_declared_group_is_wrong_once(platform: GroupsPlatform) -> None:
+    lived(platform, 12, stuck=False)
+    platform.snapshots.add(KAFKA, snapshot(12, 125, group(STREAM, 120, client="rdkafka")))
+    first = check(platform, 13)
+    assert [line.partition(": client")[0] for line in first.wrong] == ["stream shop.purchases: default-client-id"]
+    second = check(platform, 14)
+    assert (second.wrong, len(second.known)) == ([], 1)
+    platform.snapshots.add(KAFKA, snapshot(15, 155, group(STREAM, 150)))
+    assert check(platform, 16).wrong == []
+    assert platform.alarms.open_kinds == []
+
+
+def test_what_is_not_known_closes_no_alarm(platform: GroupsPlatform) -> None:
+    lived(platform, 30, stuck=True)
+    check(platform, 30)
+    silent = replace(group(STREAM, 0), commits=None, members=None, fault="the coordinator does not answer")
+    platform.snapshots.add(KAFKA, snapshot(30, 300, silent))
+    check(platform, 31)
+    assert platform.alarms.open_kinds == ["group.stuck"]
+    platform.snapshots.add(KAFKA, snapshot(31, 300, faults=("broker 2: no answer",)))
+    check(platform, 32)
+    assert platform.alarms.open_kinds == ["group.stuck"]
+    platform.snapshots.add(KAFKA, snapshot(32, 300))
+    check(platform, 33)
+    assert platform.alarms.open_kinds == []
+
+
+def test_a_stopped_stream_is_no_breach(platform: GroupsPlatform) -> None:
+    for minute in range(200):
+        platform.snapshots.add(KAFKA, snapshot(minute, 500, group(STREAM, 100, members=False)))
+    found = check(platform, 200)
+    assert found.wrong == []
+    assert "stopped" in found.told[0]
+
+
+def test_old_or_missing_snapshots_are_wrong_and_judge_nobody(platform: GroupsPlatform) -> None:
+    found = check(platform, 0)
+    assert found.unreachable
+    assert "no snapshot" in found.wrong[0]
+    lived(platform, 30, stuck=True)
+    assert check(platform, 45).wrong == [f"{KAFKA}: no snapshot for 16 min; see DAG millrace.snapshots"]
+    assert platform.alarms.open_kinds == []
+
+
+def test_groups_of_broken_declarations_are_foreign_until_mended(platform: GroupsPlatform) -> None:
+    assert set(declared_groups(platform.settings.root, KAFKA)) >= {STREAM, BACKUP}
+    (platform.settings.root / "include/pipelines/shop.yaml").write_text("pipeline: [broken\n")
+    assert STREAM not in declared_groups(platform.settings.root, KAFKA)
+    lived(platform, 30, stuck=True)
+    assert check(platform, 30).wrong == []
