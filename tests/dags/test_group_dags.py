@@ -111,15 +111,15 @@ def test_a_breach_fails_at_once_and_what_does_not_answer_is_tried_again(monkeypa
     from millrace.usecases import group_checks
     from millrace.usecases.group_checks import Checked
 
-    found = [Checked([], ["known"], ["told"])]
+    found = [Checked(known=["known"], told=["told"])]
     monkeypatch.setattr(settings, "airflow_platform", lambda: None)
     monkeypatch.setattr(group_checks, "check", lambda platform: found[-1])
     task = CheckGroups(task_id="check")
     task.execute({})  # type: ignore[typeddict-item]
-    found.append(Checked(["stream shop.purchases is stuck"], [], []))
+    found.append(Checked(["stream shop.purchases is stuck"]))
     with pytest.raises(AirflowFailException, match=r"shop\.purchases is stuck"):
         task.execute({})  # type: ignore[typeddict-item]
-    found.append(Checked(["there is no snapshot"], [], [], unreachable=True))
+    found.append(Checked(unseen=["no snapshot for an hour"]))
     with pytest.raises(AirflowException) as caught:
         task.execute({})  # type: ignore[typeddict-item]
     assert not isinstance(caught.value, AirflowFailException)

@@ -204,10 +204,12 @@ def test_a_stopped_stream_is_no_breach(platform: GroupsPlatform) -> None:
 
 def test_old_or_missing_snapshots_are_wrong_and_judge_nobody(platform: GroupsPlatform) -> None:
     found = check(platform, 0)
-    assert found.unreachable
-    assert "no snapshot" in found.wrong[0]
+    assert (found.wrong, found.unseen) == ([], [])
+    assert "no snapshot yet" in found.known[0]
     lived(platform, 30, stuck=True)
-    assert check(platform, 45).wrong == [f"{KAFKA}: no snapshot for 16 min; see DAG millrace.snapshots"]
+    found = check(platform, 45)
+    assert found.unseen == [f"{KAFKA}: no snapshot for 16 min; see DAG millrace.snapshots"]
+    assert (found.wrong, found.told) == ([], [])
     assert platform.alarms.open_kinds == []
 
 

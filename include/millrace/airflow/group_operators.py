@@ -34,13 +34,13 @@ class CheckGroups(BaseOperator):
         from millrace.usecases.group_checks import check
 
         found = check(airflow_platform())
-        for line in found.wrong:
+        for line in (*found.wrong, *found.unseen):
             self.log.error("%s", line)
         for line in found.known:
             self.log.warning("known: %s", line)
         for line in found.told:
             self.log.info("%s", line)
-        if found.unreachable:  # the next try may see more
-            raise AirflowException("\n".join(found.wrong))
         if found.wrong:
-            raise AirflowFailException("\n".join(found.wrong))
+            raise AirflowFailException("\n".join((*found.wrong, *found.unseen)))
+        if found.unseen:  # the next try may see a new one
+            raise AirflowException("\n".join(found.unseen))

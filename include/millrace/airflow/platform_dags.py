@@ -93,5 +93,6 @@ def _groups_dag() -> DAG:
         dagrun_timeout=timedelta(minutes=10),
         **common(OWNER, ["groups"]),
     )
-    CheckGroups(task_id="check", doc_md="Each line of the error is a breach.", dag=dag, **RETRIED)
+    doc_md = "Each line of the error is a breach. Waits a little for a snapshot, as after a start."
+    CheckGroups(task_id="check", doc_md=doc_md, dag=dag, retries=3, retry_delay=timedelta(seconds=30))
     return dag

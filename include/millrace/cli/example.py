@@ -17,6 +17,7 @@ from millrace.wiring import open_example
 _TRY_NEXT = (
     ("./millrace streams list", "the stream, what is wanted of it and what it does"),
     ("./millrace streams logs shop.purchases", "what its driver says"),
+    ("./millrace groups lag", "who reads what, and how far behind; docs/guide/groups.md"),
     ("./millrace backup coverage", "what of the topic is archived; --page FILE writes the page"),
     ("./millrace backup cat shop.purchases", "what the archive in S3 holds, as JSON lines"),
     ("DAG shop.operate in Airflow", "stop it and start it again, with a reason"),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from millrace.domain.durations import roughly
 from millrace.domain.group_risks import Risk
 from millrace.domain.group_status import Status
-from millrace.errors import MillraceError
 from millrace.usecases.groups import GroupList, GroupRow, clusters, list_groups
 
 if TYPE_CHECKING:
@@ -28,16 +27,16 @@ class Checked:
     """What a look at the groups of all clusters found.
 
     Attributes:
-        wrong: a line for each declared reader that is stuck, each new risk, each cluster without a fresh snapshot.
-        known: lines about risks that were found before.
+        wrong: a line for each declared reader that is stuck and each new risk.
+        unseen: a line for each cluster whose last snapshot is too old: the next one may come in a moment.
+        known: risks that were found before, and clusters of which there is no snapshot yet.
         told: a line a group, for the log.
-        unreachable: of `wrong`, whether another try may see more.
     """
 
-    wrong: Sequence[str]
-    known: Sequence[str]
-    told: Sequence[str]
-    unreachable: bool = False
+    wrong: Sequence[str] = ()
+    unseen: Sequence[str] = ()
+    known: Sequence[str] = ()
+    told: Sequence[str] = ()
 
 
 def check(platform: Platform, *, now: datetime | None = None) -> Checked:
@@ -46,25 +45,22 @@ def check(platform: Platform, *, now: datetime | None = None) -> Checked:
     Raises:
         UnreachableError: the control database does not answer.
     """
+    began = now or datetime.now(UTC)
     wrong: list[str] = []
+    unseen: list[str] = []
     known: list[str] = []
     told: list[str] = []
-    unreachable = False
-    began = now or datetime.now(UTC)
-    platform.control().check()
     for kafka in clusters(platform.settings.root):
-        try:
+        newest = platform.control().snapshots.newest(kafka)
+        if newest is None:
+            known.append(f"{kafka}: there is no snapshot yet; see DAG millrace.snapshots")
+        elif began - newest.at > TOO_OLD:
+            unseen.append(f"{kafka}: no snapshot for {roughly(began - newest.at)}; see DAG millrace.snapshots")
+        else:
             found = list_groups(platform, kafka, now=began)
-        except MillraceError as error:
-            unreachable = True
-            wrong.append(str(error))
-            continue
-        if found.age > TOO_OLD:
-            wrong.append(f"{kafka}: no snapshot for {roughly(found.age)}; see DAG millrace.snapshots")
-            continue
-        told += [_in_a_line(row) for row in found.groups]
-        _hold_against(platform, found, began, wrong, known)
-    return Checked(wrong, known, told, unreachable)
+            told += [_in_a_line(row) for row in found.groups]
+            _hold_against(platform, found, began, wrong, known)
+    return Checked(wrong, unseen, known, told)
 
 
 def _hold_against(platform: Platform, found: GroupList, began: datetime, wrong: list[str], known: list[str]) -> None:
