@@ -1,0 +1,172 @@
+"""Groups as `groups list` sees them, held against Kafka's own tool while readers run, stop and die."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from millrace.adapters.control_db import ControlStore
+from millrace.adapters.control_migrations import upgrade
+from millrace.adapters.kafka_topics import KafkaTopicAdmin
+from millrace.domain.group_status import GroupReading, Status
+from millrace.domain.topics import NewTopic
+from millrace.embedded.stack import Stack
+from millrace.settings import Settings
+from millrace.usecases import snapshots
+from millrace.usecases.groups import list_groups
+from millrace.usecases.snapshots import take_due
+from millrace.wiring import Platform, open_platform
+from support.control_databases import Databases
+from support.group_readers import GroupReader, group_reader, stock_groups
+from support.waiting import Deadline, eventually
+
+KAFKA = "millrace_kafka"
+PARTITIONS, EACH = 3, 40
+LIBRARIES = (("confluent", "classic"), ("confluent", "consumer"), ("kafka-python", "classic"))
+
+
+@pytest.fixture
+def topic(kafka: Stack) -> str:
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    settings = kafka.settings().kafka()
+    admin = KafkaTopicAdmin(settings)
+    assert admin.create([NewTopic(name, PARTITIONS, 1, {})]) == {name: None}
+    eventually(lambda: admin.observe([name]), within=Deadline.METADATA, what="the new topic")
+    producer = Producer({**settings.librdkafka})
+    for number in range(PARTITIONS * EACH):
+        producer.produce(name, value=str(number), partition=number % PARTITIONS)
+    assert producer.flush(Deadline.METADATA.seconds) == 0
+    return name
+
+
+Seen = tuple[int | None, int | None, int | None, str | None, str | None]
+
+
+def seen_now(stack: Stack) -> dict[tuple[str, str, int], Seen]:
+    """What a look at the cluster says of every group, as Kafka's own tool has it."""
+    found = list_groups(open_platform(stack.settings()), KAFKA, directly=True)
+    return {
+        (row.name, *one.partition): (
+            one.committed,
+            one.end,
+            one.lag,
+            one.member.host if one.member else None,
+            one.member.client_id if one.member else None,
+        )
+        for row in found.groups
+        for one in row.reading.partitions
+    }
+
+
+def as_the_stock_tool(stack: Stack, groups: list[str]) -> bool:
+    stock = {
+        key: (line.committed, line.end, line.lag, line.host, line.client_id)
+        for key, line in stock_groups(stack).items()
+        if key[0] in groups
+    }
+    ours = {key: values for key, values in seen_now(stack).items() if key[0] in groups}
+    assert {key[0] for key in stock} == set(groups), "the tool shows all of them"
+    assert ours == stock
+    return True
+
+
+def test_lag_members_and_hosts_are_those_of_the_stock_tool_while_readers_run_stop_and_die(
+    kafka: Stack, topic: str
+) -> None:
+    readers: list[GroupReader] = []
+    with ExitStack() as living:
+        for number, (library, protocol) in enumerate(LIBRARIES):
+            group = f"{library}-{protocol}-{topic}"
+            reader = group_reader(kafka, topic, group, library=library, protocol=protocol, count=20 + number)
+            readers.append(living.enter_context(reader))
+        simple = f"simple-{topic}"
+        outside = Consumer({**kafka.settings().kafka().librdkafka, "group.id": simple})
+        outside.commit(offsets=[ClientTopicPartition(topic, 1, 7)], asynchronous=False)
+        outside.close()
+        groups = [*(reader.group for reader in readers), simple]
+        assert as_the_stock_tool(kafka, groups)
+        readers[0].leave()
+        readers[2].kill()
+        found = list_groups(open_platform(kafka.settings()), KAFKA, directly=True)
+        left = {row.name: row.reading for row in found.groups}
+        assert left[readers[0].group].group.members == ()
+        assert as_the_stock_tool(kafka, groups)
+        dead = readers[2].group
+        eventually(
+            lambda: members_of(kafka, dead) == 0, within=Deadline.SESSION, what="the dead reader's session to end"
+        )
+        assert as_the_stock_tool(kafka, groups)
+
+
+def members_of(stack: Stack, group: str) -> int | None:
+    found = list_groups(open_platform(stack.settings()), KAFKA, directly=True)
+    return next((len(row.reading.group.members or ()) for row in found.groups if row.name == group), None)
+
+
+@pytest.fixture
+def platform(kafka: Stack, control_databases: Databases, tmp_path: Path) -> Platform:
+    """The real cluster and a control database of the test's own, in a project that declares nothing."""
+    (tmp_path / "include/pipelines").mkdir(parents=True)
+    made = control_databases.create()
+    upgrade(made.owner, made.working.user)
+    store = ControlStore(made.working)
+    settings = Settings(root=tmp_path, lookup=kafka.settings().lookup)
+    real = open_platform(settings)
+    return cast(
+        Platform,
+        SimpleNamespace(settings=settings, control=lambda: store, cluster_reader=real.cluster_reader),
+    )
+
+
+def test_a_reader_that_hangs_is_found_within_three_of_its_intervals(
+    kafka: Stack, topic: str, platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snapshots come as fast as they can here; the reader is killed, and stays a member until its session ends."""
+    monkeypatch.setattr(snapshots, "SNAPSHOT_EVERY", snapshots._EARLY)  # none is too early
+    producer = Producer({**kafka.settings().kafka().librdkafka})
+    group = f"dies-{topic}"
+    looks: list[datetime] = []
+
+    def look() -> GroupReading | None:
+        for number in range(PARTITIONS):
+            producer.produce(topic, value=b"more", partition=number)
+        producer.flush(Deadline.METADATA.seconds)
+        assert [one.failed for one in take_due(platform, datetime.now(UTC))] == [False]
+        found = list_groups(platform, KAFKA)
+        looks.append(found.snapshot.at)
+        rows = found.groups
+        return next((row.reading for row in rows if row.name == group), None)
+
+    def looked(wanted: Callable[[GroupReading], bool]) -> GroupReading | None:
+        reading = look()
+        return reading if reading is not None and wanted(reading) else None
+
+    with group_reader(kafka, topic, group, library="confluent") as reader:
+        rhythm = eventually(
+            lambda: looked(lambda one: one.interval is not None and one.interval < timedelta(seconds=5)),
+            within=Deadline.SESSION,
+            what="its rhythm to be known",
+        )
+        assert rhythm.status is Status.OK
+        reader.kill()
+        stuck = eventually(
+            lambda: looked(lambda one: one.status is Status.STUCK), within=Deadline.SESSION, what="it to be found stuck"
+        )
+        assert stuck.interval is not None
+        assert stuck.group.members, "found before its session was over"
+        waited = looks[-1] - max(one.changed_at for one in stuck.partitions if one.changed_at)
+        assert waited <= stuck.interval * 3 + 2 * max(after - before for before, after in pairwise(looks))
+    gone = eventually(
+        lambda: looked(lambda one: one.status is Status.STOPPED), within=Deadline.SESSION, what="its session to end"
+    )
+    assert gone.group.members == ()
