@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import is_backup
@@ -156,9 +157,18 @@ def declared_groups(root: Path, kafka: str) -> dict[str, App]:
     return {app.group: app for pipeline in pipelines if pipeline.kafka == kafka for app in pipeline.apps}
 
 
-def clusters(root: Path) -> list[str]:
-    """The Connections of all clusters that sound declarations name; the usual one always."""
-    return sorted({"millrace_kafka", *(pipeline.kafka for pipeline in load(root).pipelines)})
+def clusters(root: Path) -> Sequence[str]:
+    """The Connections of all clusters that sound declarations name; the usual one always.
+
+    Asked once a minute, so declarations are read only when a file of them has changed.
+    """
+    files = sorted((root / "include").glob("*/*.yaml"))
+    return _clusters(root, tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files))
+
+
+@lru_cache(maxsize=4)
+def _clusters(root: Path, files: tuple[tuple[str, int, int], ...]) -> Sequence[str]:
+    return tuple(sorted({"millrace_kafka", *(pipeline.kafka for pipeline in load(root).pipelines)}))
 
 
 def _row(seen: GroupSeen, snapshot: Snapshot, history: History, declared: Mapping[str, App]) -> GroupRow:
