@@ -13,13 +13,17 @@ from millrace.adapters.control_backups import BackupTable
 from millrace.adapters.control_connection import open_engine, translated
 from millrace.adapters.control_log import ActionLog
 from millrace.adapters.control_plans import PlanTable
+from millrace.adapters.control_snapshots import SnapshotTable
 from millrace.adapters.control_streams import StreamTables
 from millrace.adapters.postgres_connection import address
 from millrace.settings import PostgresSettings
 
 
 class ControlStore:
-    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`. Connects on first use; safe between threads."""
+    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`, `snapshots`.
+
+    Connects on first use; safe between threads.
+    """
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
@@ -29,6 +33,7 @@ class ControlStore:
         self.log = ActionLog(self._engine, settings)
         self.alarms = AlarmTable(self._engine, settings)
         self.backups = BackupTable(self._engine, settings)
+        self.snapshots = SnapshotTable(self._engine, settings)
 
     @property
     def address(self) -> str:

@@ -11,6 +11,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from millrace.adapters.control_connection import open_engine, translated
+from millrace.adapters.control_snapshot_tables import FUNCTIONS
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
 from millrace.adapters.postgres_connection import address, connect
 from millrace.adapters.postgres_locks import BOUNDS, Blocker, blockers_of, in_turns
@@ -100,5 +101,6 @@ def _grant(connection: sa.Connection, owner: PostgresSettings, role: str) -> Non
     statements.append(f"grant select on {VERSION_TABLE} to {quoted}")
     for table in (_APPEND_ONLY, "alarm", "backup_acknowledgement", "backup_expiry"):
         statements.append(f"grant usage on sequence {table}_id_seq to {quoted}")
+    statements += [f"grant execute on function {function} to {quoted}" for function in FUNCTIONS]
     for statement in statements:
         connection.execute(sa.text(statement))

@@ -1,0 +1,144 @@
+"""What snapshots saw over a time, out of the rows that say only what changed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby, pairwise
+from typing import Any
+
+import sqlalchemy as sa
+
+from millrace.adapters import control_snapshot_tables as tables
+from millrace.domain.snapshots import History, LogSeries, Partition
+
+Series = list[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """The snapshots that are looked at: when each was taken, and from which whole one its rows go on."""
+
+    at: Sequence[datetime]
+    base: Sequence[datetime]
+
+    def spans(self, rows: Sequence[Any]) -> Iterator[tuple[Any, int, int]]:
+        """For each row of one thing, oldest first, the snapshots `first <= index < next` of which it speaks."""
+        starts = [bisect_left(self.at, row.at) for row in rows]
+        for row, (first, end) in zip(rows, pairwise([*starts, len(self.at)]), strict=True):
+            yield row, first, bisect_right(self.base, row.at, first, end)
+
+    def nothing(self) -> Series:
+        return [None] * len(self.at)
+
+
+def series_of(session: sa.Connection, connection: str, since: datetime, groups: Collection[str] | None) -> History:
+    """See `SnapshotTable.history`."""
+    times = _times(session, connection, since)
+    if not times.at:
+        return History(())
+    wanted = None if groups is None else list(groups)
+    members, unknown, assigned = _groups(session, connection, times, wanted)
+    commits = _commits(session, connection, times, wanted, unknown)
+    topics = None if wanted is None else sorted({topic for one in commits.values() for topic, _ in one} | assigned)
+    return History(times.at, _logs(session, connection, times, topics), commits, members)
+
+
+def _times(session: sa.Connection, connection: str, since: datetime) -> _Times:
+    table = tables.snapshot
+    query = sa.select(table.c.at, table.c.base, table.c.cluster_id)
+    query = query.where(table.c.connection == connection, table.c.at >= since).order_by(table.c.at)
+    rows = session.execute(query).all()
+    present = [row for row in rows if row.cluster_id == rows[-1].cluster_id]
+    other = max((row.at for row in rows if row.cluster_id != rows[-1].cluster_id), default=None)
+    kept = [row for row in present if other is None or row.at > other]
+    return _Times([row.at for row in kept], [row.base for row in kept])
+
+
+def _rows(
+    session: sa.Connection, query: sa.Select[Any], table: sa.Table, connection: str, times: _Times
+) -> Iterable[Any]:
+    """The rows that say what was at these times, of one thing after the other, each oldest first."""
+    keys = [column for column in table.primary_key.columns if column.name not in ("connection", "at")]
+    bounded = query.where(table.c.connection == connection, table.c.at >= times.base[0], table.c.at <= times.at[-1])
+    return session.execute(bounded.order_by(*keys, table.c.at))
+
+
+def _groups(
+    session: sa.Connection, connection: str, times: _Times, groups: list[str] | None
+) -> tuple[dict[str, Series], dict[str, list[tuple[int, int]]], set[str]]:
+    """How many members each group had; when its commits were not known; the topics that members have assigned now."""
+    table = tables.snapshot_group
+    count = sa.func.jsonb_array_length(table.c.members).label("count")
+    query = sa.select(table.c.group_id, table.c.at, table.c.state, table.c.commits_known, count)
+    if groups is not None:
+        query = query.add_columns(table.c.members).where(table.c.group_id.in_(groups))
+    members: dict[str, Series] = {}
+    unknown: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    assigned: set[str] = set()
+    for name, found in groupby(_rows(session, query, table, connection, times), key=lambda row: str(row.group_id)):
+        rows = list(found)
+        counts = members[name] = times.nothing()
+        for row, first, end in times.spans(rows):
+            counts[first:end] = [row.count if row.state is not None else None] * (end - first)
+            if not row.commits_known:
+                unknown[name].append((first, end))
+        if groups is not None:
+            own = (member["partitions"] or () for member in rows[-1].members or ())
+            assigned |= {topic for partitions in own for topic, _ in partitions}
+    return members, unknown, assigned
+
+
+def _commits(
+    session: sa.Connection,
+    connection: str,
+    times: _Times,
+    groups: list[str] | None,
+    unknown: dict[str, list[tuple[int, int]]],
+) -> dict[str, dict[Partition, Series]]:
+    table = tables.snapshot_commit
+    query = sa.select(table.c.group_id, table.c.topic, table.c.at, table.c.offsets)
+    if groups is not None:
+        query = query.where(table.c.group_id.in_(groups))
+    commits: dict[str, dict[Partition, Series]] = {}
+    rows = _rows(session, query, table, connection, times)
+    for (name, topic), found in groupby(rows, key=lambda row: (str(row.group_id), str(row.topic))):
+        own = commits.setdefault(name, {})
+        for row, first, end in times.spans(list(found)):
+            for number, offset in enumerate(row.offsets):
+                series = own.setdefault((topic, number), times.nothing())
+                series[first:end] = [offset] * (end - first)
+        for (_, number), series in [entry for entry in own.items() if entry[0][0] == topic]:
+            for first, end in unknown.get(name, ()):
+                series[first:end] = [None] * (end - first)
+            if not any(offset is not None for offset in series):
+                del own[topic, number]
+    return commits
+
+
+def _logs(
+    session: sa.Connection, connection: str, times: _Times, topics: list[str] | None
+) -> dict[Partition, LogSeries]:
+    table = tables.snapshot_topic
+    query = sa.select(table.c.topic, table.c.at, table.c.topic_id, table.c.starts, table.c.ends, table.c.stables)
+    if topics is not None:
+        query = query.where(table.c.topic.in_(topics))
+    logs: dict[Partition, LogSeries] = {}
+    rows = _rows(session, query, table, connection, times)
+    for topic, found in groupby(rows, key=lambda row: str(row.topic)):
+        kept = list(found)
+        newest = kept[-1]
+        if newest.topic_id is None:
+            continue
+        of_topic = [(times.nothing(), times.nothing(), times.nothing()) for _ in newest.ends]
+        for row, first, end in times.spans(kept):
+            if row.topic_id != newest.topic_id:
+                continue
+            for own, values in zip(of_topic, zip(row.starts, row.ends, row.stables, strict=True), strict=False):
+                for series, value in zip(own, values, strict=True):
+                    series[first:end] = [value] * (end - first)
+        logs.update({(topic, number): LogSeries(*series) for number, series in enumerate(of_topic)})
+    return logs

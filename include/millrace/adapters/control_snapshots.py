@@ -1,0 +1,203 @@
+"""Snapshots of clusters in the control database: only what changed is written, a partition of the tables a day.
+
+Each day (UTC) begins with a whole snapshot, and so does another cluster under a connection's name: its `base`. What
+was at a time is what the rows from its snapshot's base to that time say, so a day can be dropped alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from millrace.adapters import control_snapshot_tables as tables
+from millrace.adapters.control_connection import translated
+from millrace.adapters.control_snapshot_rows import State, groups_of, state_of, storable, topics_of
+from millrace.adapters.control_snapshot_series import series_of
+from millrace.domain.snapshots import SNAPSHOTS_KEPT, History, Snapshot
+from millrace.settings import PostgresSettings
+
+_LOCK = sa.text("select pg_advisory_xact_lock(hashtextextended('millrace.snapshot ' || :connection, 0))")
+_ROWS_TOGETHER = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The newest snapshot, but for what it saw.
+
+    Attributes:
+        at: when it was taken.
+        base: the whole snapshot whose rows it goes on from; itself where it is whole.
+        cluster_id: the cluster's own id.
+        offsets_kept_seconds: the cluster's retention of commits.
+    """
+
+    at: datetime
+    base: datetime
+    cluster_id: str
+    seconds: float
+    requests: int
+    offsets_kept_seconds: int | None
+    faults: Sequence[str]
+
+
+class SnapshotTable:
+    """Snapshots by the Connection of their cluster."""
+
+    def __init__(self, engine: sa.Engine, settings: PostgresSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+
+    def add(self, connection: str, snapshot: Snapshot) -> bool:
+        """Keep a snapshot; False, and nothing is written, where one that is as young is kept.
+
+        Guarantees: whole or not at all; of two at once one comes after the other.
+        """
+        with translated(self._settings), self._engine.begin() as session:
+            session.execute(_LOCK, {"connection": connection})
+            newest = _newest(session, connection)
+            if newest is not None and newest.at >= snapshot.at:
+                return False
+            session.execute(sa.select(sa.func.millrace_snapshot_day_make(_day(snapshot.at))))
+            goes_on = newest is not None and _goes_on(newest, snapshot)
+            base = newest.base if newest is not None and goes_on else snapshot.at
+            before = _state(session, connection, base) if goes_on else State()
+            kept = snapshot.offsets_kept
+            row = {
+                "connection": connection,
+                "at": snapshot.at,
+                "base": base,
+                "cluster_id": storable(snapshot.cluster_id),
+                "seconds": snapshot.seconds,
+                "requests": snapshot.requests,
+                "offsets_kept_seconds": None if kept is None else kept // timedelta(seconds=1),
+                "faults": [storable(fault) for fault in snapshot.faults],
+            }
+            session.execute(tables.snapshot.insert(), [row])
+            _write(session, connection, snapshot.at, state_of(snapshot).changes(before))
+        return True
+
+    def newest(self, connection: str) -> Moment | None:
+        """What is known of the newest snapshot beside what it saw; None where none is kept."""
+        with translated(self._settings), self._engine.begin() as session:
+            return _newest(session, connection)
+
+    def latest(self, connection: str) -> Snapshot | None:
+        """The newest snapshot, whole; None where none is kept."""
+        with translated(self._settings), self._engine.begin() as session:
+            newest = _newest(session, connection)
+            if newest is None:
+                return None
+            state = _state(session, connection, newest.base)
+        kept = newest.offsets_kept_seconds
+        return Snapshot(
+            at=newest.at,
+            cluster_id=newest.cluster_id,
+            topics=topics_of(state.topics),
+            groups=groups_of(state),
+            requests=newest.requests,
+            seconds=newest.seconds,
+            offsets_kept=None if kept is None else timedelta(seconds=kept),
+            faults=tuple(newest.faults),
+        )
+
+    def history(self, connection: str, since: datetime, groups: Collection[str] | None = None) -> History:
+        """What the snapshots of the present cluster saw from a time on.
+
+        Args:
+            connection: the cluster's.
+            since: the time.
+            groups: only these, and the logs of what they have committed or have assigned; default: everything.
+        """
+        consistent = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        with translated(self._settings), consistent.begin() as session:
+            return series_of(session, connection, since, groups)
+
+    def tidy(self, now: datetime, keep: timedelta = SNAPSHOTS_KEPT) -> int:
+        """Drop the days that are wholly older than `keep`; how many of their tables. One that is read is left."""
+        with translated(self._settings), self._engine.begin() as session:
+            dropped = session.scalar(sa.select(sa.func.millrace_snapshot_days_drop(_day(now - keep))))
+        return int(dropped or 0)
+
+
+def _day(at: datetime) -> date:
+    return at.astimezone(UTC).date()
+
+
+def _goes_on(newest: Moment, snapshot: Snapshot) -> bool:
+    return newest.cluster_id == storable(snapshot.cluster_id) and _day(newest.base) == _day(snapshot.at)
+
+
+def _newest(session: sa.Connection, connection: str) -> Moment | None:
+    table = tables.snapshot
+    query = sa.select(
+        table.c.at,
+        table.c.base,
+        table.c.cluster_id,
+        table.c.seconds,
+        table.c.requests,
+        table.c.offsets_kept_seconds,
+        table.c.faults,
+    ).where(table.c.connection == connection)
+    row = session.execute(query.order_by(table.c.at.desc()).limit(1)).one_or_none()
+    return None if row is None else Moment(**row._mapping)
+
+
+def _state(session: sa.Connection, connection: str, base: datetime) -> State:
+    """The newest row of everything since a base."""
+    found = State()
+    for row in _latest(session, tables.snapshot_topic, ("topic",), connection, base):
+        found.topics[row.pop("topic")] = row
+    for row in _latest(session, tables.snapshot_group, ("group_id",), connection, base):
+        found.groups[row.pop("group_id")] = row
+    for row in _latest(session, tables.snapshot_commit, ("group_id", "topic"), connection, base):
+        found.commits[row.pop("group_id"), row.pop("topic")] = row
+    return found
+
+
+def _latest(
+    session: sa.Connection, table: sa.Table, keys: tuple[str, ...], connection: str, base: datetime
+) -> Iterator[dict[str, Any]]:
+    """The newest row of each key. A day has a row a minute of a key: the keys are skipped through, not all rows read.
+
+    The names come from this module alone.
+    """
+    names, ordered = ", ".join(keys), ", ".join(f"{key} desc" for key in keys)
+    of_key = " and ".join(f"s.{key} = k.{key}" for key in keys)
+    columns = ", ".join(f"s.{column.name}" for column in table.c if column.name not in ("connection", "at"))
+    statement = f"""
+        with recursive k as (
+            (select {names} from {table.name}
+             where connection = :connection and at >= :base order by {ordered} limit 1)
+            union all
+            select n.* from k, lateral (
+                select {", ".join(f"t.{key}" for key in keys)} from {table.name} t
+                where t.connection = :connection and t.at >= :base
+                  and ({", ".join(f"t.{key}" for key in keys)}) < ({", ".join(f"k.{key}" for key in keys)})
+                order by {", ".join(f"t.{key} desc" for key in keys)} limit 1
+            ) n
+        )
+        select {columns} from k, lateral (
+            select * from {table.name} s
+            where s.connection = :connection and {of_key} and s.at >= :base order by s.at desc limit 1
+        ) s
+    """
+    query = sa.text(statement).columns(*(column for column in table.c if column.name not in ("connection", "at")))
+    for row in session.execute(query, {"connection": connection, "base": base}):
+        yield dict(row._mapping)
+
+
+def _write(session: sa.Connection, connection: str, at: datetime, changes: State) -> None:
+    own = {"connection": connection, "at": at}
+    _insert(session, tables.snapshot_topic, [{**own, "topic": key, **row} for key, row in changes.topics.items()])
+    _insert(session, tables.snapshot_group, [{**own, "group_id": key, **row} for key, row in changes.groups.items()])
+    commits = [{**own, "group_id": name, "topic": topic, **row} for (name, topic), row in changes.commits.items()]
+    _insert(session, tables.snapshot_commit, commits)
+
+
+def _insert(session: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    for first in range(0, len(rows), _ROWS_TOGETHER):
+        session.execute(table.insert(), rows[first : first + _ROWS_TOGETHER])
