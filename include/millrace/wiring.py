@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from millrace.adapters.kafka_log import KafkaLog
     from millrace.adapters.kafka_reader import TopicReader
     from millrace.adapters.kafka_restore import RestoreTarget
+    from millrace.adapters.kafka_snapshot import ClusterReader
     from millrace.adapters.postgres_fence import FenceReader
     from millrace.adapters.sink_reader import SinkReader
     from millrace.domain.archive.names import Incarnation
@@ -80,6 +81,12 @@ class Platform:
 
             self._groups[connection] = KafkaGroups(self.settings.kafka(connection))
         return self._groups[connection]
+
+    def cluster_reader(self, connection: str = "millrace_kafka") -> ClusterReader:
+        """Looks at the whole cluster that a `kafka` Connection leads to; connected, and the caller's to close."""
+        from millrace.adapters.kafka_snapshot import ClusterReader
+
+        return ClusterReader(self.settings.kafka(connection))
 
     def kafka_log(self, connection: str = "millrace_kafka") -> KafkaLog:
         """The logs of the cluster that a `kafka` Connection leads to."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
+from uuid import UUID
+
 from confluent_kafka import Uuid
 
 
@@ -13,3 +16,8 @@ def topic_id_text(topic_id: Uuid) -> str:
     Source: org.apache.kafka.common.Uuid#toString.
     """
     return str(topic_id).replace("+", "-").replace("/", "_").rstrip("=")
+
+
+def uuid_text(topic_id: UUID) -> str:
+    """The same of an id as kafka-python has it."""
+    return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
