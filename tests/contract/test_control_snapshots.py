@@ -22,6 +22,7 @@ from support.waiting import Deadline, at_once
 KAFKA = "millrace_kafka"
 MORNING = datetime(2026, 11, 2, 8, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+LATER = MORNING + timedelta(days=365)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def plain(history: History) -> tuple[object, ...]:
 def test_what_is_kept_is_what_was_seen(store: ControlStore) -> None:
     assert store.snapshots.latest(KAFKA) is None
     assert store.snapshots.newest(KAFKA) is None
-    assert store.snapshots.history(KAFKA, MORNING).times == ()
+    assert store.snapshots.history(KAFKA, MORNING, LATER).times == ()
     share = GroupSeen("jobs", GroupType.SHARE, "Stable")
     silent = GroupSeen("away", GroupType.CONSUMER, "Stable", "uniform", None, None, "the coordinator does not answer")
     topics = {"orders": TopicSeen("id", (log(5), None)), "empty": TopicSeen("id-2", (LogSeen(0, 0, 0),))}
@@ -159,9 +160,9 @@ def test_any_life_is_kept_as_it_was(
     expected = [
         one for one in of_cluster if (not others or one.at > max(others)) and one.at >= MORNING + MINUTE * since
     ]
-    found = store.snapshots.history(KAFKA, MORNING + MINUTE * since)
+    found = store.snapshots.history(KAFKA, MORNING + MINUTE * since, LATER)
     assert plain(found) == (plain(history_of(expected)) if expected else ([], {}, {}, {}))
-    only = store.snapshots.history(KAFKA, MORNING + MINUTE * since, ["g"])
+    only = store.snapshots.history(KAFKA, MORNING + MINUTE * since, LATER, ["g"])
     assert plain(only)[2:] == plain(found)[2:]
     assert only.logs == {partition: found.logs[partition] for partition in only.logs}
     assert set(only.logs) >= {p for p in only.commits.get("g", {}) if p in found.logs}
@@ -179,6 +180,15 @@ def _snapshot_of(minute: int, moment: dict[str, object]) -> Snapshot:
         found = replace(found, members=None)
     groups = () if moment["group"] == "gone" else (found,)
     return seen(minute, topics, *groups, cluster=str(moment["cluster"]))
+
+
+@pytest.mark.usefixtures("empty")
+def test_a_history_ends_where_it_is_asked_to(store: ControlStore) -> None:
+    """A snapshot that comes in between two questions must not stand beside an older one."""
+    for minute in range(5):
+        store.snapshots.add(KAFKA, seen(minute, orders(minute), group("g", minute)))
+    found = store.snapshots.history(KAFKA, MORNING + MINUTE, MORNING + MINUTE * 3)
+    assert plain(found) == plain(history_of([seen(n, orders(n), group("g", n)) for n in range(1, 4)]))
 
 
 @pytest.mark.usefixtures("empty")
@@ -211,7 +221,7 @@ def test_two_at_once_come_one_after_the_other(store: ControlStore) -> None:
         return lambda: store.snapshots.add(KAFKA, seen(minute, orders(minute), group("g", minute)))
 
     added = at_once([adding(minute) for minute in range(1, 9)], within=Deadline.COMMAND, what="eight snapshots")
-    history = store.snapshots.history(KAFKA, MORNING)
+    history = store.snapshots.history(KAFKA, MORNING, LATER)
     assert len(history.times) == sum(added) >= 1
     assert store.snapshots.latest(KAFKA) == seen(8, orders(8), group("g", 8))
     expected = [(at - MORNING) // MINUTE for at in history.times]
@@ -253,7 +263,7 @@ def test_days_are_made_and_dropped_by_a_role_that_may_make_no_table(
     assert store.snapshots.tidy(MORNING + timedelta(days=9)) == 4 * 2
     assert days(control_databases, made)[0] == "snapshot_20261104"
     assert store.snapshots.tidy(MORNING + timedelta(days=9)) == 0
-    history = store.snapshots.history(KAFKA, MORNING)
+    history = store.snapshots.history(KAFKA, MORNING, LATER)
     assert list(history.logs["orders", 0].ends) == list(range(2, 10))
     assert list(history.commits["g"]["orders", 0]) == list(range(2, 10))
     store.close()

@@ -17,8 +17,11 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.control_migrations import upgrade
+from millrace.adapters.group_member import GroupMember
+from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.domain.group_status import GroupReading, Status
+from millrace.domain.groups import stream_commits
 from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.settings import Settings
@@ -27,7 +30,7 @@ from millrace.usecases.groups import list_groups
 from millrace.usecases.snapshots import take_due
 from millrace.wiring import Platform, open_platform
 from support.control_databases import Databases
-from support.group_readers import GroupReader, group_reader, stock_groups
+from support.group_readers import GroupReader, as_the_stock_tool, group_reader
 from support.waiting import Deadline, eventually
 
 KAFKA = "millrace_kafka"
@@ -49,37 +52,6 @@ def topic(kafka: Stack) -> str:
     return name
 
 
-Seen = tuple[int | None, int | None, int | None, str | None, str | None]
-
-
-def seen_now(stack: Stack) -> dict[tuple[str, str, int], Seen]:
-    """What a look at the cluster says of every group, as Kafka's own tool has it."""
-    found = list_groups(open_platform(stack.settings()), KAFKA, directly=True)
-    return {
-        (row.name, *one.partition): (
-            one.committed,
-            one.end,
-            one.lag,
-            one.member.host if one.member else None,
-            one.member.client_id if one.member else None,
-        )
-        for row in found.groups
-        for one in row.reading.partitions
-    }
-
-
-def as_the_stock_tool(stack: Stack, groups: list[str]) -> bool:
-    stock = {
-        key: (line.committed, line.end, line.lag, line.host, line.client_id)
-        for key, line in stock_groups(stack).items()
-        if key[0] in groups
-    }
-    ours = {key: values for key, values in seen_now(stack).items() if key[0] in groups}
-    assert {key[0] for key in stock} == set(groups), "the tool shows all of them"
-    assert ours == stock
-    return True
-
-
 def test_lag_members_and_hosts_are_those_of_the_stock_tool_while_readers_run_stop_and_die(
     kafka: Stack, topic: str
 ) -> None:
@@ -93,13 +65,21 @@ def test_lag_members_and_hosts_are_those_of_the_stock_tool_while_readers_run_sto
         outside = Consumer({**kafka.settings().kafka().librdkafka, "group.id": simple})
         outside.commit(offsets=[ClientTopicPartition(topic, 1, 7)], asynchronous=False)
         outside.close()
-        groups = [*(reader.group for reader in readers), simple]
+        settings = kafka.settings().kafka()
+        partitions = KafkaLog(settings, client_id="test").partitions([topic])
+        driver = GroupMember(settings, stream=f"shop.{topic}", group=f"millrace.{topic}", epoch=1)
+        driver.join(partitions, None)
+        living.callback(driver.close)
+        driver.commit(stream_commits(f"shop.{topic}", 1, 1, dict.fromkeys(partitions, 9)))
+        groups = [*(reader.group for reader in readers), simple, f"millrace.{topic}"]
         assert as_the_stock_tool(kafka, groups)
+        driver.close()  # a static member stays until its session ends
         readers[0].leave()
         readers[2].kill()
         found = list_groups(open_platform(kafka.settings()), KAFKA, directly=True)
-        left = {row.name: row.reading for row in found.groups}
-        assert left[readers[0].group].group.members == ()
+        left = {row.name: row for row in found.groups}
+        assert left[readers[0].group].reading.group.members == ()
+        assert left[f"millrace.{topic}"].what == f"stream shop.{topic}, not declared"
         assert as_the_stock_tool(kafka, groups)
         dead = readers[2].group
         eventually(

@@ -11,7 +11,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from hashlib import sha256
 from pathlib import Path
@@ -24,10 +24,15 @@ from millrace.cli.example import run_with_bar
 from millrace.embedded import ports
 from millrace.embedded.stack import Stack
 from millrace.usecases.example import ExampleReport
+from millrace.usecases.group_checks import check
+from millrace.usecases.groups import list_groups
+from millrace.usecases.snapshots import take_due
+from millrace.wiring import open_platform
 from support.airflow_ui import AirflowUser
 from support.archive_truth import PlainBucket, compare
 from support.budget import Kind, spend
 from support.faulty_proxy import plain_client
+from support.group_readers import as_the_stock_tool
 from support.plain_consumer import read_topic
 from support.stack import start
 from support.topic_reader import committed_records
@@ -143,6 +148,20 @@ def test_the_archives_manifests_count_every_committed_record_and_its_objects_hol
     counted = sum(entry["count"] for manifest in manifests for entry in manifest["objects"])
     assert counted == len(known.records) == PURCHASES + len(BAD)
     assert compare(bucket, "shop.purchases", str(topic_id), known.records, known.bounds) == []
+
+
+@pytest.mark.usefixtures("report")
+def test_stream_and_backup_are_seen_as_kafkas_own_tool_sees_them(idle_stack: Stack) -> None:
+    """By a snapshot, in the control database that `up` made, as DAG millrace.snapshots takes one."""
+    groups = ("millrace.shop.purchases", "millrace.shop.backup")
+    assert as_the_stock_tool(idle_stack, groups)
+    platform = open_platform(idle_stack.settings())
+    later = datetime.now(UTC) + timedelta(hours=1)  # whatever the DAG has taken, one is due
+    assert [one.failed for one in take_due(platform, later)] == [False]
+    found = {row.name: row for row in list_groups(platform, "millrace_kafka").groups}
+    assert [found[name].what for name in groups] == ["stream shop.purchases", "backup shop.backup"]
+    assert [(found[name].reading.lag, found[name].risks) for name in groups] == [(0, ())] * 2
+    assert not check(platform).wrong
 
 
 def test_the_audits_dag_is_red_with_the_offsets_until_the_archive_is_whole_again(

@@ -38,8 +38,10 @@ class FakeSnapshots:
 
     latest = newest
 
-    def history(self, connection: str, since: datetime, groups: Collection[str] | None = None) -> History:
-        return history_of([one for one in self._ask(connection) if one.at >= since])
+    def history(
+        self, connection: str, since: datetime, until: datetime, groups: Collection[str] | None = None
+    ) -> History:
+        return history_of([one for one in self._ask(connection) if since <= one.at <= until])
 
     def tidy(self, now: datetime, keep: timedelta = SNAPSHOTS_KEPT) -> int:
         self.tidied.append(now)

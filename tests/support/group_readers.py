@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.embedded.stack import Stack
+from millrace.usecases.groups import list_groups
+from millrace.wiring import open_platform
 from support.streams_project import tool_environment
 from support.waiting import Deadline, line_of
 
+KAFKA = "millrace_kafka"
 CHILD = Path(__file__).with_name("group_reader_child.py")
 
 
@@ -97,6 +100,38 @@ def stock_groups(stack: Stack) -> dict[tuple[str, str, int], StockLine]:
         told = StockLine(*map(_number, (committed, end, lag)), _text(host), _text(client))
         found[group, topic, int(partition)] = told
     return found
+
+
+Seen = tuple[int | None, int | None, int | None, str | None, str | None]
+
+
+def seen_now(stack: Stack) -> dict[tuple[str, str, int], Seen]:
+    """What a look at the cluster says of every group, as Kafka's own tool has it."""
+    found = list_groups(open_platform(stack.settings()), KAFKA, directly=True)
+    return {
+        (row.name, *one.partition): (
+            one.committed,
+            one.end,
+            one.lag,
+            one.member.host if one.member else None,
+            one.member.client_id if one.member else None,
+        )
+        for row in found.groups
+        for one in row.reading.partitions
+    }
+
+
+def as_the_stock_tool(stack: Stack, groups: Sequence[str]) -> bool:
+    """Whether these groups are as Kafka's own tool has them, partition by partition; fails with the difference."""
+    stock = {
+        key: (line.committed, line.end, line.lag, line.host, line.client_id)
+        for key, line in stock_groups(stack).items()
+        if key[0] in groups
+    }
+    ours = {key: values for key, values in seen_now(stack).items() if key[0] in groups}
+    assert {key[0] for key in stock} == set(groups), "the tool shows all of them"
+    assert ours == stock
+    return True
 
 
 def _number(text: str) -> int | None:

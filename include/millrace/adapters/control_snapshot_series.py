@@ -35,9 +35,11 @@ class _Times:
         return [None] * len(self.at)
 
 
-def series_of(session: sa.Connection, connection: str, since: datetime, groups: Collection[str] | None) -> History:
+def series_of(
+    session: sa.Connection, connection: str, since: datetime, until: datetime, groups: Collection[str] | None
+) -> History:
     """See `SnapshotTable.history`."""
-    times = _times(session, connection, since)
+    times = _times(session, connection, since, until)
     if not times.at:
         return History(())
     wanted = None if groups is None else list(groups)
@@ -47,11 +49,11 @@ def series_of(session: sa.Connection, connection: str, since: datetime, groups: 
     return History(times.at, _logs(session, connection, times, topics), commits, members)
 
 
-def _times(session: sa.Connection, connection: str, since: datetime) -> _Times:
+def _times(session: sa.Connection, connection: str, since: datetime, until: datetime) -> _Times:
     table = tables.snapshot
     query = sa.select(table.c.at, table.c.base, table.c.cluster_id)
-    query = query.where(table.c.connection == connection, table.c.at >= since).order_by(table.c.at)
-    rows = session.execute(query).all()
+    query = query.where(table.c.connection == connection, table.c.at.between(since, until))
+    rows = session.execute(query.order_by(table.c.at)).all()
     present = [row for row in rows if row.cluster_id == rows[-1].cluster_id]
     other = max((row.at for row in rows if row.cluster_id != rows[-1].cluster_id), default=None)
     kept = [row for row in present if other is None or row.at > other]

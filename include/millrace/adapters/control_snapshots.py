@@ -104,17 +104,20 @@ class SnapshotTable:
             faults=tuple(newest.faults),
         )
 
-    def history(self, connection: str, since: datetime, groups: Collection[str] | None = None) -> History:
-        """What the snapshots of the present cluster saw from a time on.
+    def history(
+        self, connection: str, since: datetime, until: datetime, groups: Collection[str] | None = None
+    ) -> History:
+        """What the snapshots of one cluster saw over a time, both ends included.
 
         Args:
-            connection: the cluster's.
-            since: the time.
+            connection: the cluster's. Where it led to another one meanwhile, what came after that counts.
+            since: the time's beginning.
+            until: its end.
             groups: only these, and the logs of what they have committed or have assigned; default: everything.
         """
         consistent = self._engine.execution_options(isolation_level="REPEATABLE READ")
         with translated(self._settings), consistent.begin() as session:
-            return series_of(session, connection, since, groups)
+            return series_of(session, connection, since, until, groups)
 
     def tidy(self, now: datetime, keep: timedelta = SNAPSHOTS_KEPT) -> int:
         """Drop the days that are wholly older than `keep`; how many of their tables. One that is read is left."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millrace.wiring import Platform
 
 LOOKED_OVER = timedelta(hours=3)
+MOST_ASKED_AGAIN = 20  # groups, of which a week is read: ten thousand snapshots
 _SPARK = "spark-kafka-source-"
 _FETCH = "millrace-fetch."
 
@@ -105,16 +106,30 @@ def _look(
     else:
         snapshot = _newest(platform, kafka)
         _known(snapshot, kafka, name)
-        asked = None if name is None else [name]
-        history = platform.control().snapshots.history(kafka, snapshot.at - over, asked)
-    seen = _known(snapshot, kafka, name)
+        history = _history(platform, kafka, snapshot, over, None if name is None else [name])
     declared = declared_groups(platform.settings.root, kafka)
-    rows = [_row(group, snapshot, history, declared) for group in seen]
-    again = [row.name for row in rows if row.reading.undecided] if name is None and not directly else []
-    if again:
-        longer = platform.control().snapshots.history(kafka, snapshot.at - SNAPSHOTS_KEPT, again)
-        rows = [_row(row.reading.group, snapshot, longer, declared) if row.reading.undecided else row for row in rows]
+    rows = [_row(group, snapshot, history, declared) for group in _known(snapshot, kafka, name)]
+    if name is None and not directly:
+        rows = _decided(platform, kafka, snapshot, rows, declared)
     return GroupList(kafka, snapshot, max(timedelta(0), now - snapshot.at), history.times[0], rows)
+
+
+def _history(
+    platform: Platform, kafka: str, snapshot: Snapshot, over: timedelta, groups: Sequence[str] | None
+) -> History:
+    found = platform.control().snapshots.history(kafka, snapshot.at - over, snapshot.at, groups)
+    return found if found.times else history_of(snapshot)  # its day was let go meanwhile
+
+
+def _decided(
+    platform: Platform, kafka: str, snapshot: Snapshot, rows: Sequence[GroupRow], declared: Mapping[str, App]
+) -> list[GroupRow]:
+    """The same rows; those of which three hours do not tell whether they have read everything, by all that is kept."""
+    asked = [row.name for row in rows if row.reading.undecided and row.reading.group.members][:MOST_ASKED_AGAIN]
+    if not asked:
+        return list(rows)
+    longer = _history(platform, kafka, snapshot, SNAPSHOTS_KEPT, asked)
+    return [_row(row.reading.group, snapshot, longer, declared) if row.name in asked else row for row in rows]
 
 
 def _newest(platform: Platform, kafka: str) -> Snapshot:

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.snapshots import SNAPSHOT_EVERY
-from millrace.errors import MillraceError
 from millrace.usecases.groups import clusters
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ def _take(platform: Platform, kafka: str, now: datetime) -> Taken | None:
     try:
         with platform.cluster_reader(kafka) as reader:
             snapshot = reader.take()
-    except MillraceError as error:
-        return Taken(kafka, False, str(error), failed=True)
+    except Exception as error:  # whatever a client meets in one cluster, the others come next
+        return Taken(kafka, False, f"{kafka}: {error}", failed=True)
     stored = store.add(kafka, snapshot)
     partitions = sum(len(topic.logs) for topic in snapshot.topics.values())
     cost = f"{snapshot.requests} requests, {snapshot.seconds:.1f} s"
