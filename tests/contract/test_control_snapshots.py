@@ -207,6 +207,20 @@ def test_texts_that_the_database_refuses_stop_no_snapshot(store: ControlStore) -
 
 
 @pytest.mark.usefixtures("empty")
+def test_group_ids_too_long_for_an_index_are_cut_and_stay_different(store: ControlStore) -> None:
+    """A broker takes 32,767 characters; what shows none must not keep the others from being seen."""
+    first, second = group("n" * 32_000 + "1", 5), group("n" * 32_000 + "2", 7)
+    assert store.snapshots.add(KAFKA, seen(0, orders(9), first, second, group("g", 1)))
+    kept = store.snapshots.latest(KAFKA)
+    assert kept is not None
+    assert len(kept.groups) == 3
+    offsets = [one.commits["orders", 0].offset for name, one in sorted(kept.groups.items()) if one.commits]
+    assert sorted(offsets) == [1, 5, 7]
+    only = store.snapshots.history(KAFKA, MORNING, LATER, [name for name in kept.groups if name != "g"])
+    assert len(only.commits) == 2
+
+
+@pytest.mark.usefixtures("empty")
 def test_metadata_is_kept_as_long_as_brokers_take_it(store: ControlStore) -> None:
     long = GroupSeen("g", GroupType.CLASSIC, "Empty", "", (), {("orders", 2): Committed(1, "n" * 10_000)})
     store.snapshots.add(KAFKA, seen(0, orders(1, 2, 3), long))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from millrace.domain.groups import Committed
@@ -15,7 +16,9 @@ from millrace.domain.snapshots import GroupSeen, GroupType, LogSeen, Member, Par
 
 Values = dict[str, Any]
 _LOGS = ("starts", "ends", "stables", "first_ms", "sizes")
+_KEYS = frozenset({"connection", "at", "topic", "group_id"})
 _LONGEST_METADATA = 4_096  # what brokers take by default
+_LONGEST_NAME_BYTES = 1_800  # an index takes 2,704 bytes an entry; brokers take group ids of 32,767
 
 GONE_TOPIC: Values = {"topic_id": None, **{name: [] for name in _LOGS}}
 GONE_GROUP: Values = {
@@ -57,7 +60,7 @@ def _changed(now: Mapping[Any, Values], before: Mapping[Any, Values], gone: Mapp
 
 def state_of(snapshot: Snapshot) -> State:
     """What a snapshot says, as rows. Texts that PostgreSQL does not take are made such that it does."""
-    groups = {storable(name): group for name, group in snapshot.groups.items()}
+    groups = {storable_name(name): group for name, group in snapshot.groups.items()}
     commits: dict[tuple[str, str], Values] = {}
     for name, group in groups.items():
         for topic, found in _by_topic(group.commits or {}).items():
@@ -67,6 +70,11 @@ def state_of(snapshot: Snapshot) -> State:
         {name: _group_values(group) for name, group in groups.items()},
         commits,
     )
+
+
+def values_of(row: Any) -> Values:
+    """A stored row's values, without its key."""
+    return {name: value for name, value in row._mapping.items() if name not in _KEYS}
 
 
 def topics_of(rows: Mapping[str, Values]) -> dict[str, TopicSeen]:
@@ -95,6 +103,15 @@ def groups_of(state: State) -> dict[str, GroupSeen]:
 def storable(text: str) -> str:
     """A text that PostgreSQL takes: clients choose names and metadata, and may put anything there."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def storable_name(text: str) -> str:
+    """The same for what is part of a key: one that is too long for an index is cut, and known by its digest."""
+    name = storable(text)
+    data = name.encode()
+    if len(data) <= _LONGEST_NAME_BYTES:
+        return name
+    return f"{data[:_LONGEST_NAME_BYTES].decode('utf-8', 'ignore')}... {sha256(data).hexdigest()[:16]}"
 
 
 def _topic_values(topic: TopicSeen) -> Values:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 import sqlalchemy as sa
 
 from millrace.adapters import control_snapshot_tables as tables
+from millrace.adapters.control_snapshot_newest import Only, newest_rows
+from millrace.adapters.control_snapshot_rows import storable_name
 from millrace.domain.snapshots import History, LogSeries, Partition
 
 Series = list[int | None]
@@ -42,7 +44,7 @@ def series_of(
     times = _times(session, connection, since, until)
     if not times.at:
         return History(())
-    wanted = None if groups is None else list(groups)
+    wanted = None if groups is None else [storable_name(name) for name in groups]
     members, unknown, assigned = _groups(session, connection, times, wanted)
     commits = _commits(session, connection, times, wanted, unknown)
     topics = None if wanted is None else sorted({topic for one in commits.values() for topic, _ in one} | assigned)
@@ -61,12 +63,28 @@ def _times(session: sa.Connection, connection: str, since: datetime, until: date
 
 
 def _rows(
-    session: sa.Connection, query: sa.Select[Any], table: sa.Table, connection: str, times: _Times
-) -> Iterable[Any]:
-    """The rows that say what was at these times, of one thing after the other, each oldest first."""
+    session: sa.Connection,
+    query: sa.Select[Any],
+    table: sa.Table,
+    connection: str,
+    times: _Times,
+    only: Only,
+) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
+    """The rows that say what was at these times, by key, oldest first: the last one of before, and what came since."""
     keys = [column for column in table.primary_key.columns if column.name not in ("connection", "at")]
-    bounded = query.where(table.c.connection == connection, table.c.at >= times.base[0], table.c.at <= times.at[-1])
-    return session.execute(bounded.order_by(*keys, table.c.at))
+    found: dict[tuple[str, ...], list[Any]] = {}
+    for row in newest_rows(session, table, connection, times.base[0], times.at[0], only):
+        found[tuple(getattr(row, key.name) for key in keys)] = [row]
+    later = query.where(table.c.connection == connection, table.c.at > times.at[0], table.c.at <= times.at[-1])
+    if only is not None:
+        later = later.where(table.c[only[0]].in_(only[1]))
+    for row in session.execute(later.order_by(*keys, table.c.at)):
+        found.setdefault(tuple(getattr(row, key.name) for key in keys), []).append(row)
+    yield from found.items()
+
+
+def _only(groups: list[str] | None) -> Only:
+    return None if groups is None else ("group_id", groups)
 
 
 def _groups(
@@ -74,18 +92,14 @@ def _groups(
 ) -> tuple[dict[str, Series], dict[str, list[tuple[int, int]]], set[str]]:
     """How many members each group had; when its commits were not known; the topics that members have assigned now."""
     table = tables.snapshot_group
-    count = sa.func.jsonb_array_length(table.c.members).label("count")
-    query = sa.select(table.c.group_id, table.c.at, table.c.state, table.c.commits_known, count)
-    if groups is not None:
-        query = query.add_columns(table.c.members).where(table.c.group_id.in_(groups))
+    query = sa.select(table.c.group_id, table.c.at, table.c.state, table.c.commits_known, table.c.members)
     members: dict[str, Series] = {}
     unknown: dict[str, list[tuple[int, int]]] = defaultdict(list)
     assigned: set[str] = set()
-    for name, found in groupby(_rows(session, query, table, connection, times), key=lambda row: str(row.group_id)):
-        rows = list(found)
+    for (name,), rows in _rows(session, query, table, connection, times, _only(groups)):
         counts = members[name] = times.nothing()
         for row, first, end in times.spans(rows):
-            counts[first:end] = [row.count if row.state is not None else None] * (end - first)
+            counts[first:end] = [None if row.members is None else len(row.members)] * (end - first)
             if not row.commits_known:
                 unknown[name].append((first, end))
         if groups is not None:
@@ -103,13 +117,10 @@ def _commits(
 ) -> dict[str, dict[Partition, Series]]:
     table = tables.snapshot_commit
     query = sa.select(table.c.group_id, table.c.topic, table.c.at, table.c.offsets)
-    if groups is not None:
-        query = query.where(table.c.group_id.in_(groups))
     commits: dict[str, dict[Partition, Series]] = {}
-    rows = _rows(session, query, table, connection, times)
-    for (name, topic), found in groupby(rows, key=lambda row: (str(row.group_id), str(row.topic))):
+    for (name, topic), rows in _rows(session, query, table, connection, times, _only(groups)):
         own = commits.setdefault(name, {})
-        for row, first, end in times.spans(list(found)):
+        for row, first, end in times.spans(rows):
             for number, offset in enumerate(row.offsets):
                 series = own.setdefault((topic, number), times.nothing())
                 series[first:end] = [offset] * (end - first)
@@ -126,17 +137,14 @@ def _logs(
 ) -> dict[Partition, LogSeries]:
     table = tables.snapshot_topic
     query = sa.select(table.c.topic, table.c.at, table.c.topic_id, table.c.starts, table.c.ends, table.c.stables)
-    if topics is not None:
-        query = query.where(table.c.topic.in_(topics))
+    wanted = None if topics is None else ("topic", topics)
     logs: dict[Partition, LogSeries] = {}
-    rows = _rows(session, query, table, connection, times)
-    for topic, found in groupby(rows, key=lambda row: str(row.topic)):
-        kept = list(found)
-        newest = kept[-1]
+    for (topic,), rows in _rows(session, query, table, connection, times, wanted):
+        newest = rows[-1]
         if newest.topic_id is None:
             continue
         of_topic = [(times.nothing(), times.nothing(), times.nothing()) for _ in newest.ends]
-        for row, first, end in times.spans(kept):
+        for row, first, end in times.spans(rows):
             if row.topic_id != newest.topic_id:
                 continue
             for own, values in zip(of_topic, zip(row.starts, row.ends, row.stables, strict=True), strict=False):

@@ -6,7 +6,7 @@ was at a time is what the rows from its snapshot's base to that time say, so a d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -15,7 +15,8 @@ import sqlalchemy as sa
 
 from millrace.adapters import control_snapshot_tables as tables
 from millrace.adapters.control_connection import translated
-from millrace.adapters.control_snapshot_rows import State, groups_of, state_of, storable, topics_of
+from millrace.adapters.control_snapshot_newest import newest_rows
+from millrace.adapters.control_snapshot_rows import State, groups_of, state_of, storable, topics_of, values_of
 from millrace.adapters.control_snapshot_series import series_of
 from millrace.domain.snapshots import SNAPSHOTS_KEPT, History, Snapshot
 from millrace.settings import PostgresSettings
@@ -62,9 +63,9 @@ class SnapshotTable:
             if newest is not None and newest.at >= snapshot.at:
                 return False
             session.execute(sa.select(sa.func.millrace_snapshot_day_make(_day(snapshot.at))))
-            goes_on = newest is not None and _goes_on(newest, snapshot)
-            base = newest.base if newest is not None and goes_on else snapshot.at
-            before = _state(session, connection, base) if goes_on else State()
+            before, base = State(), snapshot.at
+            if newest is not None and _goes_on(newest, snapshot):
+                before, base = _state(session, connection, newest), newest.base
             kept = snapshot.offsets_kept
             row = {
                 "connection": connection,
@@ -91,7 +92,7 @@ class SnapshotTable:
             newest = _newest(session, connection)
             if newest is None:
                 return None
-            state = _state(session, connection, newest.base)
+            state = _state(session, connection, newest)
         kept = newest.offsets_kept_seconds
         return Snapshot(
             at=newest.at,
@@ -149,48 +150,17 @@ def _newest(session: sa.Connection, connection: str) -> Moment | None:
     return None if row is None else Moment(**row._mapping)
 
 
-def _state(session: sa.Connection, connection: str, base: datetime) -> State:
-    """The newest row of everything since a base."""
+def _state(session: sa.Connection, connection: str, newest: Moment) -> State:
+    """How everything was at the newest snapshot."""
     found = State()
-    for row in _latest(session, tables.snapshot_topic, ("topic",), connection, base):
-        found.topics[row.pop("topic")] = row
-    for row in _latest(session, tables.snapshot_group, ("group_id",), connection, base):
-        found.groups[row.pop("group_id")] = row
-    for row in _latest(session, tables.snapshot_commit, ("group_id", "topic"), connection, base):
-        found.commits[row.pop("group_id"), row.pop("topic")] = row
+    span = (newest.base, newest.at)
+    for row in newest_rows(session, tables.snapshot_topic, connection, *span):
+        found.topics[row.topic] = values_of(row)
+    for row in newest_rows(session, tables.snapshot_group, connection, *span):
+        found.groups[row.group_id] = values_of(row)
+    for row in newest_rows(session, tables.snapshot_commit, connection, *span):
+        found.commits[row.group_id, row.topic] = values_of(row)
     return found
-
-
-def _latest(
-    session: sa.Connection, table: sa.Table, keys: tuple[str, ...], connection: str, base: datetime
-) -> Iterator[dict[str, Any]]:
-    """The newest row of each key. A day has a row a minute of a key: the keys are skipped through, not all rows read.
-
-    The names come from this module alone.
-    """
-    names, ordered = ", ".join(keys), ", ".join(f"{key} desc" for key in keys)
-    of_key = " and ".join(f"s.{key} = k.{key}" for key in keys)
-    columns = ", ".join(f"s.{column.name}" for column in table.c if column.name not in ("connection", "at"))
-    statement = f"""
-        with recursive k as (
-            (select {names} from {table.name}
-             where connection = :connection and at >= :base order by {ordered} limit 1)
-            union all
-            select n.* from k, lateral (
-                select {", ".join(f"t.{key}" for key in keys)} from {table.name} t
-                where t.connection = :connection and t.at >= :base
-                  and ({", ".join(f"t.{key}" for key in keys)}) < ({", ".join(f"k.{key}" for key in keys)})
-                order by {", ".join(f"t.{key} desc" for key in keys)} limit 1
-            ) n
-        )
-        select {columns} from k, lateral (
-            select * from {table.name} s
-            where s.connection = :connection and {of_key} and s.at >= :base order by s.at desc limit 1
-        ) s
-    """
-    query = sa.text(statement).columns(*(column for column in table.c if column.name not in ("connection", "at")))
-    for row in session.execute(query, {"connection": connection, "base": base}):
-        yield dict(row._mapping)
 
 
 def _write(session: sa.Connection, connection: str, at: datetime, changes: State) -> None:
