@@ -12,7 +12,15 @@ from millrace.domain.declaration import is_backup
 from millrace.domain.group_risks import GroupRisk, risks
 from millrace.domain.group_status import PATIENCE, GroupReading, PartitionReading, judge
 from millrace.domain.groups import BackupMetadata, CommitMetadata, PlannedMove
-from millrace.domain.snapshots import SNAPSHOTS_KEPT, GroupSeen, History, Partition, Snapshot, history_of
+from millrace.domain.snapshots import (
+    SNAPSHOT_EVERY,
+    SNAPSHOTS_KEPT,
+    GroupSeen,
+    History,
+    Partition,
+    Snapshot,
+    history_of,
+)
 from millrace.errors import UnreachableError, UsageError
 from millrace.spec import load
 
@@ -23,7 +31,8 @@ if TYPE_CHECKING:
     from millrace.wiring import Platform
 
 LOOKED_OVER = timedelta(hours=3)
-MOST_ASKED_AGAIN = 20  # groups, of which a week is read: ten thousand snapshots
+MOST_ASKED_AGAIN = 20  # groups
+MOST_OFFSETS = 2_000_000  # of snapshots and partitions that are looked at together, beyond those three hours
 _SPARK = "spark-kafka-source-"
 _FETCH = "millrace-fetch."
 
@@ -81,32 +90,30 @@ def list_groups(platform: Platform, kafka: str, *, directly: bool = False, now: 
     Raises:
         UnreachableError: the control database or the cluster does not answer, or there is no snapshot yet.
     """
-    return _look(platform, kafka, None, LOOKED_OVER, directly=directly, now=now or datetime.now(UTC))
+    return _look(platform, kafka, None, directly=directly, now=now or datetime.now(UTC))
 
 
 def show_group(
     platform: Platform, kafka: str, name: str, *, directly: bool = False, now: datetime | None = None
 ) -> GroupList:
-    """One group, by all snapshots that are kept.
+    """One group, by all snapshots that are kept; of one with very many partitions by fewer.
 
     Raises:
         UsageError: there is no such group.
         UnreachableError: as for `list_groups`.
     """
-    return _look(platform, kafka, name, SNAPSHOTS_KEPT, directly=directly, now=now or datetime.now(UTC))
+    return _look(platform, kafka, name, directly=directly, now=now or datetime.now(UTC))
 
 
-def _look(
-    platform: Platform, kafka: str, name: str | None, over: timedelta, *, directly: bool, now: datetime
-) -> GroupList:
+def _look(platform: Platform, kafka: str, name: str | None, *, directly: bool, now: datetime) -> GroupList:
     if directly:
         with platform.cluster_reader(kafka) as reader:
             snapshot = reader.take()
         history = history_of(snapshot)
     else:
         snapshot = _newest(platform, kafka)
-        _known(snapshot, kafka, name)
-        history = _history(platform, kafka, snapshot, over, None if name is None else [name])
+        asked = None if name is None else [group.name for group in _known(snapshot, kafka, name)]
+        history = _history(platform, kafka, snapshot, asked)
     declared = declared_groups(platform.settings.root, kafka)
     rows = [_row(group, snapshot, history, declared) for group in _known(snapshot, kafka, name)]
     if name is None and not directly:
@@ -114,9 +121,13 @@ def _look(
     return GroupList(kafka, snapshot, max(timedelta(0), now - snapshot.at), history.times[0], rows)
 
 
-def _history(
-    platform: Platform, kafka: str, snapshot: Snapshot, over: timedelta, groups: Sequence[str] | None
-) -> History:
+def _history(platform: Platform, kafka: str, snapshot: Snapshot, groups: Sequence[str] | None) -> History:
+    """What led to a snapshot: of all groups for three hours, of a few for as long as it is kept and can be afforded."""
+    over = LOOKED_OVER
+    if groups is not None:
+        partitions = sum(len(snapshot.groups[name].commits or {}) for name in groups)
+        affordable = SNAPSHOT_EVERY * (MOST_OFFSETS // max(1, partitions))
+        over = max(LOOKED_OVER, min(SNAPSHOTS_KEPT, affordable))
     found = platform.control().snapshots.history(kafka, snapshot.at - over, snapshot.at, groups)
     return found if found.times else history_of(snapshot)  # its day was let go meanwhile
 
@@ -128,7 +139,7 @@ def _decided(
     asked = [row.name for row in rows if row.reading.undecided and row.reading.group.members][:MOST_ASKED_AGAIN]
     if not asked:
         return list(rows)
-    longer = _history(platform, kafka, snapshot, SNAPSHOTS_KEPT, asked)
+    longer = _history(platform, kafka, snapshot, asked)
     return [_row(row.reading.group, snapshot, longer, declared) if row.name in asked else row for row in rows]
 
 
