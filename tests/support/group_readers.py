@@ -94,7 +94,7 @@ def stock_groups(stack: Stack) -> dict[tuple[str, str, int], StockLine]:
     found = {}
     for line in done.stdout.splitlines():
         words = line.split()
-        if len(words) < 9 or words[0] == "GROUP":
+        if len(words) < 9 or not words[2].isdigit():  # a heading, or a remark about a group
             continue
         group, topic, partition, committed, end, lag, _, host, client = words[:9]
         told = StockLine(*map(_number, (committed, end, lag)), _text(host), _text(client))
