@@ -111,7 +111,8 @@ def storable_name(text: str) -> str:
     data = name.encode()
     if len(data) <= _LONGEST_NAME_BYTES:
         return name
-    return f"{data[:_LONGEST_NAME_BYTES].decode('utf-8', 'ignore')}... {sha256(data).hexdigest()[:16]}"
+    kept = data[: _LONGEST_NAME_BYTES - 20].decode("utf-8", "ignore")  # so that what was cut is not cut again
+    return f"{kept}... {sha256(data).hexdigest()[:16]}"
 
 
 def _topic_values(topic: TopicSeen) -> Values:
