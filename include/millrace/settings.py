@@ -130,46 +130,7 @@ class KafkaSettings:
             java["ssl.keystore.location"] = keystore
         return java
 
-    def for_python(self) -> dict[str, str | bool | list[str] | None]:
-        """The same settings in kafka-python's words: where the cluster is, TLS by PEM files, SASL by user and password.
 
-        Raises:
-            UsageError: the cluster asks for a kind of SASL that is not by user and password.
-
-        Source: librdkafka CONFIGURATION.md against `KafkaAdminClient` of kafka-python 3.0.
-        """
-        keys = self.librdkafka
-        protocol = keys.get("security.protocol", "plaintext").upper()
-        found: dict[str, str | bool | list[str] | None] = {
-            "bootstrap_servers": [address.strip() for address in self.bootstrap_servers.split(",")],
-            "security_protocol": protocol,
-            "ssl_check_hostname": keys.get("ssl.endpoint.identification.algorithm", "https") != "none",
-        }
-        found |= {name: keys[key] for key, name in _IN_PYTHON.items() if key in keys}
-        if protocol.startswith("SASL_"):
-            mechanism = keys.get("sasl.mechanism") or keys.get("sasl.mechanisms") or "GSSAPI"
-            if mechanism not in _BY_PASSWORD:
-                raise UsageError(
-                    f"groups and logs cannot be looked at with SASL mechanism {mechanism}",
-                    where=self.bootstrap_servers,
-                    next_step=f"use a user with one of {', '.join(sorted(_BY_PASSWORD))} in this connection",
-                )
-            found |= {
-                "sasl_mechanism": mechanism,
-                "sasl_plain_username": keys.get("sasl.username", ""),
-                "sasl_plain_password": keys.get("sasl.password", ""),
-            }
-        return found
-
-
-_BY_PASSWORD = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
-FILES_IN_PYTHON = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location"})
-_IN_PYTHON = {
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-}
 _SAME_IN_JAVA = frozenset(
     {
         "bootstrap.servers",

@@ -83,7 +83,7 @@ class Platform:
         return self._groups[connection]
 
     def cluster_reader(self, connection: str = "millrace_kafka") -> ClusterReader:
-        """Looks at the whole cluster that a `kafka` Connection leads to; connected, and the caller's to close."""
+        """Looks at the whole cluster that a `kafka` Connection leads to; the caller's to close."""
         from millrace.adapters.kafka_snapshot import ClusterReader
 
         return ClusterReader(self.settings.kafka(connection))

@@ -1,28 +1,31 @@
-"""A snapshot of the real broker: what it says of logs, groups and members is so, and it costs few requests."""
+"""A snapshot of the whole cluster, held against the real broker and its other clients."""
 
 from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from datetime import timedelta
-from itertools import pairwise
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka import KafkaConsumer
 
+from millrace.adapters import kafka_answers
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_snapshot import ClusterReader
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.domain.groups import Committed
-from millrace.domain.snapshots import GroupType, LogSeen, Snapshot
+from millrace.domain.snapshots import GroupSeen, GroupType, LogSeen
 from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import UnreachableError, UsageError
 from millrace.settings import KafkaSettings
-from support.group_readers import group_reader
+from millrace.wiring import open_platform
 from support.waiting import Deadline, eventually
+
+STAMPED_MS = 1_700_000_000_000
 
 
 @pytest.fixture
@@ -31,186 +34,265 @@ def settings(kafka: Stack) -> KafkaSettings:
 
 
 @pytest.fixture
-def name() -> str:
-    return f"seen-{uuid.uuid4().hex[:8]}"
-
-
-def make(settings: KafkaSettings, *topics: NewTopic) -> None:
-    admin = KafkaTopicAdmin(settings)
-    assert set(admin.create(topics).values()) == {None}
-    names = [topic.name for topic in topics]
-    eventually(lambda: len(admin.observe(names)) == len(names), within=Deadline.METADATA, what="the new topics")
-
-
-def produce(settings: KafkaSettings, topic: str, partition: int, count: int, **more: str) -> None:
-    producer = Producer({**settings.librdkafka, **more})
-    if more:
-        producer.init_transactions(Deadline.SESSION.seconds)
-        producer.begin_transaction()
-    for number in range(count):
-        producer.produce(topic, value=b"v" * 100, partition=partition, timestamp=1_700_000_000_000 + number)
-    assert producer.flush(Deadline.METADATA.seconds) == 0
-    if more:
-        OPEN.append(producer)
-
-
-OPEN: list[Producer] = []
-"""Producers in the middle of a transaction; one that is forgotten aborts it."""
+def reader(settings: KafkaSettings) -> Iterator[ClusterReader]:
+    with ClusterReader(settings) as made:
+        yield made
 
 
 @pytest.fixture
-def closing() -> Iterator[None]:
-    yield
-    for producer in OPEN:
-        producer.abort_transaction(Deadline.SESSION.seconds)
-    OPEN.clear()
+def topic(settings: KafkaSettings) -> str:
+    """A topic of three partitions: five records, three, and none."""
+    name = make_topics(settings, 1, 3)[0]
+    producer = Producer({**settings.librdkafka})
+    for partition, count in ((0, 5), (1, 3)):
+        for number in range(count):
+            producer.produce(name, value=str(number), partition=partition, timestamp=STAMPED_MS + number)
+    assert producer.flush(Deadline.METADATA.seconds) == 0
+    return name
 
 
-def take(settings: KafkaSettings) -> Snapshot:
-    with ClusterReader(settings) as reader:
-        return reader.take()
+def make_topics(settings: KafkaSettings, count: int, partitions: int) -> list[str]:
+    names = [f"snapshot-{uuid.uuid4().hex[:8]}" for _ in range(count)]
+    admin = KafkaTopicAdmin(settings)
+    assert not any(admin.create([NewTopic(name, partitions, 1, {}) for name in names]).values())
+    eventually(lambda: len(admin.observe(names)) == count, within=Deadline.METADATA, what="the new topics")
+    return names
 
 
-@pytest.mark.usefixtures("closing")
-def test_logs_are_as_every_other_client_sees_them(settings: KafkaSettings, name: str) -> None:
-    make(settings, NewTopic(name, 4, 1, {"retention.ms": "-1"}))
-    produce(settings, name, 0, 7)
-    produce(settings, name, 1, 3)
-    produce(settings, name, 1, 5, **{"transactional.id": name})
-    seen = take(settings)
-    partitions = KafkaLog(settings, client_id="test").partitions([name])
-    assert seen.topics[name].topic_id == partitions[0].topic_id
-    logs = seen.topics[name].logs
-    bounds = KafkaLog(settings, client_id="test").bounds(partitions)
-    assert [(log.start, log.stable) for log in logs if log] == [(bounds[p].start, bounds[p].end) for p in partitions]
-    assert [log.end for log in logs if log] == [7, 8, 0, 0]
-    assert [log.stable for log in logs if log] == [7, 3, 0, 0]
-    assert [log.first_ms for log in logs if log] == [1_700_000_000_000, 1_700_000_000_000, None, None]
-    sizes = [log.size_bytes for log in logs if log]
-    assert sizes[0] is not None
-    assert sizes[0] > 7 * 100 > 0 == sizes[2]
-    assert seen.cluster_id == KafkaTopicAdmin(settings).cluster_id()
-    assert seen.offsets_kept == timedelta(days=7)
-    assert seen.faults == ()
+def logs_of(reader: ClusterReader, topic: str) -> list[LogSeen]:
+    """Its logs, once a leader answers for each: a new partition may have none for a moment."""
+
+    def all_of_them() -> list[LogSeen]:
+        seen = reader.take().topics.get(topic)
+        return [log for log in seen.logs if log] if seen and all(seen.logs) else []
+
+    return eventually(all_of_them, within=Deadline.METADATA, what="every partition's leader")
 
 
-def test_groups_of_every_kind(kafka: Stack, settings: KafkaSettings, name: str) -> None:
-    make(settings, NewTopic(name, 3, 1, {}))
-    for partition in range(3):
-        produce(settings, name, partition, 10)
-    with (
-        group_reader(kafka, name, f"{name}-c", library="confluent", count=30) as classic,
-        group_reader(kafka, name, f"{name}-n", library="confluent", protocol="consumer", count=30) as newer,
-        group_reader(kafka, name, f"{name}-p", library="kafka-python", count=30) as python,
-    ):
-        outside = Consumer({**settings.librdkafka, "group.id": f"{name}-s"})
-        outside.commit(offsets=[ClientTopicPartition(name, 2, 4, "said")], asynchronous=False)
-        outside.close()
-        seen = take(settings)
-        all_of_it = tuple((name, number) for number in range(3))
-        everything = {partition: Committed(10) for partition in all_of_it}
-        for reader, kind in ((classic, GroupType.CLASSIC), (newer, GroupType.CONSUMER), (python, GroupType.CLASSIC)):
-            group = seen.groups[reader.group]
-            assert (group.type, group.state, group.fault) == (kind, "Stable", "")
-            assert group.commits == everything
-            assert group.members is not None
-            [member] = group.members
-            assert (member.client_id, member.host) == (f"client-of-{reader.group}", "127.0.0.1")
-            assert member.partitions == all_of_it
-            assert member.instance is None
-        simple = seen.groups[f"{name}-s"]
-        assert (simple.type, simple.members) == (GroupType.CLASSIC, ())
-        assert simple.commits == {(name, 2): Committed(4, "said")}
-        assert seen.groups[f"{name}-n"].protocol == "uniform"
-        classic.leave()
-        left = take(settings).groups[classic.group]
-        assert (left.state, left.members, left.commits) == ("Empty", (), everything)
+def group_when(reader: ClusterReader, name: str, members: int) -> GroupSeen:
+    """The group, once so many members have something assigned."""
 
+    def settled() -> GroupSeen | None:
+        seen = reader.take().groups.get(name)
+        at_work = [member for member in (seen.members or ()) if member.partitions] if seen else []
+        return seen if len(at_work) == members else None
 
-def test_a_static_member_carries_its_name(settings: KafkaSettings, name: str) -> None:
-    make(settings, NewTopic(name, 1, 1, {}))
-    consumer = Consumer({**settings.librdkafka, "group.id": name, "group.instance.id": "first", "client.id": "own"})
-    consumer.subscribe([name])
-
-    def members() -> object:
-        consumer.poll(0.2)
-        group = take(settings).groups.get(name)
-        return group is not None and group.state == "Stable" and group.members
-
-    eventually(members, within=Deadline.SESSION, what="the member to join")
-    found = take(settings).groups[name].members
+    found = eventually(settled, within=Deadline.SESSION, what=f"{members} members of {name} at work")
     assert found is not None
-    assert [(member.instance, member.client_id, member.partitions) for member in found] == [
-        ("first", "own", ((name, 0),))
-    ]
-    consumer.close()
+    return found
 
 
-def test_requests_grow_with_neither_groups_nor_partitions(settings: KafkaSettings, name: str) -> None:
-    before = take(settings)
-    make(settings, *(NewTopic(f"{name}-{number}", 10, 1, {}) for number in range(5)))
-    for number in range(60):
-        outside = Consumer({**settings.librdkafka, "group.id": f"{name}-{number}"})
-        outside.commit(offsets=[ClientTopicPartition(f"{name}-0", number % 10, 0)], asynchronous=False)
-        outside.close()
-    after = take(settings)
-    assert len(after.groups) >= len(before.groups) + 60
-    assert after.requests <= before.requests + 1  # the sixtieth group may begin another hundred
+def test_bounds_are_those_of_the_other_client(settings: KafkaSettings, reader: ClusterReader, topic: str) -> None:
+    logs = logs_of(reader, topic)
+    log = KafkaLog(settings, client_id="test")
+    partitions = log.partitions([topic])
+    expected = log.bounds(partitions)
+    assert [(each.start, each.stable) for each in logs] == [(expected[p].start, expected[p].end) for p in partitions]
+    assert [each.end for each in logs] == [5, 3, 0]
+    assert [each.first_ms for each in logs] == [STAMPED_MS, STAMPED_MS, None]
+    assert [bool(each.size_bytes) for each in logs] == [True, True, False]
+    assert logs[2].size_bytes == 0
+    snapshot = reader.take()
+    assert snapshot.topics[topic].topic_id == partitions[0].topic_id
+    assert "__consumer_offsets" in snapshot.topics or not snapshot.groups
+    assert (snapshot.offsets_kept, snapshot.faults) == (timedelta(days=7), ())
+
+
+def test_sizes_are_those_of_the_files(kafka: Stack, reader: ClusterReader, topic: str) -> None:
+    logs = logs_of(reader, topic)
+    folders = [next((kafka.layout.state / "kafka" / "data").glob(f"{topic}-{number}")) for number in range(3)]
+    assert [log.size_bytes for log in logs] == [sum(f.stat().st_size for f in at.glob("*.log")) for at in folders]
+
+
+def test_an_open_transaction_holds_the_stable_offset_back(
+    settings: KafkaSettings, reader: ClusterReader, topic: str
+) -> None:
+    producer = Producer({**settings.librdkafka, "transactional.id": topic})
+    producer.init_transactions(Deadline.SESSION.seconds)
+    producer.begin_transaction()
+    producer.produce(topic, value="open", partition=1)
+    assert producer.flush(Deadline.METADATA.seconds) == 0
+    log = reader.take().log((topic, 1))
+    assert log is not None
+    assert (log.start, log.stable, log.end) == (0, 3, 4)
+    producer.abort_transaction(Deadline.SESSION.seconds)
+    eventually(
+        lambda: (after := reader.take().log((topic, 1))) and after.stable == after.end == 5,
+        within=Deadline.METADATA,
+        what="the end of the transaction",
+    )
+
+
+def test_members_of_a_classic_group_and_what_they_read(
+    settings: KafkaSettings, reader: ClusterReader, topic: str
+) -> None:
+    with ExitStack() as ended:
+        group = f"classic-{topic}"
+        for number, more in enumerate(({}, {"group.instance.id": "static"})):
+            made = Consumer({**settings.librdkafka, "group.id": group, "client.id": f"c{number}", **more})
+            ended.callback(made.close)
+            made.subscribe([topic])
+            ended.enter_context(polled(made))
+        seen = group_when(reader, group, 2)
+    assert (seen.type, seen.state, seen.protocol, seen.fault) == (GroupType.CLASSIC, "Stable", "range", "")
+    assert seen.members is not None
+    assert [member.member_id for member in seen.members] == sorted(member.member_id for member in seen.members)
+    assert {(member.client_id, member.instance, member.host) for member in seen.members} == {
+        ("c0", None, "127.0.0.1"),
+        ("c1", "static", "127.0.0.1"),
+    }
+    assert sorted(p for member in seen.members for p in member.partitions or ()) == [(topic, n) for n in range(3)]
+
+
+def test_a_member_by_the_python_client(settings: KafkaSettings, reader: ClusterReader, topic: str) -> None:
+    group = f"python-{topic}"
+    with closing(KafkaConsumer(topic, bootstrap_servers=settings.bootstrap_servers, group_id=group)) as made:
+        eventually(
+            lambda: (made.poll(timeout_ms=200), made.assignment())[1], within=Deadline.SESSION, what="its partitions"
+        )
+        seen = group_when(reader, group, 1)
+    assert seen.members is not None
+    assert seen.members[0].partitions == tuple((topic, number) for number in range(3))
+
+
+def test_a_group_of_the_consumer_protocol(settings: KafkaSettings, reader: ClusterReader, topic: str) -> None:
+    group = f"consumer-{topic}"
+    with closing(
+        Consumer({**settings.librdkafka, "group.id": group, "group.protocol": "consumer", "group.instance.id": "one"})
+    ) as made:
+        made.subscribe([topic])
+        with polled(made):
+            seen = group_when(reader, group, 1)
+        made.commit(offsets=[TopicPartition(topic, 0, 2, metadata="mine")], asynchronous=False)
+        after = reader.take().groups[group]
+    assert (seen.type, seen.state, seen.protocol) == (GroupType.CONSUMER, "Stable", "uniform")
+    assert seen.members is not None
+    assert (seen.members[0].instance, seen.members[0].host) == ("one", "127.0.0.1")
+    assert seen.members[0].partitions == tuple((topic, number) for number in range(3))
+    assert after.commits is not None
+    assert after.commits[topic, 0] == Committed(2, "mine")
+
+
+def test_commits_from_outside_are_a_group_without_members(
+    settings: KafkaSettings, reader: ClusterReader, topic: str
+) -> None:
+    commit_from_outside(settings, [f"outside-{topic}"], topic)
+    seen = reader.take().groups[f"outside-{topic}"]
+    assert (seen.type, seen.state, seen.members, seen.fault) == (GroupType.CLASSIC, "Empty", (), "")
+    assert seen.commits == {(topic, 0): Committed(1, "by hand"), (topic, 1): Committed(0)}
+
+
+def test_requests_do_not_grow_with_topics_and_hardly_with_groups(
+    settings: KafkaSettings, reader: ClusterReader, topic: str
+) -> None:
+    reader.take()
+    before = reader.take()
+    make_topics(settings, 5, 10)
+    topics_more = reader.take()
+    assert topics_more.requests == before.requests
+    commit_from_outside(settings, [f"many-{topic}-{number}" for number in range(100)], topic)
+    after = reader.take()
+    assert len(after.groups) >= 100
+    assert after.requests <= before.requests + 2  # one part more of commits, one at most of members
     assert after.requests <= 10 + len(after.groups) / 100 + 10
 
 
-def test_a_reader_is_good_for_many_looks(settings: KafkaSettings, name: str) -> None:
-    with ClusterReader(settings) as reader:
-        first = reader.take()
-        make(settings, NewTopic(name, 2, 1, {}))
-        second = eventually(
-            lambda: (seen := reader.take()).topics[name].logs == (LogSeen(0, 0, 0, None, 0),) * 2 and seen,
-            within=Deadline.METADATA,
-            what="the folders of the new topic's logs",
-        )
-    assert name not in first.topics
-    assert second.requests < first.requests  # it is connected
-    assert first.at < second.at
+@pytest.mark.full
+def test_the_bound_of_requests_at_the_size_that_is_promised(settings: KafkaSettings, reader: ClusterReader) -> None:
+    names = make_topics(settings, 40, 50)
+    commit_from_outside(settings, [f"bound-{names[0]}-{number}" for number in range(500)], names[0])
+    for name in names:
+        assert len(logs_of(reader, name)) == 50
+    snapshot = reader.take()
+    assert not any(seen.fault for seen in snapshot.groups.values())
+    assert sum(len(seen.logs) for seen in snapshot.topics.values()) >= 2000
+    assert len(snapshot.groups) >= 500
+    assert snapshot.requests <= 10 + len(snapshot.groups) / 100 + 10
 
 
-def test_times_are_those_of_the_clock(settings: KafkaSettings) -> None:
-    taken = [take(settings).at for _ in range(2)]
-    assert all(before < after for before, after in pairwise(taken))
+def test_the_connections_are_kept_and_opened_again(kafka: Stack) -> None:
+    platform = open_platform(kafka.settings())
+    reader = platform.cluster_reader()
+    assert platform.cluster_reader() is reader
+    first = reader.take()
+    reader.close()
+    again = reader.take()
+    assert again.cluster_id == first.cluster_id
+    assert again.topics.keys() >= first.topics.keys()
+    reader.close()
 
 
-def test_a_cluster_that_is_not_there_is_named() -> None:
-    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
-        ClusterReader(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}), timeout=timedelta(seconds=1))
+def test_a_silent_cluster_is_named() -> None:
+    with (
+        ClusterReader(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"})) as reader,
+        pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"),
+    ):
+        reader.take()
 
 
-def test_an_address_that_hangs_or_is_dead_keeps_nobody_from_the_others(settings: KafkaSettings) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as hangs:
-        addresses = f"127.0.0.1:{hangs.getsockname()[1]},127.0.0.1:1,{settings.bootstrap_servers}"
-        seen = take(KafkaSettings({**settings.librdkafka, "bootstrap.servers": addresses}))
-    assert seen.topics
-    assert seen.faults == ()
+def test_one_that_takes_connections_and_says_nothing_costs_a_time_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        quick = timedelta(milliseconds=500)
+        with (
+            ClusterReader(KafkaSettings({"bootstrap.servers": address}), timeout=quick) as reader,
+            pytest.raises(UnreachableError, match="no answer in time"),
+        ):
+            reader.take()
+
+
+def test_the_next_broker_is_asked_where_the_first_hangs(settings: KafkaSettings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        both = KafkaSettings({**settings.librdkafka, "bootstrap.servers": f"{address},{settings.bootstrap_servers}"})
+        with ClusterReader(both) as reader:
+            assert not reader.take().faults
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "named"),
     [
-        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "GSSAPI"}, "SASL mechanism GSSAPI"),
-        ({"security.protocol": "ssl", "ssl.ca.location": "/absent"}, "no client can be made"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/absent"}, r"ssl\.ca\.location"),
+        ({"security.protocol": "ssl", "ssl.keystore.location": "/absent"}, r"ssl\.keystore\.location"),
+        ({"security.protocol": "sasl_ssl", "sasl.username": "u", "sasl.password": "hidden"}, "GSSAPI"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.password": "hidden"}, r"sasl\.username"),
+        ({"security.protocol": "carrier pigeon"}, "PIGEON"),
     ],
 )
-def test_properties_that_no_client_can_be_made_of_are_named(more: dict[str, str], said: str) -> None:
-    with pytest.raises((UsageError, UnreachableError), match=said):
-        ClusterReader(KafkaSettings({"bootstrap.servers": "127.0.0.1:1", **more}), timeout=timedelta(seconds=1))
+def test_what_this_client_cannot_do_is_named(more: dict[str, str], named: str) -> None:
+    with pytest.raises(UsageError, match=named) as caught:
+        ClusterReader(KafkaSettings({"bootstrap.servers": "127.0.0.1:1", **more}))
+    assert "hidden" not in str(caught.value)
 
 
-def test_what_a_hostile_leader_wrote_as_an_assignment_is_not_known() -> None:
-    from millrace.adapters.kafka_group_answers import _classic_assignment
+@pytest.mark.parametrize("data", [b"\0", b"\0\0\0\0\0\1", b"\0\0\x7f\xff\xff\xff" + b"\xff" * 40, b"garbage" * 9])
+def test_an_assignment_that_is_none_is_not_guessed_at(data: bytes) -> None:
+    assert kafka_answers.assigned(data) is None
 
-    wrong: list[Callable[[], bytes]] = [
-        lambda: b"\x00",
-        lambda: b"\x00\x00\x7f\xff\xff\xff",
-        lambda: b"\x00\x00\x00\x00\x00\x01\x00\x05abc",
-        lambda: b"\xff" * 40,
-    ]
-    assert [_classic_assignment(each()) for each in wrong] == [None] * 4
-    assert _classic_assignment(b"") == ()
+
+def polled(consumer: Consumer) -> ExitStack:
+    """Polls it in a thread until the end of the block: it joins only while it is polled."""
+    import threading
+
+    over = threading.Event()
+
+    def poll() -> None:
+        while not over.is_set():
+            consumer.poll(0.1)
+
+    thread = threading.Thread(target=poll, daemon=True)
+    thread.start()
+    ended = ExitStack()
+    ended.callback(thread.join, Deadline.THREAD.seconds)
+    ended.callback(over.set)
+    return ended
+
+
+def commit_from_outside(settings: KafkaSettings, groups: Sequence[str], topic: str) -> None:
+    for group in groups:
+        with closing(Consumer({**settings.librdkafka, "group.id": group})) as made:
+            made.commit(
+                offsets=[TopicPartition(topic, 0, 1, metadata="by hand"), TopicPartition(topic, 1, 0)],
+                asynchronous=False,
+            )

@@ -1,4 +1,4 @@
-"""Three brokers on this machine, one of them also the controller, for what a single one cannot show."""
+"""A cluster of three small brokers that are controllers too, to be killed, stopped and brought back one by one."""
 
 from __future__ import annotations
 
@@ -6,137 +6,110 @@ import os
 import signal
 import socket
 import subprocess
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from uuid import uuid4
 
 from millrace.embedded.kafka import LOGGING
-from millrace.embedded.program import Program
-from millrace.embedded.stack import Stack
 from millrace.settings import KafkaSettings
-from support.waiting import Deadline, eventually
+from support.stack import quick_java
+from support.waiting import Deadline, exit_code_of
 
-CLUSTER_ID = "bWlsbHJhY2UtdGhyZWUtYg"
-HEAP = "-Xmx256m"
-
-
-@dataclass
-class Broker:
-    """One of the three; `command` starts it."""
-
-    node: int
-    port: int
-    command: list[str]
-    environment: dict[str, str]
-    folder: Path
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it; it is not ready then."""
-        with (self.folder / "out").open("ab") as out:
-            self.process = subprocess.Popen(self.command, env=self.environment, stdout=out, stderr=out)
-
-    def kill(self) -> None:
-        """End it without a word."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-
-    def hang(self) -> None:
-        """It takes connections, and answers nothing."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """After `hang`."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
+NODES = (1, 2, 3)
+SESSION_MS = 4000
 
 
-@dataclass
 class ThreeBrokers:
-    """The cluster. Broker 1 is the controller, so it stays."""
+    """Topics and internal topics have one replica each, so that a broker takes what is its own away with it."""
 
-    brokers: dict[int, Broker]
+    def __init__(self, folder: Path, jars: list[Path]) -> None:
+        self._folder = folder
+        self._java = str(quick_java() / "bin" / "java")
+        self._environment = os.environ | {"CLASSPATH": os.pathsep.join(map(str, jars))}
+        self._ports = _free_ports(2 * len(NODES))
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def settings(self) -> KafkaSettings:
-        """Every broker's address."""
-        return KafkaSettings({"bootstrap.servers": ",".join(f"127.0.0.1:{b.port}" for b in self.brokers.values())})
+        return KafkaSettings({"bootstrap.servers": ",".join(f"127.0.0.1:{self._ports[n - 1]}" for n in NODES)})
 
-    def wait_for(self, count: int) -> None:
-        """Until so many brokers are in the cluster."""
-        client = AdminClient({**self.settings.librdkafka, "log_level": 0})
+    def format(self) -> None:
+        cluster = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        for node in NODES:
+            at = self._folder / str(node)
+            at.mkdir()
+            (at / "server.properties").write_text(self._properties(node))
+            (at / "log4j2.properties").write_text(LOGGING.format(level="WARN", target="SYSTEM_OUT"))
+            tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
+            command = [self._java, "-Xmx128m", *tool, "-c", str(at / "server.properties")]
+            subprocess.run(
+                command, env=self._environment, check=True, capture_output=True, timeout=Deadline.COMMAND.seconds
+            )
 
-        def nodes() -> bool:
-            return len(client.describe_cluster(request_timeout=5).result(10).nodes) == count
+    def start(self, node: int) -> None:
+        at = self._folder / str(node)
+        command = [self._java, "-Xmx256m", f"-Dlog4j2.configurationFile={at / 'log4j2.properties'}"]
+        with (at / "out").open("ab") as out:
+            self._running[node] = subprocess.Popen(
+                [*command, "kafka.Kafka", str(at / "server.properties")],
+                env=self._environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
 
-        what = f"{count} brokers in the cluster"
-        eventually(nodes, within=Deadline.SERVER, what=what, ignoring=(KafkaException,))
+    def kill(self, node: int) -> None:
+        process = self._running.pop(node)
+        process.kill()  # also one that was stopped
+        exit_code_of(process, within=Deadline.KILLED, what=f"the end of broker {node}")
 
+    def stop(self, node: int) -> None:
+        """Let it take connections and answer nothing."""
+        self._running[node].send_signal(signal.SIGSTOP)
 
-@contextmanager
-def three_brokers(kafka: Stack, folder: Path) -> Iterator[ThreeBrokers]:
-    """Three brokers, started with the Java and the jars of a stack that has run; ended with the block."""
-    program = Program.read(kafka.layout, "kafka")
-    java, environment = program.command[0], {**os.environ, **program.environment}
-    ports = _free_ports(4)
-    made: dict[int, Broker] = {}
-    try:
-        for node in (1, 2, 3):
-            made[node] = _broker(node, ports, java, environment, folder)
-            made[node].start()
-        cluster = ThreeBrokers(made)
-        cluster.wait_for(3)
-        yield cluster
-    finally:
-        for broker in made.values():
-            broker.kill()
+    def go_on(self, node: int) -> None:
+        self._running[node].send_signal(signal.SIGCONT)
 
+    def end(self) -> None:
+        for node in list(self._running):
+            self.kill(node)
 
-def _broker(node: int, ports: list[int], java: str, environment: dict[str, str], folder: Path) -> Broker:
-    own = folder / f"broker-{node}"
-    own.mkdir()
-    (own / "log4j2.properties").write_text(LOGGING.format(level="WARN", target="SYSTEM_OUT"))
-    lines = {
-        "process.roles": "broker,controller" if node == 1 else "broker",
-        "node.id": str(node),
-        "controller.quorum.voters": f"1@127.0.0.1:{ports[0]}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{ports[node]}"
-        + (f",CONTROLLER://127.0.0.1:{ports[0]}" if node == 1 else ""),
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{ports[node]}",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        "log.dirs": str(own / "data"),
-        "auto.create.topics.enable": "false",
-        "group.initial.rebalance.delay.ms": "0",
-        "offsets.topic.replication.factor": "1",
-        "offsets.topic.num.partitions": "12",
-        "log.cleaner.dedupe.buffer.size": "16777216",
-    }
-    (own / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-    logging = f"-Dlog4j2.configurationFile={own / 'log4j2.properties'}"
-    format_it = [java, HEAP, logging, "kafka.tools.StorageTool", "format", f"--cluster-id={CLUSTER_ID}"]
-    subprocess.run(
-        [*format_it, "-c", str(own / "server.properties")],
-        env=environment,
-        check=True,
-        stdout=subprocess.DEVNULL,
-        timeout=Deadline.COMMAND.seconds,
-    )
-    command = [java, HEAP, logging, "kafka.Kafka", str(own / "server.properties")]
-    return Broker(node, ports[node], command, environment, own)
+    def _properties(self, node: int) -> str:
+        broker, controller = self._ports[node - 1], self._ports[len(NODES) + node - 1]
+        lines = {
+            "process.roles": "broker,controller",
+            "node.id": node,
+            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{self._ports[len(NODES) + n - 1]}" for n in NODES),
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": self._folder / str(node) / "data",
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 12,
+            "group.initial.rebalance.delay.ms": 0,
+            "broker.session.timeout.ms": SESSION_MS,
+            "log.cleaner.dedupe.buffer.size": 16777216,
+            "num.io.threads": 2,
+            "num.network.threads": 2,
+        }
+        return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that are free now, all different: held together until all are known."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return found
+    with ExitStack() as held:
+        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
+
+
+@contextmanager
+def three_brokers(folder: Path, jars: list[Path]) -> Iterator[ThreeBrokers]:
+    """All three started; ended with the block, however that ends."""
+    made = ThreeBrokers(folder, jars)
+    try:
+        made.format()
+        for node in NODES:
+            made.start(node)
+        yield made
+    finally:
+        made.end()

@@ -1,0 +1,104 @@
+"""librdkafka's keys in kafka-python's words."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from millrace.errors import UsageError
+from millrace.settings import KafkaSettings
+
+_PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
+_SSL_KEYS = frozenset(
+    {
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.crl.location",
+        "ssl.endpoint.identification.algorithm",
+    }
+)
+
+
+def for_kafka_python(settings: KafkaSettings) -> dict[str, Any]:
+    """Security settings of kafka-python's clients; addresses, names and time-outs are the caller's.
+
+    Guarantees: no secret is in an error's text.
+
+    Raises:
+        UsageError: a key or a file of the Connection cannot be used with this client; it is named.
+
+    Source: librdkafka's CONFIGURATION.md; `KafkaConnectionManager.DEFAULT_CONFIG` of kafka-python 3.0.
+    """
+    keys, where = settings.librdkafka, settings.bootstrap_servers
+    protocol = keys.get("security.protocol", "plaintext").upper()
+    if protocol not in _PROTOCOLS:
+        raise _unusable(where, f"security.protocol={protocol}", "use one of " + ", ".join(sorted(_PROTOCOLS)))
+    found: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.startswith("SASL"):
+        found |= _sasl(keys, where)
+    if protocol.endswith("SSL"):
+        found["ssl_context"] = _context(keys, where)
+    return found
+
+
+def _sasl(keys: Mapping[str, str], where: str) -> dict[str, str]:
+    mechanism = keys.get("sasl.mechanism") or keys.get("sasl.mechanisms") or "GSSAPI"  # librdkafka's default
+    if mechanism not in _MECHANISMS:
+        raise _unusable(where, f"sasl.mechanism={mechanism}", "use one of " + ", ".join(sorted(_MECHANISMS)))
+    for name in ("sasl.username", "sasl.password"):
+        if not keys.get(name):
+            raise _unusable(where, f"{mechanism} without {name}", f"add {name} to its extra")
+    return {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": keys["sasl.username"],
+        "sasl_plain_password": keys["sasl.password"],
+    }
+
+
+def _context(keys: Mapping[str, str], where: str) -> ssl.SSLContext:
+    for name in sorted(keys):
+        if name.startswith("ssl.") and name not in _SSL_KEYS:
+            raise _unusable(
+                where, name, "name PEM files in ssl.ca.location, ssl.certificate.location, ssl.key.location"
+            )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = keys.get("ssl.endpoint.identification.algorithm", "https") != "none"
+    if keys.get("enable.ssl.certificate.verification", "true").lower() == "false":
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _trust(context, keys, where)
+    if certificate := keys.get("ssl.certificate.location"):
+        secret = keys.get("ssl.key.password", "")  # never None: OpenSSL would ask the terminal for it
+        try:
+            context.load_cert_chain(certificate, keys.get("ssl.key.location"), secret)
+        except (OSError, ValueError) as error:
+            files = "ssl.certificate.location, ssl.key.location or ssl.key.password"
+            raise _unusable(where, f"{files} ({type(error).__name__})", "see that both are PEM files") from None
+    return context
+
+
+def _trust(context: ssl.SSLContext, keys: Mapping[str, str], where: str) -> None:
+    authority, text, revoked = (keys.get(f"ssl.{key}") for key in ("ca.location", "ca.pem", "crl.location"))
+    name = "ssl.ca.location" if authority else "ssl.ca.pem"
+    try:
+        if authority or text:
+            context.load_verify_locations(cafile=authority or None, cadata=text or None)
+        else:
+            context.load_default_certs()
+        if revoked:
+            name = "ssl.crl.location"
+            context.load_verify_locations(cafile=revoked)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    except (OSError, ValueError) as error:
+        raise _unusable(where, f"{name} ({type(error).__name__})", "see that it is a PEM file") from None
+
+
+def _unusable(where: str, what: str, next_step: str) -> UsageError:
+    return UsageError(
+        f"no client can be made of the kafka connection's properties: {what}", where=where, next_step=next_step
+    )

@@ -1,0 +1,1 @@
+"""Layouts of Kafka's messages that kafka-python does not know."""
