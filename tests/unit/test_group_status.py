@@ -126,6 +126,31 @@ def test_one_partition_that_stands_still_while_others_move_is_stuck() -> None:
     assert [one.status for one in last.partitions] == [Status.OK, Status.STUCK, Status.OK]
 
 
+class Batching(Reader):
+    """Commits its second partition only ten minutes after something came to it, as one that collects does."""
+
+    def read(self, logs: list[Log], second: int) -> None:
+        quiet = self.committed.get(1, 0)
+        super().read(logs, second)
+        if quiet < logs[1].end and second - logs[1].appended[quiet] < 600:
+            self.committed[1] = quiet
+
+
+def test_a_quiet_partition_whose_reader_collects_is_judged_by_its_own_rhythm() -> None:
+    def produce(world: World, second: int) -> None:
+        world.logs[0].append(10, second)
+        if second % 900 == 0:
+            world.logs[1].append(5, second)
+
+    world = World(produce, Batching(), logs=[Log(), Log()])
+    found = lived(world, 3 * HOUR)
+    assert statuses(found, HOUR, 3 * HOUR) <= CALM  # its rhythm is known by then
+    newest = world.snapshots[25][1]
+    early = history_of([one for _, one in world.snapshots[:26]])  # at its second wait
+    waits = judge(newest.groups[GROUP], newest, early, at_least=timedelta(minutes=10))
+    assert waits.status in CALM
+
+
 def test_a_dead_reader_is_stopped_once_its_session_is_over() -> None:
     events = {HOUR + 10: lambda world: setattr(world.reader, "member", False)}
     found = lived(World(steadily(100), events=events), 2 * HOUR)

@@ -7,7 +7,7 @@ one group; what it says of a partition is why.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -125,14 +125,14 @@ class _Group:
         return self.history.times[-1]
 
 
-def judge(seen: GroupSeen, snapshot: Snapshot, history: History, *, patience: timedelta = PATIENCE) -> GroupReading:
+def judge(seen: GroupSeen, snapshot: Snapshot, history: History, *, at_least: timedelta = timedelta(0)) -> GroupReading:
     """How one group is.
 
     Args:
         seen: the group as the newest snapshot has it.
         snapshot: the newest snapshot.
         history: up to and with it.
-        patience: how long it may stand still while its rhythm is not known.
+        at_least: how long it may stand still whatever its rhythm, as one that waits for more before it commits.
     """
     if seen.type in (GroupType.SHARE, GroupType.STREAMS):
         return GroupReading(seen, Status.UNKNOWN, f"of a {seen.type.value} group the brokers tell type and state only")
@@ -146,7 +146,7 @@ def judge(seen: GroupSeen, snapshot: Snapshot, history: History, *, patience: ti
         return GroupReading(seen, Status.IDLE, "it has neither members nor commits")
     tracks = {partition: _track(seen, history, partition) for partition in asked}
     interval = commit_interval(history.times, list(tracks.values()))
-    allowed = interval * _INTERVALS if interval is not None else patience
+    allowed = max(at_least, PATIENCE if interval is None else interval * _INTERVALS)
     group = _Group(seen.name, seen, history, snapshot, owners, _members_since(seen, history), tracks, allowed)
     partitions = tuple(_partition(group, partition) for partition in asked)
     status, why = _worst(group, partitions)
@@ -164,7 +164,7 @@ def judge(seen: GroupSeen, snapshot: Snapshot, history: History, *, patience: ti
         why=why,
         partitions=partitions,
         lag=sum(lags) if lags else None,
-        time_lag=furthest([one.time_lag for one in partitions]),
+        time_lag=_furthest(partitions),
         rate_in=rates[0],
         rate_out=rates[1],
         interval=interval,
@@ -244,7 +244,8 @@ def _without_members(one: Track) -> tuple[Status, str]:
 
 def _reading_on(group: _Group, one: Track, left: int) -> tuple[Status, str]:
     waited = group.now - group.history.times[_waiting_since(group, one)]
-    if waited >= group.allowed:
+    own = commit_interval(group.history.times, [one]) or timedelta(0)  # a quiet partition may have a rhythm of its own
+    if waited >= max(group.allowed, own * _INTERVALS):
         return Status.STUCK, f"no commit for {roughly(waited)}, of {left:,} unread offsets"
     if back := _moved_back(one):
         return Status.REWOUND, f"moved back, {back:,} offsets from where it was"
@@ -305,6 +306,13 @@ def _worst(group: _Group, partitions: Sequence[PartitionReading]) -> tuple[Statu
     where = f"{alike[0].partition[0]}/{alike[0].partition[1]}: " if alike and alike[0].why else ""
     more = f" (and {len(alike) - 1} more)" if where and len(alike) > 1 else ""
     return status, f"{where}{alike[0].why}{more}" if alike else ""
+
+
+def _furthest(partitions: Sequence[PartitionReading]) -> TimeLag | None:
+    """The greatest time lag; at least that where one with unread offsets cannot be told."""
+    found = furthest([one.time_lag for one in partitions])
+    untold = any(one.time_lag is None and one.lag is not None and one.lag > 0 for one in partitions)
+    return replace(found, at_least=True) if found is not None and untold else found
 
 
 def _left(partitions: Sequence[PartitionReading]) -> int:

@@ -79,24 +79,27 @@ def spacing(times: Sequence[datetime]) -> timedelta:
 
 
 def commit_interval(times: Sequence[datetime], tracks: Sequence[Track]) -> timedelta | None:
-    """How long a reader with something to read usually takes from one commit to the next.
+    """How long a reader with something to read usually takes for a commit: since the last one, or since it came.
 
     Nine of ten times were as short or shorter. Times in which there was nothing to read do not count, nor those in
-    which snapshots are missing. Never less than the distance of two snapshots. None: it was never seen to commit twice.
+    which snapshots are missing. Never less than the distance of two snapshots. None: it was never seen to commit.
     """
     usual = spacing(times)
     found: list[timedelta] = []
-    last: int | None = None
+    since: int | None = None  # the snapshot since which it has had something to read without a commit
     for index in range(1, len(times)):
-        busy = any(_busy(one, index) for one in tracks)
         if times[index] - times[index - 1] > usual * _HOLE:
-            last = None
+            since = None
+            continue
+        busy = any(_busy(one, index) for one in tracks)
+        if busy and since is None:
+            since = index - 1
         if any(_moved(one.commits, index) for one in tracks):
-            if last is not None:
-                found.append(times[index] - times[last])
-            last = index
+            if since is not None:
+                found.append(times[index] - times[since])
+            since = index if any(one.unread[index] for one in tracks) else None
         elif not busy:
-            last = None
+            since = None
     if not found:
         return None
     rank = -(-len(found) * _OF_TEN // 10)  # the nearest rank, from one

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import is_backup
+from millrace.domain.declaration import BackupApp, is_backup
 from millrace.domain.group_risks import GroupRisk, risks
-from millrace.domain.group_status import PATIENCE, GroupReading, PartitionReading, judge
+from millrace.domain.group_status import GroupReading, PartitionReading, judge
 from millrace.domain.groups import BackupMetadata, CommitMetadata, PlannedMove
 from millrace.domain.snapshots import (
     SNAPSHOT_EVERY,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 LOOKED_OVER = timedelta(hours=3)
 MOST_ASKED_AGAIN = 20  # groups
 MOST_OFFSETS = 2_000_000  # of snapshots and partitions that are looked at together, beyond those three hours
+_TRIGGERS = 3
 _SPARK = "spark-kafka-source-"
 _FETCH = "millrace-fetch."
 
@@ -199,9 +200,15 @@ def _clusters(root: Path, files: tuple[tuple[str, int, int], ...]) -> Sequence[s
 
 def _row(seen: GroupSeen, snapshot: Snapshot, history: History, declared: Mapping[str, App]) -> GroupRow:
     app = declared.get(seen.name)
-    patience = max(PATIENCE, app.stuck_after) if app else PATIENCE
-    reading = judge(seen, snapshot, history, patience=patience)
+    reading = judge(seen, snapshot, history, at_least=_waits(app) if app else timedelta(0))
     return GroupRow(reading, what_it_is(seen, app), app is not None, risks(reading, snapshot, history))
+
+
+def _waits(app: App) -> timedelta:
+    """How long an app of ours may wait with what it has read before it commits, by its declaration."""
+    if isinstance(app, BackupApp):  # it lets little records of a quiet partition come together
+        return max([app.stuck_after, *(topic.backup.max_lag for topic in app.topics if topic.backup)])
+    return max(app.stuck_after, app.trigger * _TRIGGERS)
 
 
 def what_it_is(seen: GroupSeen, app: App | None) -> str:
