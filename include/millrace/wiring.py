@@ -12,6 +12,7 @@ from millrace.errors import RefusedError, UsageError
 from millrace.settings import Settings
 
 if TYPE_CHECKING:
+    from millrace.adapters.activity_reader import ActivityReader
     from millrace.adapters.archive.auditing import Auditor
     from millrace.adapters.archive.claims import Claims
     from millrace.adapters.archive.collecting import Collector
@@ -183,6 +184,12 @@ class Platform:
         from millrace.adapters.sink_reader import SinkReader
 
         return SinkReader(self.settings.postgres(connection))
+
+    def activity(self, connection: str) -> ActivityReader:
+        """Who read what, as the stream over the coordinator's log has kept it in this database."""
+        from millrace.adapters.activity_reader import ActivityReader
+
+        return ActivityReader(self.settings.postgres(connection))
 
     def hasty_sink(self, connection: str) -> SinkReader:
         """The same for a page, that has no time to wait."""

@@ -28,7 +28,7 @@ from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.domain.declaration import Pipeline, Stream, Topic
 from millrace.runtime import batches, driver
 from millrace.runtime import life as runtime_life
-from millrace.runtime.decode import Decoder
+from millrace.runtime.decoders import decoder_of
 from millrace.runtime.inputs import Read
 from millrace.runtime.plain_read import RAW_SCHEMA
 from millrace.runtime.reporter import Reporter
@@ -302,7 +302,7 @@ class Frame:
 def _good_rows(block: pa.RecordBatch, topic: Topic, topic_id: str) -> pa.RecordBatch:
     """The good records of one block, as the columns that the task copies."""
     assert topic.value is not None
-    decoder = Decoder(topic.value, key_required=topic.key is not None)
+    decoder = decoder_of(topic.value, key_required=topic.key is not None)
     found = decoder.decode(
         block.column("value").to_pylist(), block.column("key").to_pylist(), block.column("timestamp_ms").to_pylist()
     )

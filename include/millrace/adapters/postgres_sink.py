@@ -154,6 +154,33 @@ class PostgresSink(FencedConnection):
         self._key = self._bounded("prepare the table and its staging", make)
         self._drop_others()
 
+    def make_views(self, statements: str, where: str) -> None:
+        """Run an app's own statements about its table, views as a rule: all of them or none, bounded as every DDL here.
+
+        They run at each start, so they must be such that twice is once (`CREATE OR REPLACE VIEW`).
+
+        Args:
+            statements: SQL, without parameters.
+            where: their file, for people.
+
+        Raises:
+            DeclarationError: the database refuses one of them.
+            FencedError: a newer epoch has taken over.
+        """
+
+        def make(cursor: Cursor) -> None:
+            self._hold_fence(cursor)
+            cursor.execute(statements.encode())
+
+        try:
+            self._bounded("make the views", make)
+        except SinkStatementError as error:
+            raise DeclarationError(
+                f"the database refuses the app's statements: {error.what}",
+                where=where,
+                next_step="mend the file; a view whose columns change has to be dropped first",
+            ) from error
+
     def discard_staging(self) -> None:
         """Drop this epoch's staging tables; what somebody reads, a backup say, is left to the next epoch."""
         self._drop_others()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from millrace.cli import active
 from millrace.cli.group_text import print_group, print_groups, print_lag
 from millrace.cli.output import emit
 from millrace.domain.group_status import GroupReading, PartitionReading
@@ -18,7 +19,8 @@ from millrace.usecases import groups
 from millrace.usecases.groups import GroupList, GroupRow
 from millrace.wiring import open_platform
 
-app = typer.Typer(help="Consumer groups: list, show, lag.", no_args_is_help=True)
+app = typer.Typer(help="Consumer groups: list, show, lag, active.", no_args_is_help=True)
+active.register(app)
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 Kafka = Annotated[str, typer.Option("--kafka", metavar="NAME", help="The Connection of the cluster.")]
@@ -32,7 +34,7 @@ KAFKA = "millrace_kafka"
 
 @app.callback()
 def _noun() -> None:
-    """Consumer groups: list, show, lag."""
+    """Consumer groups: list, show, lag, active."""
 
 
 @app.command("list")

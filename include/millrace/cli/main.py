@@ -16,7 +16,7 @@ NOUNS = {
     "spec": "Check, show and make declarations.",
     "topics": "Plan topic changes and look at retention and size.",
     "plans": "List, show, run and take back stored plans.",
-    "groups": "Consumer groups: list, lag, activity.",
+    "groups": "Consumer groups: list, show, lag, active.",
     "streams": "List, show, start, stop and rewind streams.",
     "sources": "Feed topics from declared source programs.",
     "quarantine": "Bad records: list, show.",

@@ -38,6 +38,7 @@ class ValueFormat(StrEnum):
     """How record values are encoded."""
 
     JSON = "json"
+    BYTES = "bytes"  # not decoded: the columns are the record's own `key` and `value`
 
 
 class Start(StrEnum):
@@ -68,7 +69,7 @@ class SinkMode(StrEnum):
 
 
 class ColumnType(StrEnum):
-    """Scalar types of a declared value schema, by their Spark SQL names."""
+    """Scalar types of a value schema, by their Spark SQL names; no schema of JSON declares BINARY."""
 
     STRING = "STRING"
     BOOLEAN = "BOOLEAN"
@@ -81,6 +82,7 @@ class ColumnType(StrEnum):
     DECIMAL = "DECIMAL"
     DATE = "DATE"
     TIMESTAMP = "TIMESTAMP"
+    BINARY = "BINARY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,10 @@ class ValueSchema:
     def ddl(self) -> str:
         """The schema as Spark SQL DDL."""
         return ", ".join(f"{c.name} {c.sql_type}{' NOT NULL' if c.required else ''}" for c in self.columns)
+
+
+BYTES_COLUMNS = (Column("key", ColumnType.BINARY), Column("value", ColumnType.BINARY))
+"""The columns of a topic whose records are not decoded; either may be null."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,21 @@ def load_transform(root: Path, app: str) -> Transform:
     return transform
 
 
+def load_views(root: Path, app: str) -> str | None:
+    """The text of `spark_apps/APP/views.sql`; None where the app has none.
+
+    Raises:
+        DeclarationError: it cannot be read, or is not UTF-8.
+    """
+    path = root / "spark_apps" / app / "views.sql"
+    if not path.exists():
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeclarationError(f"app {app} has a views.sql that cannot be read: {error}", where=str(path)) from error
+
+
 def output_type(session: SparkSession, pipeline: Pipeline, stream: Stream, transform: Transform) -> spark.StructType:
     """What the transform gives for empty inputs of the declared schemas, checked for what a sink needs.
 

@@ -30,11 +30,12 @@ from millrace.domain.groups import Committed, stream_commits
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.errors import DataLossError, MillraceError, RecreatedTopicError, UnreachableError
 from millrace.runtime.app import Transform
+from millrace.runtime.coordinator_log import OFFSETS_TOPIC
 from millrace.runtime.inputs import Read, copy_counted
 from millrace.runtime.plain_read import read_in_parts, spark_cannot_read
 from millrace.runtime.pulse import Pulse
 from millrace.runtime.sinks.postgres import Copied, Destination, copy_bad_records, copying
-from millrace.runtime.source import RAW_TYPE, decoded
+from millrace.runtime.source import RAW_TYPE, decoded, holds_only_commits_of
 from millrace.runtime.tries import Tries
 
 log = structlog.get_logger()
@@ -169,7 +170,7 @@ class BatchRunner:
     def _run(self, raw: DataFrame, batch_id: int) -> None:
         fixed = self._fixed
         self._batch_id = batch_id
-        times = [time.monotonic()]
+        times, plain = [time.monotonic()], False
         self._at("plan")
         ranges = self._ranges(batch_id)
         self._behind = is_full(ranges, fixed.stream.resources.max_records_per_batch)
@@ -187,10 +188,12 @@ class BatchRunner:
             del times[1:]
             times.append(time.monotonic())
             read, counts = self._by_plain_client(raw, ids, ranges, times)
+            plain = True
         positions = {entry.partition: entry.next for entry in ranges}
         self._at("group")
         self._check_topics(ids)
-        fixed.member.commit(fixed.commits(positions))
+        if plain or not self._is_own_echo(raw, counts):
+            fixed.member.commit(fixed.commits(positions))
         times.append(time.monotonic())
         self._positions |= positions
         steps = dict(zip(BATCH_STEPS, (end - begin for begin, end in pairwise(times)), strict=True))
@@ -198,6 +201,17 @@ class BatchRunner:
         fixed.on_report(
             BatchReport(batch_id, read.records, read.truncated, counts, seconds, steps, dict(self._positions))
         )
+
+    def _is_own_echo(self, raw: DataFrame, counts: BatchCounts) -> bool:
+        """Whether a batch is nothing but what this stream's own commits wrote into the coordinator's log.
+
+        To commit the group for it would write the next such batch, for ever. The record of work has moved, and the
+        next start goes by that: a group that is behind it with a commit of ours is no move by anybody (`open_at`).
+        """
+        stream = self._fixed.stream
+        if stream.reads != (OFFSETS_TOPIC,) or counts.rows_out or counts.quarantined:
+            return False
+        return holds_only_commits_of(raw, stream.group)
 
     def _at(self, step: str) -> None:
         self._fixed.pulse.at(f"batch {self._batch_id}: {step}", in_sink=step in _IN_SINK)

@@ -49,6 +49,7 @@ _ARROW_TYPES = {
     ColumnType.DOUBLE: pa.float64(),
     ColumnType.DATE: pa.date32(),
     ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    ColumnType.BINARY: pa.binary(),
 }
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 _ERROR_SHOWN = 300

@@ -28,7 +28,7 @@ from millrace.errors import (
     RefusedError,
     UnreachableError,
 )
-from millrace.runtime.app import load_transform, output_type, target_columns
+from millrace.runtime.app import load_transform, load_views, output_type, target_columns
 from millrace.runtime.batches import Batches, BatchReport, BatchRunner
 from millrace.runtime.life import Life
 from millrace.runtime.sinks.postgres import Destination
@@ -137,6 +137,8 @@ class Driver:
         output = output_type(session, self._pipeline, self._stream, transform)
         self._life.pulse.at("prepare the table", in_sink=True)
         self._sink.prepare(target_columns(output, self._stream.app))
+        if views := load_views(self._life.settings.root, self._stream.app):
+            self._sink.make_views(views, f"spark_apps/{self._stream.app}/views.sql")
         return Batches(
             stream=self._stream,
             topics={name: self._pipeline.topic(name) for name in self._stream.reads},

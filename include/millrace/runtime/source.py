@@ -11,9 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
-from millrace.domain.declaration import Column, ColumnType, Stream, Topic, ValueSchema
+from millrace.domain.declaration import Column, ColumnType, Stream, Topic, ValueFormat, ValueSchema
 from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.runtime.decode import Decoder, arrow_type
+from millrace.runtime.coordinator_log import commit_key_prefixes
+from millrace.runtime.decode import arrow_type
+from millrace.runtime.decoders import decoder_of
 from millrace.settings import KafkaSettings
 
 SOURCE_TYPE = spark.StructType(
@@ -74,6 +76,7 @@ _SPARK_TYPES: dict[ColumnType, spark.DataType] = {
     ColumnType.DOUBLE: spark.DoubleType(),
     ColumnType.DATE: spark.DateType(),
     ColumnType.TIMESTAMP: spark.TimestampType(),
+    ColumnType.BINARY: spark.BinaryType(),
 }
 
 
@@ -175,6 +178,17 @@ def _reading(settings: KafkaSettings, name: str) -> dict[str, str]:
     }
 
 
+def holds_only_commits_of(raw: DataFrame, group: str) -> bool:
+    """Whether each record is a commit of this group, or the tombstone of one, by its key; reads them once more.
+
+    Args:
+        raw: records of `__consumer_offsets`, a frame of `RAW_TYPE`.
+        group: the group's name.
+    """
+    own = [F.col("key").startswith(F.lit(prefix)) for prefix in commit_key_prefixes(group)]
+    return bool(raw.where(~F.coalesce(own[0] | own[1], F.lit(False))).isEmpty())
+
+
 def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
     """One topic's records as its declared columns, `_source`, `_bad` and `_truncated`.
 
@@ -194,9 +208,8 @@ def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
         result = result.add(f"_{name}", SOURCE_TYPE[name].dataType)
     for name in (BAD_FIELD, TRUNCATED_FIELD):
         result = result.add(name, spark.BooleanType())
-    needed = raw.where(F.col("topic") == topic.name).select(
-        "partition", "offset", "timestamp_ms", "value", F.col("key").isNotNull().alias("has_key")
-    )
+    key = "key" if topic.value.format is ValueFormat.BYTES else F.col("key").isNotNull().alias("has_key")
+    needed = raw.where(F.col("topic") == topic.name).select("partition", "offset", "timestamp_ms", "value", key)
     source = F.struct(
         F.lit(topic.name).alias("topic"),
         F.lit(topic_id).alias("topic_id"),
@@ -211,12 +224,12 @@ def _decode_blocks(
     schema: ValueSchema, key_required: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def decode(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(schema, key_required=key_required)
+        decoder = decoder_of(schema, key_required=key_required)
         types = [(column.name, arrow_type(column)) for column in schema.columns]
         own_types = [(f"_{name}", arrow) for name, arrow in _OWN.items()]
         result = pa.schema([*types, *own_types, (BAD_FIELD, pa.bool_()), (TRUNCATED_FIELD, pa.bool_())])
         for block in blocks:
-            keys = [b"" if has_key else None for has_key in block.column("has_key").to_pylist()]
+            keys = _keys(block, schema)
             milliseconds = block.column("timestamp_ms")
             found = decoder.decode(block.column("value").to_pylist(), keys, milliseconds.to_pylist())
             own = [block.column("partition"), block.column("offset"), timestamps(milliseconds)]
@@ -225,6 +238,14 @@ def _decode_blocks(
             yield pa.RecordBatch.from_arrays(arrays, schema=result)
 
     return decode
+
+
+def _keys(block: pa.RecordBatch, schema: ValueSchema) -> list[bytes | None]:
+    """The keys where they are a column; else whether there is one, which is all that is asked of them."""
+    if schema.format is ValueFormat.BYTES:
+        found: list[bytes | None] = block.column("key").to_pylist()
+        return found
+    return [b"" if has_key else None for has_key in block.column("has_key").to_pylist()]
 
 
 def timestamps(milliseconds: pa.Array) -> pa.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.domain.declaration import Manage
+from millrace.domain.declaration import Manage, ValueFormat
 from millrace.spec.build import DEFAULT_REPLICATION
 from millrace.spec.documents import TopicDocument
 from millrace.spec.draft import Draft
@@ -64,7 +64,7 @@ def _config(topic: Part[TopicDocument]) -> Iterator[Finding]:
             hint = nearest(key, TOPIC_SETTINGS)
             step = hint if hint.startswith("did") else "check the name, or your broker's documentation"
             yield finding(entry.place, what, step, Severity.WARNING)
-    if document.key and document.value:
+    if document.key and document.value and document.value.format is not ValueFormat.BYTES:
         column = next((each for each in document.value.columns if each.name == document.key.field), None)
         if column and not column.required:
             what = f"the key `{column.name}` may be null, and records without a key go to any partition"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millrace.domain.declaration import (
+    BYTES_COLUMNS,
     Backup,
     Key,
     Manage,
@@ -13,9 +14,10 @@ from millrace.domain.declaration import (
     SourceProgram,
     Stream,
     Topic,
+    ValueFormat,
     ValueSchema,
 )
-from millrace.spec.documents import SourceDocument, StreamDocument, TopicDocument
+from millrace.spec.documents import SourceDocument, StreamDocument, TopicDocument, ValueDocument
 from millrace.spec.draft import Draft
 from millrace.spec.world import World
 
@@ -63,10 +65,15 @@ def build_topic(pipeline: str, name: str, document: TopicDocument) -> Topic:
         key=Key(key.field, key.partitioner) if key else None,
         cleanup=document.cleanup,
         retention=Retention(retention.time, retention.size_per_partition) if retention else None,
-        value=ValueSchema(value.format, value.columns) if value else None,
+        value=_value(value) if value else None,
         config=tuple(sorted(document.config.items())),
         backup=Backup(backup.every, backup.max_lag, backup.keep) if backup else None,
     )
+
+
+def _value(document: ValueDocument) -> ValueSchema:
+    columns = BYTES_COLUMNS if document.format is ValueFormat.BYTES else document.columns
+    return ValueSchema(document.format, columns)
 
 
 def build_stream(pipeline: str, name: str, document: StreamDocument) -> Stream:

@@ -105,7 +105,11 @@ def _column(piece: _Piece) -> Column:
         what = f"columns of type {word} do not exist in Millrace yet"
         raise piece.wrong(what, "declare scalar columns only, or keep the value as a STRING")
     if word not in ColumnType.__members__:
-        close = f"write {_SPELLINGS[word]}" if word in _SPELLINGS else nearest(word, ColumnType.__members__)
+        close = (
+            f"write {_SPELLINGS[word]}"
+            if word in _SPELLINGS
+            else nearest(word, ColumnType.__members__.keys() - _NOT_REAL)
+        )
         raise piece.wrong(f"`{shown(found['type'])}` is not a column type", close)
     kind = ColumnType[word]
     rest = found["rest"]

@@ -124,7 +124,7 @@ class ValueDocument(Document):
     """The encoding and the columns of a topic's record values."""
 
     format: Format = ValueFormat.JSON
-    columns: Columns = Field(alias="schema")
+    columns: Columns = Field(default=(), alias="schema")
 
 
 class BackupDocument(Document):

@@ -21,6 +21,8 @@ from millrace.spec.findings import shown
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,23}")
 RESERVED_PIPELINES = frozenset({"millrace", "platform"})
 RESERVED_SCHEMAS = frozenset({"millrace", "information_schema"})
+KAFKAS_OWN = "__"
+"""How the names of topics begin that Kafka keeps for itself."""
 UNLIMITED = "unlimited"
 MAXIMUM_LONG = 2**63 - 1
 
@@ -295,8 +297,6 @@ def _topic_name(value: object) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text) or text in (".", ".."):
         rule = "a Kafka topic name: 1 to 249 of letters, digits, `.`, `_` and `-`"
         raise Wrong(f"{described(text)} is not {rule}", "write a name like `shop.purchases`")
-    if text.startswith("__"):
-        raise Wrong(f"`{shown(text)}` is reserved: Kafka's own topics start with `__`", "drop the underscores")
     return text
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millrace.domain.declaration import Cleanup, Manage
+from millrace.domain.declaration import BYTES_COLUMNS, Cleanup, Manage, ValueFormat
 from millrace.spec.documents import TopicDocument
 from millrace.spec.draft import SECTIONS, Draft
-from millrace.spec.fields import PIPELINE_NAME, nearest
+from millrace.spec.fields import KAFKAS_OWN, PIPELINE_NAME, nearest
 from millrace.spec.findings import WHOLE_FILE, Place, shown
 from millrace.spec.reader import Mapping, Scalar, Sequence
 from millrace.spec.spelling import spell_duration
-from millrace.spec.validate import Part
+from millrace.spec.validate import EXAMPLES, Part
 
 PIPELINES = "include/pipelines"
 _ONLY_MANAGED = ("partitions", "replication", "cleanup", "retention", "config")
@@ -34,6 +34,7 @@ def check_pipeline(draft: Draft, root: Path) -> None:
     _header(draft)
     for topic in draft.topics.values():
         _managed(draft, topic)
+        _value(draft, topic)
         _key(draft, topic)
         _retention(draft, topic)
         _config(draft, topic)
@@ -64,6 +65,9 @@ def _header(draft: Draft) -> None:
 
 def _managed(draft: Draft, topic: Part[TopicDocument]) -> None:
     document = topic.document
+    if topic.name.startswith(KAFKAS_OWN) and document.manage is not Manage.NONE and "manage" not in topic.wrong:
+        what = f"`{shown(topic.name)}` is reserved: Kafka's own topics start with `{KAFKAS_OWN}`"
+        draft.say(topic.tree.place, what, "drop the underscores, or write `manage: none`, to read what Kafka writes")
     if document.manage is Manage.NONE:
         for name in _ONLY_MANAGED:
             if name in topic.tree.entries:
@@ -72,6 +76,18 @@ def _managed(draft: Draft, topic: Part[TopicDocument]) -> None:
     elif document.partitions is None and not {"partitions", "manage"} & topic.wrong:
         what = "`partitions` is missing"
         draft.say(topic.place("partitions"), what, "add `partitions: 4`, or write `manage: none`")
+
+
+def _value(draft: Draft, topic: Part[TopicDocument]) -> None:
+    value = topic.document.value
+    if value is None:
+        return
+    given = topic.tree.get("value", "schema") is not None
+    if value.format is ValueFormat.BYTES and given:
+        what = "records of the format `bytes` are not decoded, so they have no `schema`"
+        draft.say(topic.place("value", "schema"), what, "remove `schema`: the columns are `key` and `value`")
+    elif value.format is ValueFormat.JSON and not given:
+        draft.say(topic.place("value", "schema"), "`schema` is missing", f"add `schema: {EXAMPLES['schema']}`")
 
 
 def _key(draft: Draft, topic: Part[TopicDocument]) -> None:
@@ -85,7 +101,10 @@ def _key(draft: Draft, topic: Part[TopicDocument]) -> None:
         what = f"the column `{document.key.field}` is unknown, because the topic declares no `value`"
         draft.say(topic.place("key", "field"), what, "add `value: {schema: ...}`, or remove `key`")
         return
-    names = [column.name for column in document.value.columns]
+    columns = BYTES_COLUMNS if document.value.format is ValueFormat.BYTES else document.value.columns
+    names = [column.name for column in columns]
+    if not names:
+        return  # the schema is missing, which is said already
     if document.key.field not in names:
         what = f"`{document.key.field}` is not a column of the topic's schema"
         draft.say(topic.place("key", "field"), what, nearest(document.key.field, names))

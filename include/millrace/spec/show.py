@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from millrace.domain.declaration import Pipeline, SourceProgram, Stream, Topic
+from millrace.domain.declaration import Pipeline, SourceProgram, Stream, Topic, ValueFormat
 from millrace.spec.build import build_pipeline
 from millrace.spec.environment import BUILT_IN, ENVIRONMENTS
 from millrace.spec.project import survey_pipeline
@@ -113,7 +113,8 @@ def _topic(topic: Topic) -> Iterator[tuple[Path_, str]]:
         yield ("config", key), value
     if topic.value:
         yield ("value", "format"), topic.value.format.value
-        yield ("value", "schema"), topic.value.ddl
+        if topic.value.format is not ValueFormat.BYTES:
+            yield ("value", "schema"), topic.value.ddl
 
 
 def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from millrace.spec.documents import TopicDocument
 from millrace.spec.draft import Draft
-from millrace.spec.fields import is_topic_name, nearest
+from millrace.spec.fields import KAFKAS_OWN, is_topic_name, nearest
 from millrace.spec.findings import Place, errors, shown
 from millrace.spec.reader import Scalar, Sequence
 from millrace.spec.validate import Part
@@ -53,6 +53,9 @@ class World:
         for source in draft.sources.values():
             if source.document.writes:
                 self._reference(draft, source.place("writes"), source.document.writes, reading=False)
+                if source.document.writes.startswith(KAFKAS_OWN):
+                    what = f"`{shown(source.document.writes)}` is reserved: Kafka alone writes it"
+                    draft.say(source.place("writes"), what, "write to a topic of your own")
         self._one_user(draft, "group", self._groups())
         self._one_user(draft, "table", self._tables())
 

@@ -36,6 +36,7 @@ from millrace.adapters.postgres_tables import QUARANTINE_COLUMNS, SOURCE_COLUMNS
 from millrace.domain.declaration import Topic
 from millrace.domain.quarantine import Rule
 from millrace.runtime.decode import Decoder
+from millrace.runtime.decoders import Untouched, decoder_of
 from millrace.runtime.source import timestamps
 from millrace.settings import PostgresSettings, open_settings
 
@@ -227,7 +228,7 @@ def _bad_records(
 ) -> Callable[[Blocks, bool], Blocks]:
     def find(blocks: Blocks, unicode: bool) -> Blocks:
         decoders = {
-            name: (Decoder(topic.value, key_required=topic.key is not None), topic_id)
+            name: (decoder_of(topic.value, key_required=topic.key is not None), topic_id)
             for name, (topic, topic_id) in topics.items()
             if topic.value is not None
         }
@@ -241,7 +242,7 @@ def _bad_records(
 
 
 def _bad_of(
-    block: pa.RecordBatch, decoder: Decoder, topic_id: str, refused: Mapping[Source, str], unicode: bool
+    block: pa.RecordBatch, decoder: Decoder | Untouched, topic_id: str, refused: Mapping[Source, str], unicode: bool
 ) -> pa.RecordBatch:
     milliseconds = block.column("timestamp_ms").to_pylist()
     found = decoder.decode(block.column("value").to_pylist(), block.column("key").to_pylist(), milliseconds)
