@@ -45,7 +45,7 @@ def serialised(dags: dict[str, Any]) -> str:
     return json.dumps({name: DagSerialization.to_dict(dag) for name, dag in dags.items()}, sort_keys=True)
 
 
-@pytest.mark.parametrize("file", ["shop.py", "platform.py"])
+@pytest.mark.parametrize("file", ["shop.py", "activity.py", "platform.py"])
 def test_building_twice_gives_equal_bytes(file: str) -> None:
     assert serialised(dags_of(file)) == serialised(dags_of(file))
 
@@ -114,7 +114,7 @@ def test_the_graph_of_the_shop_is_the_one_that_was_reviewed() -> None:
     )
 
 
-@pytest.mark.parametrize("file", ["shop.py", "platform.py"])
+@pytest.mark.parametrize("file", ["shop.py", "activity.py", "platform.py"])
 def test_every_dag_and_task_says_what_it_is_and_whose(file: str) -> None:
     dags = dags_of(file)
     assert dags
@@ -281,7 +281,7 @@ Asset(name="any", uri="kafka://any/any")
 """
 
 
-@pytest.mark.parametrize("file", ["shop.py", "platform.py"])
+@pytest.mark.parametrize("file", ["shop.py", "activity.py", "platform.py"])
 def test_a_dag_file_imports_no_heavy_client_asks_no_server_and_starts_nothing(file: str) -> None:
     script = f"""
 import json, runpy, sys, threading

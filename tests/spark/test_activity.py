@@ -1,0 +1,106 @@
+"""The transform over the coordinator's log as a batch on small frames."""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.domain.declaration import BYTES_COLUMNS, ValueFormat, ValueSchema
+from millrace.runtime.app import input_type
+from millrace.runtime.source import SOURCE_TYPE, holds_only_commits_of
+
+PATH = Path(__file__).parents[2] / "spark_apps" / "activity" / "transform.py"
+OWN = "millrace.activity.groups"
+TOPIC = "__consumer_offsets"
+
+
+@pytest.fixture(scope="module")
+def app() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("activity_transform", PATH)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+def commit_key(group: str, partition: int = 0) -> bytes:
+    return struct.pack(">h", 1) + text(group) + text("t") + struct.pack(">i", partition)
+
+
+def commit(offset: int, at_ms: int = 1_000) -> bytes:
+    return struct.pack(">hqi", 3, offset, 0) + text("") + struct.pack(">q", at_ms)
+
+
+def group_of(*client_ids: str) -> bytes:
+    """The metadata of a classic group whose members have a partition each."""
+    members = b""
+    for number, client_id in enumerate(client_ids):
+        assignment = struct.pack(">hi", 0, 1) + text("t") + struct.pack(">iii", 1, number, -1)
+        members += text(f"id-{number}") + text(client_id) + text("/10.0.0.1") + struct.pack(">ii", 1, 0)
+        members += struct.pack(">i", len(assignment)) + assignment
+    head = struct.pack(">h", 0) + text("consumer") + struct.pack(">i", 1) + text("range") + text("id-0")
+    return head + struct.pack(">i", len(client_ids)) + members
+
+
+def log(spark: SparkSession, *records: tuple[bytes | None, bytes | None]) -> DataFrame:
+    rows = [(key, value, (TOPIC, "A" * 22, 7, offset, None)) for offset, (key, value) in enumerate(records)]
+    return spark.createDataFrame(rows, input_type(ValueSchema(ValueFormat.BYTES, BYTES_COLUMNS)))
+
+
+def rows(app: ModuleType, frame: DataFrame, *columns: str) -> list[tuple[object, ...]]:
+    found = app.transform({TOPIC: frame}, {}).orderBy("_source.offset", "_ordinal").collect()
+    return [tuple(row[name] for name in columns) for row in found]
+
+
+def test_of_each_group_and_partition_the_last_commit_of_a_batch_is_kept(spark: SparkSession, app: ModuleType) -> None:
+    frame = log(
+        spark,
+        (commit_key("g"), commit(1)),
+        (commit_key("g", 1), commit(5, 2**62)),
+        (commit_key(OWN), commit(9)),
+        (commit_key("g"), commit(3)),
+        (commit_key("other"), None),
+    )
+    result = app.transform({TOPIC: frame}, {})
+    assert result.schema["_source"].dataType == SOURCE_TYPE
+    found = result.orderBy("_source.offset").collect()
+    assert [(r.group_id, r.partition, r.committed, r.records, r._source.offset) for r in found] == [
+        ("g", 1, 5, 1, 1),
+        ("g", 0, 3, 2, 3),
+    ]
+    assert found[0].committed_at is None  # a time that nothing here holds takes nothing else down
+    assert found[1].committed_at is not None
+
+
+def test_each_member_of_a_group_is_a_row_of_one_record(spark: SparkSession, app: ModuleType) -> None:
+    key = struct.pack(">h", 2) + text("g")
+    frame = log(spark, (key, group_of("one", "two")), (key, None))
+    names = ("kind", "client_id", "client_host", "assigned", "_ordinal")
+    assert rows(app, frame, *names) == [
+        ("classic", "one", "10.0.0.1", '{"t": [0]}', 0),
+        ("classic", "two", "10.0.0.1", '{"t": [1]}', 1),
+        ("classic", None, None, None, 0),
+    ]
+
+
+def test_what_cannot_be_read_is_counted_by_version(spark: SparkSession, app: ModuleType) -> None:
+    strange = struct.pack(">h", 42)
+    frame = log(spark, (strange, b""), (None, b""), (strange + b"x", None), (struct.pack(">h", 3), b"known, not read"))
+    assert rows(app, frame, "kind", "version", "records") == [("unreadable", None, 1), ("unreadable", 42, 2)]
+
+
+def test_only_the_groups_own_commits_are_its_echo(spark: SparkSession) -> None:
+    own = [(commit_key(OWN), commit(1)), (commit_key(OWN, 3), None)]
+    assert holds_only_commits_of(log(spark, *own), OWN)
+    others = (commit_key(OWN + "2"), commit_key("g"), struct.pack(">h", 2) + text(OWN), None)
+    assert [holds_only_commits_of(log(spark, *own, (key, b"")), OWN) for key in others] == [False] * 4
