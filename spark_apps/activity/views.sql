@@ -38,8 +38,8 @@ LEFT JOIN LATERAL (
 -- Each last commit of a batch, with the member that had the partition then; none: somebody else committed, or its
 -- group's members were last told before the log begins.
 CREATE OR REPLACE VIEW activity.commits AS
-SELECT group_id, commit.topic, commit.partition, committed, committed_at, records,
-    member_id, client_id, client_host, instance
+SELECT commit.group_id, commit.topic, commit.partition, commit.committed, commit.committed_at, commit.records,
+    had.member_id, had.client_id, had.client_host, had.instance
 FROM (SELECT * FROM activity.seen WHERE kind = 'commit') AS commit
 LEFT JOIN LATERAL (
     SELECT member_id, client_id, client_host, instance FROM activity.readers AS reader
