@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.domain.declaration import BYTES_COLUMNS, ValueFormat, ValueSchema
 from millrace.runtime.app import input_type
-from millrace.runtime.source import SOURCE_TYPE, holds_only_commits_of
+from millrace.runtime.source import RAW_TYPE, SOURCE_TYPE, holds_only_commits_of
 
 PATH = Path(__file__).parents[2] / "spark_apps" / "activity" / "transform.py"
 OWN = "millrace.activity.groups"
@@ -100,7 +100,12 @@ def test_what_cannot_be_read_is_counted_by_version(spark: SparkSession, app: Mod
 
 
 def test_only_the_groups_own_commits_are_its_echo(spark: SparkSession) -> None:
-    own = [(commit_key(OWN), commit(1)), (commit_key(OWN, 3), None)]
-    assert holds_only_commits_of(log(spark, *own), OWN)
+    def only_own(*keys: bytes | None, topic: str = TOPIC) -> bool:
+        raw = [(topic, 7, offset, 0, key, None, None) for offset, key in enumerate(keys)]
+        return holds_only_commits_of(spark.createDataFrame(raw, RAW_TYPE), OWN)
+
+    own = (commit_key(OWN), b"\0\0" + commit_key(OWN, 3)[2:])
+    assert only_own(*own)
     others = (commit_key(OWN + "2"), commit_key("g"), struct.pack(">h", 2) + text(OWN), None)
-    assert [holds_only_commits_of(log(spark, *own, (key, b"")), OWN) for key in others] == [False] * 4
+    assert [only_own(*own, key) for key in others] == [False] * 4
+    assert not only_own(*own, topic="another")

@@ -209,7 +209,7 @@ class BatchRunner:
         next start goes by that: a group that is behind it with a commit of ours is no move by anybody (`open_at`).
         """
         stream = self._fixed.stream
-        if stream.reads != (OFFSETS_TOPIC,) or counts.rows_out or counts.quarantined:
+        if OFFSETS_TOPIC not in stream.reads or counts.rows_out or counts.quarantined:
             return False
         return holds_only_commits_of(raw, stream.group)
 

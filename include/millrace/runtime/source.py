@@ -13,7 +13,7 @@ from pyspark.sql import types as spark
 
 from millrace.domain.declaration import Column, ColumnType, Stream, Topic, ValueFormat, ValueSchema
 from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.runtime.coordinator_log import commit_key_prefixes
+from millrace.runtime.coordinator_log import OFFSETS_TOPIC, commit_key_prefixes
 from millrace.runtime.decode import arrow_type
 from millrace.runtime.decoders import decoder_of
 from millrace.settings import KafkaSettings
@@ -182,11 +182,12 @@ def holds_only_commits_of(raw: DataFrame, group: str) -> bool:
     """Whether each record is a commit of this group, or the tombstone of one, by its key; reads them once more.
 
     Args:
-        raw: records of `__consumer_offsets`, a frame of `RAW_TYPE`.
+        raw: a frame of `RAW_TYPE`; a record of another topic than `__consumer_offsets` is none.
         group: the group's name.
     """
     own = [F.col("key").startswith(F.lit(prefix)) for prefix in commit_key_prefixes(group)]
-    return bool(raw.where(~F.coalesce(own[0] | own[1], F.lit(False))).isEmpty())
+    is_own = (F.col("topic") == OFFSETS_TOPIC) & F.coalesce(own[0] | own[1], F.lit(False))
+    return bool(raw.where(~is_own).isEmpty())
 
 
 def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
