@@ -318,5 +318,5 @@ def test_trimming_names_every_dag() -> None:
 
     [arguments] = trim.commands(14, {}, CHECKOUT)
     named = arguments[arguments.index("--dag-ids") + 1].split(",")
-    assert set(named) == {*dags_of("shop.py"), *dags_of("platform.py")}
+    assert set(named) == {*dags_of("shop.py"), *dags_of("activity.py"), *dags_of("platform.py")}
     assert arguments[:2] == ["db", "clean"]
