@@ -51,7 +51,7 @@ def test_building_twice_gives_equal_bytes(file: str) -> None:
 
 
 def all_dags() -> dict[str, Any]:
-    return {**dags_of("shop.py"), **dags_of("platform.py")}
+    return {**dags_of("shop.py"), **dags_of("activity.py"), **dags_of("platform.py")}
 
 
 def test_building_in_another_process_gives_equal_bytes() -> None:
