@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,11 +26,11 @@ from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.settings import Settings
 from millrace.usecases import snapshots
-from millrace.usecases.groups import list_groups
+from millrace.usecases.groups import list_groups, show_group
 from millrace.usecases.snapshots import take_due
 from millrace.wiring import Platform, open_platform
 from support.control_databases import Databases
-from support.group_readers import GroupReader, as_the_stock_tool, group_reader
+from support.group_readers import GroupReader, group_reader, wait_for_the_stock_tool
 from support.waiting import Deadline, eventually
 
 KAFKA = "millrace_kafka"
@@ -72,7 +72,7 @@ def test_lag_members_and_hosts_are_those_of_the_stock_tool_while_readers_run_sto
         living.callback(driver.close)
         driver.commit(stream_commits(f"shop.{topic}", 1, 1, dict.fromkeys(partitions, 9)))
         groups = [*(reader.group for reader in readers), simple, f"millrace.{topic}"]
-        assert as_the_stock_tool(kafka, groups)
+        wait_for_the_stock_tool(kafka, groups)
         driver.close()  # a static member stays until its session ends
         readers[0].leave()
         readers[2].kill()
@@ -80,12 +80,12 @@ def test_lag_members_and_hosts_are_those_of_the_stock_tool_while_readers_run_sto
         left = {row.name: row for row in found.groups}
         assert left[readers[0].group].reading.group.members == ()
         assert left[f"millrace.{topic}"].what == f"stream shop.{topic}, not declared"
-        assert as_the_stock_tool(kafka, groups)
+        wait_for_the_stock_tool(kafka, groups)
         dead = readers[2].group
         eventually(
             lambda: members_of(kafka, dead) == 0, within=Deadline.SESSION, what="the dead reader's session to end"
         )
-        assert as_the_stock_tool(kafka, groups)
+        wait_for_the_stock_tool(kafka, groups)
 
 
 def members_of(stack: Stack, group: str) -> int | None:
@@ -117,23 +117,22 @@ def test_a_reader_that_hangs_is_found_within_three_of_its_intervals(
     group = f"dies-{topic}"
     looks: list[datetime] = []
 
-    def look() -> GroupReading | None:
+    def look() -> GroupReading:
         for number in range(PARTITIONS):
             producer.produce(topic, value=b"more", partition=number)
         producer.flush(Deadline.METADATA.seconds)
         assert [one.failed for one in take_due(platform, datetime.now(UTC))] == [False]
-        found = list_groups(platform, KAFKA)
+        found = show_group(platform, KAFKA, group)
         looks.append(found.snapshot.at)
-        rows = found.groups
-        return next((row.reading for row in rows if row.name == group), None)
+        return found.groups[0].reading
 
     def looked(wanted: Callable[[GroupReading], bool]) -> GroupReading | None:
         reading = look()
-        return reading if reading is not None and wanted(reading) else None
+        return reading if wanted(reading) else None
 
-    with group_reader(kafka, topic, group, library="confluent") as reader:
+    with group_reader(kafka, topic, group, library="confluent", session_seconds=45) as reader:
         rhythm = eventually(
-            lambda: looked(lambda one: one.interval is not None and one.interval < timedelta(seconds=5)),
+            lambda: looked(lambda one: one.interval is not None and len(looks) > 5),
             within=Deadline.SESSION,
             what="its rhythm to be known",
         )

@@ -32,7 +32,7 @@ from support.airflow_ui import AirflowUser
 from support.archive_truth import PlainBucket, compare
 from support.budget import Kind, spend
 from support.faulty_proxy import plain_client
-from support.group_readers import as_the_stock_tool
+from support.group_readers import wait_for_the_stock_tool
 from support.plain_consumer import read_topic
 from support.stack import start
 from support.topic_reader import committed_records
@@ -154,7 +154,7 @@ def test_the_archives_manifests_count_every_committed_record_and_its_objects_hol
 def test_stream_and_backup_are_seen_as_kafkas_own_tool_sees_them(idle_stack: Stack) -> None:
     """By a snapshot, in the control database that `up` made, as DAG millrace.snapshots takes one."""
     groups = ("millrace.shop.purchases", "millrace.shop.backup")
-    assert as_the_stock_tool(idle_stack, groups)
+    wait_for_the_stock_tool(idle_stack, groups)
     platform = open_platform(idle_stack.settings())
     later = datetime.now(UTC) + timedelta(hours=1)  # whatever the DAG has taken, one is due
     assert [one.failed for one in take_due(platform, later)] == [False]

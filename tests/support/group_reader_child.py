@@ -1,8 +1,8 @@
 """One member of a consumer group, in a process of its own: reads some records, commits them, and stays.
 
 Called with a JSON object: `library` (confluent, kafka-python), `servers`, `group`, `topic`, `client`, `protocol`
-(classic, consumer), `count` (records to read before it only stays; none: it reads on and commits every second). It ends
-when its standard input does, leaving the group, or after two minutes.
+(classic, consumer), `session_ms`, `count` (records to read before it only stays; none: it reads on and commits every
+second). It ends when its standard input does, leaving the group, or after two minutes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Confluent:
             "auto.offset.reset": "earliest",
         }
         if asked["protocol"] == "classic":
-            settings["session.timeout.ms"] = 6_000
+            settings["session.timeout.ms"] = asked["session_ms"]
         self._consumer = Consumer(settings)
         self._consumer.subscribe([asked["topic"]])
         self._paused = False
@@ -76,7 +76,7 @@ class KafkaPython:
             client_id=asked["client"],
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            session_timeout_ms=6_000,
+            session_timeout_ms=asked["session_ms"],
             heartbeat_interval_ms=1_000,
         )
 

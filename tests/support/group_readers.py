@@ -14,7 +14,7 @@ from millrace.embedded.stack import Stack
 from millrace.usecases.groups import list_groups
 from millrace.wiring import open_platform
 from support.streams_project import tool_environment
-from support.waiting import Deadline, line_of
+from support.waiting import Deadline, eventually, line_of
 
 KAFKA = "millrace_kafka"
 CHILD = Path(__file__).with_name("group_reader_child.py")
@@ -41,7 +41,14 @@ class GroupReader:
 
 @contextmanager
 def group_reader(
-    stack: Stack, topic: str, group: str, *, library: str, protocol: str = "classic", count: int | None = None
+    stack: Stack,
+    topic: str,
+    group: str,
+    *,
+    library: str,
+    protocol: str = "classic",
+    count: int | None = None,
+    session_seconds: int = 6,
 ) -> Iterator[GroupReader]:
     """A reader that has committed what it was to read (`count`; none: it goes on). It is ended with the block."""
     asked = {
@@ -52,6 +59,7 @@ def group_reader(
         "client": f"client-of-{group}",
         "protocol": protocol,
         "count": count,
+        "session_ms": session_seconds * 1000,
     }
     process = subprocess.Popen(
         [sys.executable, str(CHILD), json.dumps(asked)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -119,6 +127,16 @@ def seen_now(stack: Stack) -> dict[tuple[str, str, int], Seen]:
         for row in found.groups
         for one in row.reading.partitions
     }
+
+
+def wait_for_the_stock_tool(stack: Stack, groups: Sequence[str]) -> None:
+    """Until `as_the_stock_tool`: of a group that rebalances the tool says nothing."""
+    eventually(
+        lambda: as_the_stock_tool(stack, groups),
+        within=Deadline.SESSION,
+        what="groups to be as the stock tool has them",
+        ignoring=(AssertionError,),
+    )
 
 
 def as_the_stock_tool(stack: Stack, groups: Sequence[str]) -> bool:
