@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,6 +50,9 @@ RAW_TYPE = spark.StructType(
 # The parts of a source that differ from record to record. Between Python and the JVM they carry an underscore, which
 # no declared column may begin with.
 _OWN = {"partition": pa.int32(), "offset": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC")}
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Kafka's own, as `org.apache.kafka.common.internals.Topic` lists them."""
+
 BAD_FIELD = "_bad"
 TRUNCATED_FIELD = "_truncated"
 _RAW = ["unix_millis(timestamp) AS timestamp_ms" if name == "timestamp_ms" else name for name in RAW_TYPE.fieldNames()]
@@ -96,6 +99,9 @@ def read_stream(
     exists now, because `startingOffsets` counts only for those it names. It reads committed records only and fails
     where offsets are gone.
 
+    Kafka's own topics are assigned instead: Spark's subscription leaves them out, and its newer way of asking for
+    offsets does (`filterNot(_.isInternal)` in ConsumerStrategy.scala). They do not grow.
+
     Returns:
         a frame of `RAW_TYPE`.
     """
@@ -103,6 +109,10 @@ def read_stream(
         "startingOffsets": _offsets(positions),
         "maxOffsetsPerTrigger": str(stream.resources.max_records_per_batch),
     }
+    if not INTERNAL_TOPICS.isdisjoint(stream.reads):
+        session.conf.set("spark.sql.streaming.kafka.useDeprecatedOffsetFetching", "true")
+        del options["subscribe"]
+        options["assign"] = _assigned(positions)
     return as_raw(session.readStream.format("kafka").options(**options).load())
 
 
@@ -132,16 +142,21 @@ def batch_options(settings: KafkaSettings, *, name: str, group: str, ranges: Seq
         group: under which Spark keeps its consumers; nothing is committed to it.
         ranges: one a partition.
     """
-    assigned: dict[str, list[int]] = {}
-    for entry in ranges:
-        assigned.setdefault(entry.partition.topic, []).append(entry.partition.partition)
     return {
         **_reading(settings, name),
         "kafka.group.id": group,
-        "assign": json.dumps(assigned),
+        "assign": _assigned([entry.partition for entry in ranges]),
         "startingOffsets": _offsets({entry.partition: entry.first for entry in ranges}),
         "endingOffsets": _offsets({entry.partition: entry.next for entry in ranges}),
     }
+
+
+def _assigned(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions by topic, as Spark's Kafka source takes them."""
+    listed: dict[str, list[int]] = {}
+    for partition in partitions:
+        listed.setdefault(partition.topic, []).append(partition.partition)
+    return json.dumps(listed)
 
 
 def _offsets(positions: Mapping[TopicPartition, int]) -> str:
