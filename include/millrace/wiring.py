@@ -58,6 +58,7 @@ class Platform:
     unanswered: dict[str, float] = field(default_factory=dict, repr=False)
     _logs: dict[str, KafkaLog] = field(default_factory=dict, repr=False)
     _stores: dict[str, ObjectStore] = field(default_factory=dict, repr=False)
+    _cluster_readers: dict[str, ClusterReader] = field(default_factory=dict, repr=False)
 
     def control(self) -> ControlStore:
         """The control database."""
@@ -84,10 +85,12 @@ class Platform:
         return self._groups[connection]
 
     def cluster_reader(self, connection: str = "millrace_kafka") -> ClusterReader:
-        """Looks at the whole cluster that a `kafka` Connection leads to; the caller's to close."""
-        from millrace.adapters.kafka_snapshot import ClusterReader
+        """Looks at the whole cluster that a `kafka` Connection leads to; keeps its connections."""
+        if connection not in self._cluster_readers:
+            from millrace.adapters.kafka_snapshot import ClusterReader
 
-        return ClusterReader(self.settings.kafka(connection))
+            self._cluster_readers[connection] = ClusterReader(self.settings.kafka(connection))
+        return self._cluster_readers[connection]
 
     def kafka_log(self, connection: str = "millrace_kafka") -> KafkaLog:
         """The logs of the cluster that a `kafka` Connection leads to."""

@@ -106,6 +106,18 @@ def test_an_older_or_the_same_snapshot_is_not_taken(store: ControlStore) -> None
 
 
 @pytest.mark.usefixtures("empty")
+def test_what_a_clock_wrote_that_ran_ahead_keeps_nothing_out(store: ControlStore) -> None:
+    store.snapshots.add(KAFKA, seen(0, orders(1), group("g", 1)))
+    store.snapshots.add(KAFKA, seen(1, orders(2), group("g", 2)))
+    store.snapshots.add(KAFKA, seen(2 * 24 * 60, orders(9), group("g", 9)))
+    assert store.snapshots.add(KAFKA, seen(2, orders(3), group("g", 2)))
+    assert store.snapshots.latest(KAFKA) == seen(2, orders(3), group("g", 2))
+    history = store.snapshots.history(KAFKA, MORNING, LATER)
+    assert list(history.logs["orders", 0].ends) == [1, 2, 3]
+    assert list(history.commits["g"]["orders", 0]) == [1, 2, 2]
+
+
+@pytest.mark.usefixtures("empty")
 def test_only_what_changed_is_written(
     store: ControlStore, database: ControlDatabase, control_databases: Databases
 ) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Self
 
 from millrace.domain.snapshots import SNAPSHOTS_KEPT, History, Snapshot
 from millrace.errors import UnreachableError
@@ -55,12 +54,6 @@ class FakeCluster:
     snapshot: Snapshot | None = None
     error: Exception | None = None
     taken: int = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        """Nothing is open."""
 
     def take(self) -> Snapshot:
         self.taken += 1

@@ -151,6 +151,93 @@ def test_a_quiet_partition_whose_reader_collects_is_judged_by_its_own_rhythm() -
     assert waits.status in CALM
 
 
+class NowAndThenSlow(Reader):
+    """Of twenty minutes five are one batch, in which it commits nothing."""
+
+    def read(self, logs: list[Log], second: int) -> None:
+        if second % 1200 >= 300:
+            super().read(logs, second)
+
+
+def test_what_a_reader_has_shown_before_is_no_standstill() -> None:
+    found = lived(World(steadily(10), NowAndThenSlow()), 3 * HOUR)
+    assert Status.STUCK not in statuses(found, 0, 3 * HOUR)
+
+
+def test_one_that_commits_up_to_the_end_leaves_no_markers() -> None:
+    """A foreign reader may have read all but markers; an app of ours has not, whatever it has left."""
+    hangs = {HOUR + 30: lambda world: setattr(world.reader, "alive", False)}
+
+    def produce(world: World, second: int) -> None:
+        if second <= HOUR + 40:
+            world.logs[0].append(20, second)
+
+    world = World(produce, events=hangs)
+    lived(world, 2 * HOUR, timedelta(hours=2))  # what is left after a last commit counts for nothing of a foreign one
+    newest = world.snapshots[-1][1]
+    ours = judge(newest.groups[GROUP], newest, world.history(), commits_markers=True)
+    assert ours.status is Status.STUCK
+    assert not ours.undecided
+    long_ago = history_of([snapshot for _, snapshot in world.snapshots[70:]])  # nothing moved in it
+    assert judge(newest.groups[GROUP], newest, long_ago, commits_markers=True).status is Status.STUCK
+
+
+def test_a_partition_that_its_members_gave_up_says_nothing_of_the_others() -> None:
+    world = World(steadily(10), logs=[Log(), Log()])
+    lived(world, HOUR)
+    for number in range(60):
+        for _ in world.live(60):
+            pass
+        second, newest = world.snapshots[-1]
+        seen = newest.groups[GROUP]
+        assert seen.commits is not None
+        member = replace(seen.members[0], partitions=((TOPIC, 0),))  # type: ignore[index]
+        old = {**seen.commits, (TOPIC, 1): Committed(100)}
+        gave_up = replace(seen, members=(member,), commits=old)
+        world.snapshots[-1] = (second, replace(newest, groups={GROUP: gave_up}))
+        reading = judge(gave_up, world.snapshots[-1][1], world.history())
+        assert reading.status is Status.OK, number
+        assert reading.partitions[1].status is Status.UNKNOWN
+        assert "none of its members" in reading.partitions[1].why
+        assert reading.lag is not None
+        assert reading.lag <= 10 * 60
+
+
+def test_time_in_which_nobody_could_look_is_no_standstill() -> None:
+    """The cluster was away for half an hour: nobody looked, nobody committed, and records come again."""
+    away = range(HOUR + 1, HOUR + 1800)
+
+    def produce(world: World, second: int) -> None:
+        if second not in away:
+            world.logs[0].append(10, second)
+
+    world = World(produce, missing=away)
+    reads = world.reader.read
+
+    def paused(logs: list[Log], second: int) -> None:
+        if (second not in away and second > HOUR + 1830) or second <= HOUR:
+            reads(logs, second)
+
+    world.reader.read = paused  # type: ignore[method-assign]
+    found = {second: reading for second, reading in world.live(2 * HOUR)}
+    assert Status.STUCK not in statuses(found, 0, 2 * HOUR)
+
+
+def test_a_topic_that_was_made_again_is_not_rewound() -> None:
+    world = World(steadily(100))
+    before = [snapshot for _ in [0] for _, _ in world.live(HOUR) for snapshot in [world.snapshots[-1][1]]]
+    made = World(steadily(100), second=HOUR)
+    for _, _ in made.live(HOUR):
+        own = made.snapshots[-1][1]
+        log = own.topics[TOPIC].logs
+        topics = {TOPIC: TopicSeen("id-2", log)}
+        made.snapshots[-1] = (made.snapshots[-1][0], replace(own, topics=topics))
+    after = [snapshot for _, snapshot in made.snapshots]
+    newest = after[-1]
+    reading = judge(newest.groups[GROUP], newest, history_of(before + after))
+    assert reading.status is Status.OK
+
+
 def test_a_dead_reader_is_stopped_once_its_session_is_over() -> None:
     events = {HOUR + 10: lambda world: setattr(world.reader, "member", False)}
     found = lived(World(steadily(100), events=events), 2 * HOUR)

@@ -12,6 +12,7 @@ import pytest
 from millrace.domain.group_status import Status
 from millrace.domain.groups import BackupMetadata, CommitMetadata, Committed
 from millrace.domain.snapshots import SNAPSHOTS_KEPT, GroupSeen, GroupType, LogSeen, Member, Snapshot, TopicSeen
+from millrace.domain.streams import DesiredState
 from millrace.errors import UnreachableError, UsageError
 from millrace.usecases import group_checks
 from millrace.usecases.groups import declared_groups, furthest_first, list_groups, show_group
@@ -192,6 +193,63 @@ def test_what_is_not_known_closes_no_alarm(platform: GroupsPlatform) -> None:
     platform.snapshots.add(KAFKA, snapshot(32, 300))
     check(platform, 33)
     assert platform.alarms.open_kinds == []
+
+
+def wanted(platform: GroupsPlatform, since: int) -> None:
+    """The stream is wanted to run since this minute."""
+    platform.clock.now = BEGAN + MINUTE * since
+    platform.streams.set_desired("shop.purchases", actor="cli:ann", reason="to run", state=DesiredState.RUNNING)
+
+
+def test_a_declared_reader_that_nobody_can_see_is_told(platform: GroupsPlatform) -> None:
+    """A coordinator that is away, or a right that is missing, must not look like a stream that is well."""
+    wanted(platform, 0)
+    lived(platform, 30, stuck=False)
+    assert check(platform, 30).unseen == []
+    platform.snapshots.add(KAFKA, snapshot(31, 310, faults=("broker 2: no answer in time",)))
+    assert check(platform, 32).unseen == [f"group {STREAM} is not seen: broker 2: no answer in time"]
+    refused = replace(group(STREAM, 0), commits=None, fault="GROUP_AUTHORIZATION_FAILED")
+    platform.snapshots.add(KAFKA, snapshot(33, 330, refused))
+    [line] = check(platform, 34).unseen
+    assert line == "stream shop.purchases cannot be judged: GROUP_AUTHORIZATION_FAILED"
+
+
+def test_one_that_was_started_a_moment_ago_is_given_time(platform: GroupsPlatform) -> None:
+    platform.snapshots.add(KAFKA, snapshot(30, 310))
+    wanted(platform, 25)
+    assert check(platform, 31).unseen == []
+    assert check(platform, 36).unseen == [f"group {STREAM} is not seen: no broker lists it"]
+
+
+def test_snapshots_that_never_come_are_told_once_something_should_run(platform: GroupsPlatform) -> None:
+    wanted(platform, 0)
+    assert len(check(platform, 5).known) == 1
+    assert "no snapshot yet" in check(platform, 11).unseen[0]
+
+
+def test_a_snapshot_of_the_future_is_told(platform: GroupsPlatform) -> None:
+    platform.snapshots.add(KAFKA, snapshot(24 * 60, 310, group(STREAM, 300)))
+    assert check(platform, 0).unseen == [
+        f"{KAFKA}: the newest snapshot is 24.0 h ahead of this clock; see DAG millrace.snapshots"
+    ]
+
+
+def test_an_undecided_group_closes_no_alarm(platform: GroupsPlatform) -> None:
+    platform.alarms.open("group.stuck", f"{KAFKA}/billing", "no commit")
+    for minute in range(30):
+        platform.snapshots.add(KAFKA, snapshot(minute, 500, group("billing", 100)))
+    check(platform, 30)
+    assert platform.alarms.open_kinds == ["group.stuck"]
+
+
+def test_of_very_many_groups_the_declared_alone_are_judged(
+    platform: GroupsPlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_checks, "MOST_JUDGED", 5)
+    others = [group(f"g{number}", 5) for number in range(10)]
+    platform.snapshots.add(KAFKA, snapshot(0, 10, group(STREAM, 10), *others))
+    told = check(platform, 1).told
+    assert [line.partition(" ")[0] for line in told] == [STREAM, "10"]
 
 
 def test_a_stopped_stream_is_no_breach(platform: GroupsPlatform) -> None:

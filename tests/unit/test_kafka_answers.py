@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -10,6 +14,7 @@ from kafka.protocol.admin import DescribeGroupsResponse, DescribeLogDirsResponse
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetFetchResponse
 from kafka.protocol.metadata import MetadataResponse
 
+from millrace.adapters import kafka_snapshot
 from millrace.adapters.kafka_answers import (
     Answers,
     Listed,
@@ -26,6 +31,7 @@ from millrace.adapters.kafka_answers import (
 from millrace.adapters.kafka_messages import Bound, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from millrace.domain.groups import Committed
 from millrace.domain.snapshots import GroupType, LogSeen
+from millrace.settings import KafkaSettings
 
 NOT_LEADER, NOT_ALLOWED_TOPIC, NOT_ALLOWED_GROUP, NO_GROUP = 6, 29, 30, 69
 
@@ -170,3 +176,41 @@ def test_groups_of_the_consumer_protocol_are_asked_as_kafka_defines_it() -> None
     )
     group = answer.groups[0]
     assert (group.group_id, group.group_state, group.assignor_name, group.members) == ("ab", "Empty", "uniform", [])
+
+
+class SlowCoordinator:
+    """As a `Conversation` with two brokers, the first of which answers late; keeps the order of what came."""
+
+    requests, hung, addresses = 0, False, ()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        return asyncio.run(work())
+
+    async def topics(self, deadline: float) -> Any:
+        brokers = [SimpleNamespace(node_id=node) for node in (1, 2)]
+        return SimpleNamespace(brokers=brokers, topics=[], cluster_id="c")
+
+    async def each(self, works: dict[int, Callable[[], Coroutine[Any, Any, None]]], deadline: float) -> dict[int, str]:
+        await asyncio.gather(*(work() for work in works.values()))
+        return {}
+
+
+def test_no_end_is_asked_for_before_every_broker_has_told_its_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that keeps up would be seen beyond the end of a log whose leader was quicker than its coordinator."""
+    order: list[str] = []
+
+    async def groups(look: Any) -> None:
+        for _ in range(5 if look.node == 1 else 0):
+            await asyncio.sleep(0)
+        order.append("commits")
+
+    async def logs(look: Any, led: object) -> None:
+        order.append("ends")
+
+    monkeypatch.setattr(kafka_snapshot._BrokerLook, "groups", groups)
+    monkeypatch.setattr(kafka_snapshot._BrokerLook, "logs", logs)
+    reader = kafka_snapshot.ClusterReader(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}))
+    reader._talk = SlowCoordinator()  # type: ignore[assignment]
+    reader._configuration_due = float("inf")
+    reader.take()
+    assert order == ["commits", "commits", "ends", "ends"]

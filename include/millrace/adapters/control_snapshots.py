@@ -23,6 +23,7 @@ from millrace.settings import PostgresSettings
 
 _LOCK = sa.text("select pg_advisory_xact_lock(hashtextextended('millrace.snapshot ' || :connection, 0))")
 _ROWS_TOGETHER = 1_000
+AHEAD = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,17 @@ class SnapshotTable:
     def add(self, connection: str, snapshot: Snapshot) -> bool:
         """Keep a snapshot; False, and nothing is written, where one that is as young is kept.
 
+        What is kept of more than an hour later was written by a clock that ran ahead, and goes: it would keep all
+        others out until its time has come.
+
         Guarantees: whole or not at all; of two at once one comes after the other.
         """
         with translated(self._settings), self._engine.begin() as session:
             session.execute(_LOCK, {"connection": connection})
             newest = _newest(session, connection)
+            if newest is not None and newest.at - snapshot.at > AHEAD:
+                _forget_since(session, connection, snapshot.at)
+                newest = _newest(session, connection)
             if newest is not None and newest.at >= snapshot.at:
                 return False
             session.execute(sa.select(sa.func.millrace_snapshot_day_make(_day(snapshot.at))))
@@ -125,6 +132,11 @@ class SnapshotTable:
         with translated(self._settings), self._engine.begin() as session:
             dropped = session.scalar(sa.select(sa.func.millrace_snapshot_days_drop(_day(now - keep))))
         return int(dropped or 0)
+
+
+def _forget_since(session: sa.Connection, connection: str, at: datetime) -> None:
+    for table in (tables.snapshot, tables.snapshot_topic, tables.snapshot_group, tables.snapshot_commit):
+        session.execute(table.delete().where(table.c.connection == connection, table.c.at > at))
 
 
 def _day(at: datetime) -> date:

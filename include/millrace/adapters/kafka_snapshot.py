@@ -36,7 +36,7 @@ class ClusterReader:
     Args:
         settings: the cluster's Connection.
         client_id: how the broker's own tools name this client.
-        timeout: how long the topics, and then all that brokers are asked at the same time, may take.
+        timeout: how long the topics may take, then all about groups, and then all about logs.
         clock: the time of day, UTC.
 
     Guarantees: a broker that does not answer costs one time-out, and only what it alone knows is missing. A call after
@@ -130,13 +130,13 @@ class ClusterReader:
         at, began, sent = self._clock(), time.monotonic(), talk.requests
         metadata = await talk.topics(began + self._timeout)
         layout = read.layout_of(metadata)
-        deadline = time.monotonic() + self._timeout
         answers = {broker.node_id: Answers() for broker in metadata.brokers}
-        looks = {node: _BrokerLook(talk, node, deadline, answers[node]) for node in answers}
-        works: dict[int, Callable[[], Awaitable[None]]] = {
-            node: partial(self._ask, look, layout) for node, look in looks.items()
-        }
-        failures = {node: reason(error) for node, error in (await talk.each(works, deadline)).items()}
+        failures: dict[int, str] = {}
+        for part in (self._ask_groups, self._ask_logs):  # all groups first: no end is older than a commit beside it
+            deadline = time.monotonic() + self._timeout
+            looks = [_BrokerLook(talk, node, deadline, answers[node]) for node in answers if node not in failures]
+            works: dict[int, Callable[[], Awaitable[None]]] = {look.node: partial(part, look, layout) for look in looks}
+            failures |= {node: reason(error) for node, error in (await talk.each(works, deadline)).items()}
         return Snapshot(
             at=at,
             cluster_id=metadata.cluster_id or "",
@@ -148,9 +148,12 @@ class ClusterReader:
             faults=tuple(self._faults(layout, answers, failures)),
         )
 
-    async def _ask(self, look: _BrokerLook, layout: Layout) -> None:
-        """All of one broker, its groups first: an end is then never older than the commit it is held against."""
+    async def _ask_groups(self, look: _BrokerLook, layout: Layout) -> None:
+        """The groups that one broker coordinates."""
         await look.groups()
+
+    async def _ask_logs(self, look: _BrokerLook, layout: Layout) -> None:
+        """The logs that one broker leads, and what it is set to."""
         await look.logs(layout.led_by(look.node))
         if time.monotonic() >= self._configuration_due:
             self._configuration_due = time.monotonic() + _CONFIGURATION_EVERY_SECONDS  # no other broker asks as well

@@ -54,6 +54,8 @@ class SnapshotsTaken(BaseTrigger):
             forget_platform()
             self.log.warning("no snapshot could be taken, trying again in a minute: %s", error)
             return False
+        if any(one.failed for one in taken):
+            forget_platform()  # the Connection may say something else by now
         for one in taken:
             self.log.log(logging.WARNING if one.failed else logging.INFO, "%s", one.text)
         return not any(one.failed for one in taken)

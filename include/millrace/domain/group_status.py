@@ -7,13 +7,13 @@ one group; what it says of a partition is why.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from millrace.domain import trend
 from millrace.domain.durations import roughly
-from millrace.domain.rhythm import Track, commit_interval, track
+from millrace.domain.rhythm import Track, after_hole, commit_rhythm, spacing, track
 from millrace.domain.snapshots import GroupSeen, GroupType, History, Member, Partition, Snapshot
 from millrace.domain.time_lag import NOTHING_UNREAD, TimeLag, furthest, time_lag
 
@@ -22,6 +22,7 @@ PATIENCE = timedelta(minutes=15)
 after which a member that does not poll is put out of its group."""
 
 _INTERVALS = 3
+_STABLE = "Stable"
 
 
 class Status(StrEnum):
@@ -80,7 +81,8 @@ class GroupReading:
         time_lag: the greatest of its partitions.
         rate_in: offsets a second that were appended to what it reads, over the last minutes; None: not known.
         rate_out: offsets a second that it committed.
-        interval: how long it usually takes from commit to commit; None where that was not seen.
+        interval: how long it usually takes for a commit while it has something to read; None where that was not seen.
+        allowed: how long it may stand still before it is called stuck.
         undecided: neither its commits nor the logs moved in the history looked at, though something is left: a longer
             history may tell whether it is markers.
     """
@@ -94,6 +96,7 @@ class GroupReading:
     rate_in: float | None = None
     rate_out: float | None = None
     interval: timedelta | None = None
+    allowed: timedelta = PATIENCE
     undecided: bool = False
 
     @property
@@ -117,15 +120,27 @@ class _Group:
     snapshot: Snapshot
     owners: Mapping[Partition, Member]
     members_since: int | None  # the snapshot since which it has had members; None: it has none, or nobody knows
-    tracks: Mapping[Partition, Track] = field(default_factory=dict)
-    allowed: timedelta = PATIENCE
+    tracks: Mapping[Partition, Track]
+    left: frozenset[Partition]  # committed once, and none of its members has them now
+    allowed: timedelta
 
     @property
     def now(self) -> datetime:
         return self.history.times[-1]
 
+    @property
+    def usual(self) -> timedelta:
+        return spacing(self.history.times)
 
-def judge(seen: GroupSeen, snapshot: Snapshot, history: History, *, at_least: timedelta = timedelta(0)) -> GroupReading:
+
+def judge(
+    seen: GroupSeen,
+    snapshot: Snapshot,
+    history: History,
+    *,
+    at_least: timedelta = timedelta(0),
+    commits_markers: bool = False,
+) -> GroupReading:
     """How one group is.
 
     Args:
@@ -133,6 +148,7 @@ def judge(seen: GroupSeen, snapshot: Snapshot, history: History, *, at_least: ti
         snapshot: the newest snapshot.
         history: up to and with it.
         at_least: how long it may stand still whatever its rhythm, as one that waits for more before it commits.
+        commits_markers: whether it commits up to the end of what it may read, markers of transactions included.
     """
     if seen.type in (GroupType.SHARE, GroupType.STREAMS):
         return GroupReading(seen, Status.UNKNOWN, f"of a {seen.type.value} group the brokers tell type and state only")
@@ -144,47 +160,74 @@ def judge(seen: GroupSeen, snapshot: Snapshot, history: History, *, at_least: ti
         if seen.members:
             return GroupReading(seen, Status.UNKNOWN, "it commits no offsets, so its lag cannot be told")
         return GroupReading(seen, Status.IDLE, "it has neither members nor commits")
-    tracks = {partition: _track(seen, history, partition) for partition in asked}
-    interval = commit_interval(history.times, list(tracks.values()))
-    allowed = max(at_least, PATIENCE if interval is None else interval * _INTERVALS)
-    group = _Group(seen.name, seen, history, snapshot, owners, _members_since(seen, history), tracks, allowed)
+    tracks = {partition: _track(seen, history, partition, commits_markers) for partition in asked}
+    left = _left_behind(seen, owners)
+    read = [one for partition, one in tracks.items() if partition not in left]
+    rhythm = commit_rhythm(history.times, read)
+    allowed = max(at_least, PATIENCE if rhythm is None else max(rhythm.usual * _INTERVALS, rhythm.longest))
+    group = _Group(seen.name, seen, history, snapshot, owners, _members_since(seen, history), tracks, left, allowed)
     partitions = tuple(_partition(group, partition) for partition in asked)
-    status, why = _worst(group, partitions)
-    rates = trend.rates(history.times, list(tracks.values()))
-    if status in (Status.REWOUND, Status.OK, Status.IDLE) and seen.members:
-        slope = trend.slope(history.times, list(tracks.values()), interval)
-        if slope is not None and slope > 0:
-            status, why = Status.SLOW, f"it falls behind by {slope:,.1f} records a second"
-        elif status is Status.OK and slope is not None and slope < 0 and (left := _left(partitions)):
-            why = f"catching up by {-slope:,.1f} records a second, {left:,} left"
-    lags = [max(0, one.lag) for one in partitions if one.lag is not None]
+    counted = [one for one in partitions if one.partition not in left]
+    usual = rhythm.usual if rhythm else None
+    status, why = _with_trend(seen, history, counted, read, usual)
+    rates = trend.rates(history.times, read)
+    lags = [max(0, one.lag) for one in counted if one.lag is not None]
     return GroupReading(
         group=seen,
         status=status,
         why=why,
         partitions=partitions,
         lag=sum(lags) if lags else None,
-        time_lag=_furthest(partitions),
+        time_lag=_furthest(counted),
         rate_in=rates[0],
         rate_out=rates[1],
-        interval=interval,
-        undecided=any(one.undecided for one in tracks.values()),
+        interval=usual,
+        allowed=allowed,
+        undecided=any(one.undecided for one in read),
     )
 
 
-def _track(seen: GroupSeen, history: History, partition: Partition) -> Track:
+def _with_trend(
+    seen: GroupSeen,
+    history: History,
+    partitions: Sequence[PartitionReading],
+    tracks: Sequence[Track],
+    interval: timedelta | None,
+) -> tuple[Status, str]:
+    """The worst of its partitions, or that it falls behind."""
+    status, why = _worst(partitions)
+    if status not in (Status.REWOUND, Status.OK, Status.IDLE) or not seen.members:
+        return status, why
+    slope = trend.slope(history.times, tracks, interval)
+    if slope is not None and slope > 0:
+        return Status.SLOW, f"it falls behind by {slope:,.1f} records a second"
+    if status is Status.OK and slope is not None and slope < 0 and (unread := _unread(partitions)):
+        return status, f"catching up by {-slope:,.1f} records a second, {unread:,} left"
+    return status, why
+
+
+def _left_behind(seen: GroupSeen, owners: Mapping[Partition, Member]) -> frozenset[Partition]:
+    """What it has committed and reads no more: none of its members has it, all of whom tell, and nothing rebalances."""
+    told = bool(owners) and all(member.partitions is not None for member in seen.members or ())
+    if not told or seen.state != _STABLE:
+        return frozenset()
+    return frozenset(partition for partition in seen.commits or {} if partition not in owners)
+
+
+def _track(seen: GroupSeen, history: History, partition: Partition, commits_markers: bool) -> Track:
     nothing = (None,) * len(history.times)
     logs = history.logs.get(partition)
     commits = history.commits.get(seen.name, {}).get(partition, nothing)
-    return track(commits, logs.stables if logs else nothing)
+    return track(commits, logs.stables if logs else nothing, commits_markers=commits_markers)
 
 
 def _members_since(seen: GroupSeen, history: History) -> int | None:
+    """Since which snapshot it was seen to have members, without one in between that does not know."""
     if not seen.members:
         return None
-    counts = history.members.get(seen.name, ())
-    since = len(history.times) - 1
-    while since > 0 and since - 1 < len(counts) and counts[since - 1] != 0:
+    times, counts = history.times, history.members.get(seen.name, ())
+    usual, since = spacing(times), len(times) - 1
+    while 0 < since <= len(counts) and counts[since - 1] and not after_hole(times, since, usual):
         since -= 1
     return since
 
@@ -225,6 +268,8 @@ def _of_partition(group: _Group, partition: Partition, commit: int | None) -> tu
         return Status.UNKNOWN, "its members are not known"
     if group.members_since is None:
         return _without_members(one)
+    if partition in group.left:
+        return Status.UNKNOWN, "none of its members has it now"
     if one.undecided:
         return _undecided(group, log.stable - commit)
     if not one.unread[-1]:
@@ -244,8 +289,8 @@ def _without_members(one: Track) -> tuple[Status, str]:
 
 def _reading_on(group: _Group, one: Track, left: int) -> tuple[Status, str]:
     waited = group.now - group.history.times[_waiting_since(group, one)]
-    own = commit_interval(group.history.times, [one]) or timedelta(0)  # a quiet partition may have a rhythm of its own
-    if waited >= max(group.allowed, own * _INTERVALS):
+    own = commit_rhythm(group.history.times, [one])  # a quiet partition may have a rhythm of its own
+    if waited >= max(group.allowed, own.usual * _INTERVALS if own else group.allowed):
         return Status.STUCK, f"no commit for {roughly(waited)}, of {left:,} unread offsets"
     if back := _moved_back(one):
         return Status.REWOUND, f"moved back, {back:,} offsets from where it was"
@@ -281,21 +326,32 @@ def _above(end: int | None, first: int | None) -> bool:
 
 
 def _waiting_since(group: _Group, one: Track) -> int:
-    """The snapshot since which something was unread, a member there to read it, and no commit came."""
-    since = len(one.unread) - 1
+    """The snapshot since which something was seen to be unread, a member there to read it, and no commit to come.
+
+    Time in which nobody looked, or nobody could tell, is no evidence: the reader may have been away with the cluster.
+    """
+    times, usual, since = group.history.times, group.usual, len(one.unread) - 1
     least = max(one.changed or 0, group.members_since or 0)
-    while since > least and one.unread[since - 1]:
+    while since > least and one.unread[since - 1] and _knew(one, since - 1) and not after_hole(times, since, usual):
         since -= 1
     return since
 
 
+def _knew(one: Track, index: int) -> bool:
+    return one.commits[index] is not None and one.ends[index] is not None
+
+
 def _moved_back(one: Track) -> int:
-    """How far a commit is from the furthest it was before it was moved back; 0 where it was not, or has been since."""
-    known = [commit for commit in one.commits if commit is not None]
+    """How far a commit is from the furthest it was before it was moved back; 0 where it was not, or has been since.
+
+    One beyond the log's end is of another topic that had the name.
+    """
+    both = zip(one.commits, one.ends, strict=True)
+    known = [commit for commit, end in both if commit is not None and end is not None and commit <= end]
     return max(known) - known[-1] if known else 0
 
 
-def _worst(group: _Group, partitions: Sequence[PartitionReading]) -> tuple[Status, str]:
+def _worst(partitions: Sequence[PartitionReading]) -> tuple[Status, str]:
     status = min((one.status for one in partitions), key=_ORDER.index)
     if status is Status.UNKNOWN and any(one.status in (Status.OK, Status.IDLE) for one in partitions):
         known = [one.status for one in partitions if one.status is not Status.UNKNOWN and one.lag is not None]
@@ -315,5 +371,5 @@ def _furthest(partitions: Sequence[PartitionReading]) -> TimeLag | None:
     return replace(found, at_least=True) if found is not None and untold else found
 
 
-def _left(partitions: Sequence[PartitionReading]) -> int:
+def _unread(partitions: Sequence[PartitionReading]) -> int:
     return sum(max(0, one.lag) for one in partitions if one.lag is not None)

@@ -39,8 +39,13 @@ class Track:
         return left and self.changed is None and not self.unread[-1]
 
 
-def track(commits: Sequence[int | None], ends: Sequence[int | None]) -> Track:
+def track(commits: Sequence[int | None], ends: Sequence[int | None], *, commits_markers: bool = False) -> Track:
     """What a reader left unread at each snapshot.
+
+    Args:
+        commits: what it had committed at each.
+        ends: up to where it could have read.
+        commits_markers: it commits up to the very end, as our own apps do: whatever is left is unread.
 
     Markers of transactions, and what compaction took, are offsets without a record. A reader that stands before them
     has read everything, and its commit may stay there. So what was left when it last committed counts for nothing once
@@ -68,8 +73,16 @@ def track(commits: Sequence[int | None], ends: Sequence[int | None]) -> Track:
             commit = now
         behind = commit is not None and end is not None and end > commit
         stands = changed is not None and (left > step or index - changed <= longest)
-        unread.append(behind and (grown is not None or stands))
+        unread.append(behind and (commits_markers or grown is not None or stands))
     return Track(commits, ends, tuple(unread), changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """How long a reader takes for a commit: `usual` is as long as nine of ten times were or longer, `longest` all."""
+
+    usual: timedelta
+    longest: timedelta
 
 
 def spacing(times: Sequence[datetime]) -> timedelta:
@@ -78,17 +91,22 @@ def spacing(times: Sequence[datetime]) -> timedelta:
     return timedelta(seconds=median(gaps)) if gaps else timedelta(0)
 
 
-def commit_interval(times: Sequence[datetime], tracks: Sequence[Track]) -> timedelta | None:
-    """How long a reader with something to read usually takes for a commit: since the last one, or since it came.
+def after_hole(times: Sequence[datetime], index: int, usual: timedelta) -> bool:
+    """Whether snapshots are missing before one: nobody knows what happened meanwhile."""
+    return index > 0 and times[index] - times[index - 1] > usual * _HOLE
 
-    Nine of ten times were as short or shorter. Times in which there was nothing to read do not count, nor those in
+
+def commit_rhythm(times: Sequence[datetime], tracks: Sequence[Track]) -> Rhythm | None:
+    """How long a reader with something to read takes for a commit: since the last one, or since it came.
+
+    Times in which there was nothing to read do not count, nor those in
     which snapshots are missing. Never less than the distance of two snapshots. None: it was never seen to commit.
     """
     usual = spacing(times)
     found: list[timedelta] = []
     since: int | None = None  # the snapshot since which it has had something to read without a commit
     for index in range(1, len(times)):
-        if times[index] - times[index - 1] > usual * _HOLE:
+        if after_hole(times, index, usual):
             since = None
             continue
         busy = any(_busy(one, index) for one in tracks)
@@ -103,7 +121,7 @@ def commit_interval(times: Sequence[datetime], tracks: Sequence[Track]) -> timed
     if not found:
         return None
     rank = -(-len(found) * _OF_TEN // 10)  # the nearest rank, from one
-    return max(sorted(found)[rank - 1], usual)
+    return Rhythm(max(sorted(found)[rank - 1], usual), max(*found, usual))
 
 
 def _busy(one: Track, index: int) -> bool:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from millrace.domain.durations import roughly
 from millrace.domain.group_risks import Risk
 from millrace.domain.group_status import Status
-from millrace.usecases.groups import GroupList, GroupRow, clusters, list_groups
+from millrace.domain.streams import DesiredState
+from millrace.usecases.groups import GroupList, GroupRow, clusters, declared_groups, list_groups
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 STUCK = "group.stuck"
 RISK = "group.risk"
 TOO_OLD = timedelta(minutes=10)
+AHEAD = timedelta(minutes=1)  # of two machines' clocks
+MOST_JUDGED = 1_000  # groups; where there are more, only those of declared apps
+FAULTS = 3
 # What a stopped stream shows as any reader would, and what loses nothing: where it goes on is on record in its sink.
 _NOT_OURS = frozenset({Risk.STALE, Risk.READS_NOTHING})
 
@@ -28,7 +32,8 @@ class Checked:
 
     Attributes:
         wrong: a line for each declared reader that is stuck and each new risk.
-        unseen: a line for each cluster whose last snapshot is too old: the next one may come in a moment.
+        unseen: a line for each cluster whose last snapshot is too old, and for each app that should run and shows in
+            none, or of which nobody can tell: the next one may come in a moment.
         known: risks that were found before, and clusters of which there is no snapshot yet.
         told: a line a group, for the log.
     """
@@ -50,17 +55,54 @@ def check(platform: Platform, *, now: datetime | None = None) -> Checked:
     unseen: list[str] = []
     known: list[str] = []
     told: list[str] = []
+    expected = _expected(platform, began)
     for kafka in clusters(platform.settings.root):
+        apps = declared_groups(platform.settings.root, kafka)
+        missed = sorted(group for group, app in apps.items() if app.qualified_name in expected)
         newest = platform.control().snapshots.newest(kafka)
         if newest is None:
-            known.append(f"{kafka}: there is no snapshot yet; see DAG millrace.snapshots")
-        elif began - newest.at > TOO_OLD:
-            unseen.append(f"{kafka}: no snapshot for {roughly(began - newest.at)}; see DAG millrace.snapshots")
+            line = f"{kafka}: there is no snapshot yet; see DAG millrace.snapshots"
+            (unseen if missed else known).append(line)
+        elif not -AHEAD < began - newest.at < TOO_OLD:
+            unseen.append(f"{kafka}: {_age(began - newest.at)}; see DAG millrace.snapshots")
         else:
-            found = list_groups(platform, kafka, now=began)
+            found = list_groups(platform, kafka, most=MOST_JUDGED, now=began)
             told += [_in_a_line(row) for row in found.groups]
+            told += _left_out(found)
+            unseen += _not_seen(found, missed)
             _hold_against(platform, found, began, wrong, known)
     return Checked(wrong, unseen, known, told)
+
+
+def _expected(platform: Platform, now: datetime) -> set[str]:
+    """The apps that should be in their groups by now: wanted to run, and not only since a moment ago."""
+    wanted = platform.control().streams.all_desired()
+    return {one.stream for one in wanted if one.state is DesiredState.RUNNING and now - one.changed_at > TOO_OLD}
+
+
+def _age(age: timedelta) -> str:
+    if age < timedelta(0):
+        return f"the newest snapshot is {roughly(-age)} ahead of this clock"
+    return f"no snapshot for {roughly(age)}"
+
+
+def _not_seen(found: GroupList, expected: Sequence[str]) -> list[str]:
+    """What keeps anybody from judging an app that should run. It may be over in a moment."""
+    rows = {row.name: row for row in found.groups}
+    lines = []
+    for group in expected:
+        row = rows.get(group)
+        if row is None:
+            why = "; ".join(found.snapshot.faults[:FAULTS]) or "no broker lists it"
+            lines.append(f"group {group} is not seen: {why}")
+        elif row.reading.status is Status.UNKNOWN:
+            lines.append(f"{row.what} cannot be judged: {row.reading.why}")
+    return lines
+
+
+def _left_out(found: GroupList) -> list[str]:
+    more = len(found.snapshot.groups) - len(found.groups)
+    return [f"{more:,} more groups; see `millrace groups list`"] if more else []
 
 
 def _hold_against(platform: Platform, found: GroupList, began: datetime, wrong: list[str], known: list[str]) -> None:
@@ -96,7 +138,8 @@ def _is_over(found: GroupList, kind: str, subject: str) -> bool:
     row = next((row for row in found.groups if row.name == group), None)
     if row is None:
         return not found.snapshot.faults
-    return row.reading.status is not Status.UNKNOWN and row.reading.group.members is not None
+    known = row.reading.status is not Status.UNKNOWN and row.reading.group.members is not None
+    return known and not row.reading.undecided
 
 
 def _subject(found: GroupList, row: GroupRow) -> str:

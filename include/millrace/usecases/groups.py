@@ -34,6 +34,7 @@ LOOKED_OVER = timedelta(hours=3)
 MOST_ASKED_AGAIN = 20  # groups
 MOST_OFFSETS = 2_000_000  # of snapshots and partitions that are looked at together, beyond those three hours
 _TRIGGERS = 3
+_OFFSETS_TOPIC = "__consumer_offsets"
 _SPARK = "spark-kafka-source-"
 _FETCH = "millrace-fetch."
 
@@ -79,19 +80,22 @@ class GroupList:
     groups: Sequence[GroupRow]
 
 
-def list_groups(platform: Platform, kafka: str, *, directly: bool = False, now: datetime | None = None) -> GroupList:
+def list_groups(
+    platform: Platform, kafka: str, *, directly: bool = False, most: int | None = None, now: datetime | None = None
+) -> GroupList:
     """Every group, by the newest snapshot and those of the three hours before it.
 
     Args:
         platform: the adapters.
         kafka: the cluster's Connection.
         directly: look at the cluster now instead, which works without the control database and knows no history.
+        most: where there are more groups than this, only those of declared apps.
         now: the present.
 
     Raises:
         UnreachableError: the control database or the cluster does not answer, or there is no snapshot yet.
     """
-    return _look(platform, kafka, None, directly=directly, now=now or datetime.now(UTC))
+    return _look(platform, kafka, None, directly=directly, most=most, now=now or datetime.now(UTC))
 
 
 def show_group(
@@ -103,20 +107,24 @@ def show_group(
         UsageError: there is no such group.
         UnreachableError: as for `list_groups`.
     """
-    return _look(platform, kafka, name, directly=directly, now=now or datetime.now(UTC))
+    return _look(platform, kafka, name, directly=directly, most=None, now=now or datetime.now(UTC))
 
 
-def _look(platform: Platform, kafka: str, name: str | None, *, directly: bool, now: datetime) -> GroupList:
+def _look(
+    platform: Platform, kafka: str, name: str | None, *, directly: bool, most: int | None, now: datetime
+) -> GroupList:
+    declared = declared_groups(platform.settings.root, kafka)
     if directly:
-        with platform.cluster_reader(kafka) as reader:
-            snapshot = reader.take()
-        history = history_of(snapshot)
+        snapshot = platform.cluster_reader(kafka).take()
+        seen, history = _known(snapshot, kafka, name), history_of(snapshot)
     else:
         snapshot = _newest(platform, kafka)
-        asked = None if name is None else [group.name for group in _known(snapshot, kafka, name)]
-        history = _history(platform, kafka, snapshot, asked)
-    declared = declared_groups(platform.settings.root, kafka)
-    rows = [_row(group, snapshot, history, declared) for group in _known(snapshot, kafka, name)]
+        seen = _known(snapshot, kafka, name)
+        few = name is not None
+        if most is not None and len(seen) > most:
+            seen, few = [group for group in seen if group.name in declared], True
+        history = _history(platform, kafka, snapshot, [group.name for group in seen] if few else None)
+    rows = [_row(group, snapshot, history, declared) for group in seen]
     if name is None and not directly:
         rows = _decided(platform, kafka, snapshot, rows, declared)
     return GroupList(kafka, snapshot, max(timedelta(0), now - snapshot.at), history.times[0], rows)
@@ -200,7 +208,13 @@ def _clusters(root: Path, files: tuple[tuple[str, int, int], ...]) -> Sequence[s
 
 def _row(seen: GroupSeen, snapshot: Snapshot, history: History, declared: Mapping[str, App]) -> GroupRow:
     app = declared.get(seen.name)
-    reading = judge(seen, snapshot, history, at_least=_waits(app) if app else timedelta(0))
+    reading = judge(
+        seen,
+        snapshot,
+        history,
+        at_least=_waits(app) if app else timedelta(0),
+        commits_markers=app is not None and _OFFSETS_TOPIC not in app.reads,  # there its own commits may be left
+    )
     return GroupRow(reading, what_it_is(seen, app), app is not None, risks(reading, snapshot, history))
 
 

@@ -43,8 +43,7 @@ def _take(platform: Platform, kafka: str, now: datetime) -> Taken | None:
     if newest is not None and timedelta(0) <= now - newest.at < SNAPSHOT_EVERY - _EARLY:
         return None
     try:
-        with platform.cluster_reader(kafka) as reader:
-            snapshot = reader.take()
+        snapshot = platform.cluster_reader(kafka).take()
     except Exception as error:  # whatever a client meets in one cluster, the others come next
         return Taken(kafka, False, f"{kafka}: {error}", failed=True)
     stored = store.add(kafka, snapshot)
