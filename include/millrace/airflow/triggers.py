@@ -186,6 +186,9 @@ class _AppTrigger(_StreamTrigger):
                 if report:
                     self._tell(_described(report))
                 if report and report.epoch == epoch and (end := over(report)):
+                    now = await self._status(epoch)  # it may have died between the two looks, which is why it is so
+                    if now is not None and (now[0] is None or now[0].state is not RunState.RUNNING):
+                        return await self._app_ended(epoch, now[0])
                     return end
             await asyncio.sleep(WATCH_SECONDS)
 
