@@ -1,0 +1,1 @@
+"""How long and how much topics keep: bounds, forecasts, and whose unread records are in danger."""
