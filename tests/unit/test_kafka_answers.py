@@ -30,7 +30,7 @@ from millrace.adapters.kafka_answers import (
 )
 from millrace.adapters.kafka_messages import Bound, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from millrace.domain.groups import Committed
-from millrace.domain.snapshots import GroupType, LogSeen
+from millrace.domain.snapshots import DiskSeen, GroupType, LogSeen
 from millrace.settings import KafkaSettings
 
 NOT_LEADER, NOT_ALLOWED_TOPIC, NOT_ALLOWED_GROUP, NO_GROUP = 6, 29, 30, 69
@@ -52,7 +52,8 @@ def test_only_the_partition_with_an_error_is_unknown() -> None:
     for bound in Bound:
         read_bounds(offsets({0: 0, 1: NOT_LEADER if bound is Bound.END else 0}, 7), bound, answers, "broker 1")
     layout = layout_of(metadata([(0, 1), (1, 1), (2, -1)]))
-    assert topics_seen(layout, {1: answers})["t"].logs == (LogSeen(7, 7, 7), None, None)
+    seen = topics_seen(layout, {1: answers}, {"t": {"retention.ms": "5"}})["t"]
+    assert (seen.logs, seen.replication, seen.settings) == ((LogSeen(7, 7, 7), None, None), 2, {"retention.ms": "5"})
     assert answers.faults == ["broker 1: end of t/1: NOT_LEADER_FOR_PARTITION"]
     assert set(layout.faults) == {"topic secret: TOPIC_AUTHORIZATION_FAILED", "no leader: t/2"}
 
@@ -60,7 +61,9 @@ def test_only_the_partition_with_an_error_is_unknown() -> None:
 def metadata(leaders: list[tuple[int, int]]) -> MetadataResponse:
     topic = MetadataResponse.MetadataResponseTopic
     partition = topic.MetadataResponsePartition
-    found = [partition(partition_index=n, leader_id=leader, error_code=0) for n, leader in leaders]
+    found = [
+        partition(partition_index=n, leader_id=leader, replica_nodes=[1, 2], error_code=0) for n, leader in leaders
+    ]
     return MetadataResponse(
         brokers=[MetadataResponse.MetadataResponseBroker(node_id=1, host="a", port=1)],
         topics=[
@@ -153,8 +156,10 @@ def test_replicas_that_are_still_moving_between_folders_do_not_count() -> None:
     ]
     results.append(folder(error_code=56, log_dir="/c", topics=[]))
     answers = Answers()
-    read_sizes(DescribeLogDirsResponse(error_code=0, results=results), answers, "broker 1")
+    results[0].total_bytes, results[0].usable_bytes = 1_000, 700
+    read_sizes(DescribeLogDirsResponse(error_code=0, results=results), answers, 1)
     assert answers.sizes == {("t", 0): 10}
+    assert answers.disks == [DiskSeen(1, "/a", 1_000, 700, {"t": 10}), DiskSeen(1, "/b", None, None, {"t": 3})]
     assert answers.faults == ["broker 1: log folder /c: KAFKA_STORAGE_ERROR"]
 
 

@@ -17,8 +17,10 @@ from millrace.adapters import control_snapshot_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.adapters.control_snapshot_newest import newest_rows
 from millrace.adapters.control_snapshot_rows import State, groups_of, state_of, storable, topics_of, values_of
+from millrace.adapters.control_snapshot_samples import appended_at, moved_since, samples_of
 from millrace.adapters.control_snapshot_series import series_of
-from millrace.domain.snapshots import SNAPSHOTS_KEPT, History, Snapshot
+from millrace.domain.offsets import TopicPartition
+from millrace.domain.snapshots import SNAPSHOTS_KEPT, History, LogSample, Partition, Snapshot
 from millrace.settings import PostgresSettings
 
 _LOCK = sa.text("select pg_advisory_xact_lock(hashtextextended('millrace.snapshot ' || :connection, 0))")
@@ -126,6 +128,38 @@ class SnapshotTable:
         consistent = self._engine.execution_options(isolation_level="REPEATABLE READ")
         with translated(self._settings), consistent.begin() as session:
             return series_of(session, connection, since, until, groups)
+
+    def samples(
+        self, connection: str, topics: Collection[str], since: datetime, until: datetime, count: int
+    ) -> Mapping[Partition, Sequence[LogSample]]:
+        """Logs at some moments of a time, oldest first: of each of so many equal parts of it at its last snapshot.
+
+        Only of the topics as they are now: a former one of that name has none.
+
+        Args:
+            connection: the cluster's. Where it led to another one meanwhile, what came after that counts.
+            topics: their names.
+            since: the time's beginning.
+            until: its end.
+            count: into how many parts it is cut.
+        """
+        with translated(self._settings), self._engine.begin() as session:
+            return samples_of(session, connection, topics, since, until, count)
+
+    def appended(
+        self, connection: str, offsets: Mapping[TopicPartition, Collection[int]], since: datetime
+    ) -> Mapping[TopicPartition, Mapping[int, datetime]]:
+        """When the records at these offsets were appended at the earliest: the last snapshot that had not seen them.
+
+        Without those that came before all snapshots since then, or have not come yet.
+        """
+        with translated(self._settings), self._engine.begin() as session:
+            return appended_at(session, connection, offsets, since)
+
+    def moved(self, connection: str, groups: Collection[str], since: datetime) -> set[str]:
+        """Those of these groups whose commits are not what they were at some snapshot since."""
+        with translated(self._settings), self._engine.begin() as session:
+            return moved_since(session, connection, groups, since)
 
     def tidy(self, now: datetime, keep: timedelta = SNAPSHOTS_KEPT) -> int:
         """Drop the days that are wholly older than `keep`; how many of their tables. One that is read is left."""

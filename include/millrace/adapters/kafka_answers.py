@@ -10,11 +10,12 @@ from typing import Any
 
 from millrace.adapters.kafka_conversation import code_name
 from millrace.adapters.kafka_ids import uuid_text
-from millrace.adapters.kafka_messages import OFFSETS_KEPT, Bound
+from millrace.adapters.kafka_messages import CHECK_EVERY, OFFSETS_KEPT, Bound
 from millrace.domain.groups import Committed
-from millrace.domain.snapshots import GroupSeen, GroupType, LogSeen, Member, Partition, TopicSeen
+from millrace.domain.snapshots import DiskSeen, GroupSeen, GroupType, LogSeen, Member, Partition, TopicSeen
 
 _NAMED = 3
+_UNKNOWN_TOPIC = 3  # UNKNOWN_TOPIC_OR_PARTITION
 _CLASSIC_KINDS = frozenset({"consumer", ""})
 
 
@@ -55,15 +56,17 @@ class Answers:
     commits: dict[str, Commits] = field(default_factory=dict)
     bounds: dict[Bound, dict[Partition, tuple[int, int]]] = field(default_factory=dict)
     sizes: dict[Partition, int] = field(default_factory=dict)
+    disks: list[DiskSeen] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Topics by name with their ids, and the leader of each partition; None where it has none."""
+    """Topics by name with their ids, the leader of each partition (None where it has none), and how many replicas."""
 
     ids: Mapping[str, str]
     leaders: Mapping[str, tuple[int | None, ...]]
+    replication: Mapping[str, int]
     faults: tuple[str, ...]
 
     def led_by(self, node: int) -> dict[str, list[int]]:
@@ -77,6 +80,7 @@ def layout_of(metadata: Any) -> Layout:
     brokers = {broker.node_id for broker in metadata.brokers}
     ids: dict[str, str] = {}
     leaders: dict[str, tuple[int | None, ...]] = {}
+    replication: dict[str, int] = {}
     faults = []
     for topic in metadata.topics:
         if topic.error_code:
@@ -85,9 +89,10 @@ def layout_of(metadata: Any) -> Layout:
         known = {p.partition_index: p.leader_id if p.leader_id in brokers else None for p in topic.partitions}
         found = tuple(known.get(number) for number in range(max(known, default=-1) + 1))
         ids[topic.name], leaders[topic.name] = uuid_text(topic.topic_id) if topic.topic_id else "", found
+        replication[topic.name] = max((len(p.replica_nodes) for p in topic.partitions), default=0)
         if orphans := [(topic.name, number) for number, leader in enumerate(found) if leader is None]:
             faults.append(f"no leader: {_some(orphans)}")
-    return Layout(ids, leaders, tuple(faults))
+    return Layout(ids, leaders, replication, tuple(faults))
 
 
 def _some(partitions: Iterable[Partition]) -> str:
@@ -111,18 +116,24 @@ def read_bounds(answer: Any, bound: Bound, answers: Answers, where: str) -> None
         answers.faults.append(f"{where}: {bound.name.lower()} of {_some(partitions)}: {code_name(code)}")
 
 
-def read_sizes(answer: Any, answers: Answers, where: str) -> None:
-    """Bytes of each replica, without those that are still being moved to another folder."""
+def read_sizes(answer: Any, answers: Answers, node: int) -> None:
+    """Bytes of each replica, without those that are still being moved to another folder, and the folders themselves."""
+    where = f"broker {node}"
     if answer.error_code:
         answers.faults.append(f"{where}: log folders: {code_name(answer.error_code)}")
     for folder in answer.results:
         if folder.error_code:
             answers.faults.append(f"{where}: log folder {folder.log_dir}: {code_name(folder.error_code)}")
             continue
+        taken: dict[str, int] = {}
         for topic in folder.topics:
+            taken[topic.name] = sum(entry.partition_size for entry in topic.partitions)
             for entry in topic.partitions:
                 if not entry.is_future_key:
                     answers.sizes[topic.name, entry.partition_index] = entry.partition_size
+        volume = (getattr(folder, name, None) for name in ("total_bytes", "usable_bytes"))  # KIP-827
+        total, usable = (None if value is None or value < 0 else int(value) for value in volume)
+        answers.disks.append(DiskSeen(node, folder.log_dir, total, usable, taken))
 
 
 def read_listing(answer: Any, answers: Answers, where: str) -> None:
@@ -230,18 +241,47 @@ def read_commits(answer: Any, answers: Answers) -> None:
         answers.commits[group.group_id] = Commits(entries, ", ".join(faults[:_NAMED]))
 
 
-def retention_in(answer: Any) -> timedelta | str:
-    """How long commits are kept; a text says why that is not known."""
+@dataclass(frozen=True, slots=True)
+class BrokerSaid:
+    """What a broker is set to: how long it keeps commits, how often it looks for what it may delete; `fault`: why not.
+
+    None where it did not say so.
+    """
+
+    offsets_kept: timedelta | None = None
+    check_every: timedelta | None = None
+    fault: str = ""
+
+
+def read_broker(answer: Any) -> BrokerSaid:
+    """A broker's own settings."""
+    said: dict[str, int] = {}
     for result in answer.results:
         if result.error_code:
-            return code_name(result.error_code)
-        for entry in result.configs:
-            if entry.name == OFFSETS_KEPT and str(entry.value).isdigit():
-                return timedelta(minutes=int(entry.value))
-    return "not said"
+            return BrokerSaid(fault=code_name(result.error_code))
+        said |= {entry.name: int(entry.value) for entry in result.configs if str(entry.value).isdigit()}
+    kept, every = said.get(OFFSETS_KEPT), said.get(CHECK_EVERY)
+    return BrokerSaid(
+        None if kept is None else timedelta(minutes=kept),
+        None if every is None else timedelta(milliseconds=every),
+        "" if kept is not None else "not said",
+    )
 
 
-def topics_seen(layout: Layout, answers: Mapping[int, Answers]) -> dict[str, TopicSeen]:
+def read_settings(answer: Any, settings: dict[str, dict[str, str]]) -> list[str]:
+    """Settings of topics by name into `settings`; the faults. A topic that is gone meanwhile is none."""
+    faults = []
+    for result in answer.results:
+        if not result.error_code:
+            settings[result.resource_name] = {entry.name: entry.value or "" for entry in result.configs}
+        elif result.error_code != _UNKNOWN_TOPIC:
+            faults.append(f"settings of topic {result.resource_name}: {code_name(result.error_code)}")
+    return faults
+
+
+def topics_seen(
+    layout: Layout, answers: Mapping[int, Answers], settings: Mapping[str, Mapping[str, str]]
+) -> dict[str, TopicSeen]:
     """Every topic, each partition as its leader answered for it."""
     return {
         name: TopicSeen(
@@ -250,19 +290,26 @@ def topics_seen(layout: Layout, answers: Mapping[int, Answers]) -> dict[str, Top
                 _log((name, number), answers[leader]) if leader is not None else None
                 for number, leader in enumerate(leaders)
             ),
+            settings.get(name),
+            layout.replication[name],
         )
         for name, leaders in layout.leaders.items()
     }
 
 
 def _log(partition: Partition, answers: Answers) -> LogSeen | None:
-    start, stable, end, first = (
-        answers.bounds.get(bound, {}).get(partition) for bound in (Bound.START, Bound.STABLE, Bound.END, Bound.FIRST)
+    start, stable, end, first, last = (
+        answers.bounds.get(bound, {}).get(partition)
+        for bound in (Bound.START, Bound.STABLE, Bound.END, Bound.FIRST, Bound.LAST)
     )
     if start is None or stable is None or end is None:
         return None
-    first_ms = first[1] if first is not None and first[0] >= 0 and first[1] >= 0 else None
-    return LogSeen(start[0], end[0], stable[0], first_ms, answers.sizes.get(partition))
+    return LogSeen(start[0], end[0], stable[0], _stamp(first), answers.sizes.get(partition), _stamp(last))
+
+
+def _stamp(found: tuple[int, int] | None) -> int | None:
+    """The timestamp of a record that was found."""
+    return found[1] if found is not None and found[0] >= 0 and found[1] >= 0 else None
 
 
 def groups_seen(answers: Iterable[tuple[Answers, str]]) -> dict[str, GroupSeen]:

@@ -17,8 +17,12 @@ from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
 OFFSETS_KEPT = "offsets.retention.minutes"
+CHECK_EVERY = "log.retention.check.interval.ms"
 _SCHEMAS = "millrace.adapters.kafka_schemas"
+_TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
+_MAX_TIMESTAMP = -3
+_FIRST_WITH = {_MAX_TIMESTAMP: 7}  # the version of the request
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=_SCHEMAS):  # type: ignore[misc, call-arg]
@@ -34,11 +38,12 @@ class Bound(Enum):
 
     In the order in which they are asked, so that start, stable and end of one snapshot never go down.
 
-    Source: ListOffsetsRequest.json of Kafka; KIP-79 (timestamps), KIP-98 (isolation).
+    Source: ListOffsetsRequest.json of Kafka; KIP-79 (timestamps), KIP-98 (isolation), KIP-734 (greatest timestamp).
     """
 
     START = (-2, 0)
     FIRST = (0, 0)
+    LAST = (_MAX_TIMESTAMP, 0)
     STABLE = (-1, 1)
     END = (-1, 0)
 
@@ -60,7 +65,11 @@ def bounds(partitions: Mapping[str, Sequence[int]], bound: Bound, timeout_ms: in
         for name, numbers in partitions.items()
     ]
     return ListOffsetsRequest(
-        replica_id=-1, isolation_level=isolation, topics=topics, timeout_ms=timeout_ms, min_version=2
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=topics,
+        timeout_ms=timeout_ms,
+        min_version=_FIRST_WITH.get(timestamp, 2),
     )
 
 
@@ -91,8 +100,18 @@ def commits(names: Sequence[str]) -> Any:
     return OffsetFetchRequest(groups=groups, require_stable=False, min_version=8, max_version=8)
 
 
-def retention_of_offsets(node: int) -> Any:
-    """How long a broker keeps the commits of a group that is empty."""
+def broker_settings(node: int) -> Any:
+    """How long a broker keeps the commits of a group that is empty, and how often it looks for what it may delete."""
     resource = DescribeConfigsRequest.DescribeConfigsResource
-    wanted = resource(resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=[OFFSETS_KEPT])
+    keys = [OFFSETS_KEPT, CHECK_EVERY]
+    wanted = resource(resource_type=_BROKER_RESOURCE, resource_name=str(node), configuration_keys=keys)
     return DescribeConfigsRequest(resources=[wanted])
+
+
+def topic_settings(names: Sequence[str], keys: Sequence[str]) -> Any:
+    """Some settings of many topics; any broker knows them."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    wanted = [
+        resource(resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=list(keys)) for name in names
+    ]
+    return DescribeConfigsRequest(resources=wanted)

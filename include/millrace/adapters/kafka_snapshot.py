@@ -14,24 +14,28 @@ from kafka.errors import IncompatibleBrokerVersion, KafkaError
 
 from millrace.adapters import kafka_answers as read
 from millrace.adapters import kafka_messages as messages
-from millrace.adapters.kafka_answers import Answers, Layout
+from millrace.adapters.kafka_answers import Answers, BrokerSaid, Layout
 from millrace.adapters.kafka_conversation import Conversation, reason
 from millrace.adapters.kafka_python_settings import for_kafka_python
+from millrace.domain.retention.settings import KEYS
 from millrace.domain.snapshots import GroupType, Snapshot
 from millrace.errors import UnreachableError, UsageError
 from millrace.settings import KafkaSettings
 
 DESCRIBED_TOGETHER = 500
 FETCHED_TOGETHER = 100
+SETTINGS_TOGETHER = 1_000
 _CONFIGURATION_EVERY_SECONDS = 3600.0
+_SETTINGS_EVERY_SECONDS = 300.0
 
 
 class ClusterReader:
     """Takes snapshots of one cluster; changes nothing, and keeps its connections from one to the next.
 
-    A snapshot costs one request for the topics and, of each broker: four for bounds, one for sizes, one for the list
-    of groups, one for the members of 500 groups, one for the commits of 100. Once an hour one asks for the retention
-    of commits. `Snapshot.requests` counts all of these that were sent; what opening a connection takes is not counted.
+    A snapshot costs one request for the topics and, of each broker: five for bounds, one for sizes, one for the list
+    of groups, one for the members of 500 groups, one for the commits of 100. Every five minutes, and of new topics,
+    one asks for the settings of 1,000 topics, and once an hour one for a broker's. `Snapshot.requests` counts all of
+    these that were sent; what opening a connection takes is not counted.
 
     Args:
         settings: the cluster's Connection.
@@ -68,8 +72,11 @@ class ClusterReader:
         self._lock = threading.Lock()
         self._known: list[str] = []
         self._talk: Conversation | None = None
-        self._offsets_kept: timedelta | str | None = None
+        self._said = BrokerSaid()
         self._configuration_due = 0.0
+        self._settings: dict[tuple[str, str], dict[str, str]] = {}  # by topic and its id
+        self._settings_due = 0.0
+        self._asked = set[str]()  # the topics whose settings were asked for in this look
 
     def __enter__(self) -> ClusterReader:
         return self
@@ -127,7 +134,7 @@ class ClusterReader:
             talk.close()
 
     async def _look(self, talk: Conversation) -> Snapshot:
-        at, began, sent = self._clock(), time.monotonic(), talk.requests
+        at, began, sent, self._asked = self._clock(), time.monotonic(), talk.requests, set[str]()
         metadata = await talk.topics(began + self._timeout)
         layout = read.layout_of(metadata)
         answers = {broker.node_id: Answers() for broker in metadata.brokers}
@@ -140,12 +147,14 @@ class ClusterReader:
         return Snapshot(
             at=at,
             cluster_id=metadata.cluster_id or "",
-            topics=read.topics_seen(layout, answers),
+            topics=read.topics_seen(layout, answers, self._known_settings(layout)),
             groups=read.groups_seen((answers[node], failures.get(node, "")) for node in sorted(answers)),
             requests=talk.requests - sent,
             seconds=time.monotonic() - began,
-            offsets_kept=self._offsets_kept if isinstance(self._offsets_kept, timedelta) else None,
+            offsets_kept=self._said.offsets_kept,
             faults=tuple(self._faults(layout, answers, failures)),
+            check_every=self._said.check_every,
+            disks=tuple(disk for node in sorted(answers) for disk in answers[node].disks),
         )
 
     async def _ask_groups(self, look: _BrokerLook, layout: Layout) -> None:
@@ -156,13 +165,36 @@ class ClusterReader:
         """The logs that one broker leads, and what it is set to."""
         await look.logs(layout.led_by(look.node))
         if time.monotonic() >= self._configuration_due:
-            self._configuration_due = time.monotonic() + _CONFIGURATION_EVERY_SECONDS  # no other broker asks as well
+            self._configuration_due = time.monotonic() + _CONFIGURATION_EVERY_SECONDS  # no other broker is asked too
             try:
-                answer = await look.ask(messages.retention_of_offsets(look.node), "configuration")
+                answer = await look.ask(messages.broker_settings(look.node), "configuration")
             except KafkaError:
                 self._configuration_due = 0.0
                 raise
-            self._offsets_kept = read.retention_in(answer) if answer is not None else "not known to the broker"
+            self._said = read.read_broker(answer) if answer is not None else BrokerSaid(fault="not known to the broker")
+        await self._ask_settings(look, layout)
+
+    async def _ask_settings(self, look: _BrokerLook, layout: Layout) -> None:
+        """The settings of those topics of which they are not known, or of all when they are old."""
+        due = time.monotonic() >= self._settings_due
+        asked = sorted(key[0] for key in layout.ids.items() if due or key not in self._settings)
+        asked = [name for name in asked if name not in self._asked]
+        if not asked:
+            return
+        self._asked.update(asked)  # no other broker is asked too
+        if due:
+            self._settings_due = time.monotonic() + _SETTINGS_EVERY_SECONDS
+        try:
+            for names in _parts(asked, SETTINGS_TOGETHER):
+                found = await look.settings(names)
+                self._settings.update({(name, layout.ids[name]): found[name] for name in names if name in found})
+        except KafkaError:
+            self._settings_due = 0.0
+            raise
+
+    def _known_settings(self, layout: Layout) -> dict[str, dict[str, str]]:
+        self._settings = {key: self._settings[key] for key in layout.ids.items() if key in self._settings}
+        return {name: settings for (name, _), settings in self._settings.items()}
 
     def _faults(self, layout: Layout, answers: dict[int, Answers], failures: dict[int, str]) -> Iterator[str]:
         yield from layout.faults
@@ -170,8 +202,8 @@ class ClusterReader:
             yield f"broker {node}: {why}; what only it knows, groups too, is missing"
         for node in sorted(answers):
             yield from answers[node].faults
-        if isinstance(self._offsets_kept, str):
-            yield f"{messages.OFFSETS_KEPT}: {self._offsets_kept}"
+        if self._said.fault:
+            yield f"{messages.OFFSETS_KEPT}: {self._said.fault}"
 
 
 class _BrokerLook:
@@ -220,7 +252,14 @@ class _BrokerLook:
             if (answer := await self.ask(messages.bounds(led, bound, left_ms), "bounds")) is not None:
                 read.read_bounds(answer, bound, self._answers, self._where)
         if (answer := await self.ask(messages.log_folders(), "log folders")) is not None:
-            read.read_sizes(answer, self._answers, self._where)
+            read.read_sizes(answer, self._answers, self.node)
+
+    async def settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Those of these topics."""
+        found: dict[str, dict[str, str]] = {}
+        if (answer := await self.ask(messages.topic_settings(names, KEYS), "settings of topics")) is not None:
+            self._answers.faults += read.read_settings(answer, found)
+        return found
 
 
 def _parts(names: Sequence[str], together: int) -> Iterator[Sequence[str]]:

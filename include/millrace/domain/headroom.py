@@ -22,6 +22,8 @@ class Rule(StrEnum):
 
     TIME = "time"  # retention.ms
     SIZE = "size"  # retention.bytes
+    COMPACTION = "compaction"  # min.cleanable.dirty.ratio
+    TOMBSTONES = "tombstones"  # delete.retention.ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,31 @@ def headroom(unread: Unread, limits: Limits, now_ms: int) -> Headroom | None:
         elif unread.bytes_per_second > 0:
             found.append(Headroom(unread, _at_least_zero(room / unread.bytes_per_second), Rule.SIZE))
     return least(found)
+
+
+class Danger(StrEnum):
+    """How near it is that an unread record may be deleted."""
+
+    NONE = "none"
+    WARNING = "warning"
+    ALARM = "alarm"
+
+
+def danger(left: timedelta, window: timedelta | None) -> Danger:
+    """A warning below a quarter of the time that a topic keeps; an alarm below a tenth of it, or a quarter of an hour.
+
+    Where half of that time is less than a quarter of an hour, half of it counts, so that a short retention is no alarm
+    by itself.
+
+    Args:
+        left: until the record may be deleted.
+        window: how long the topic keeps, by the rule that is met first; None: nobody knows.
+    """
+    if window is None:
+        return Danger.ALARM if left < LEAST_HEADROOM else Danger.NONE
+    if left < max(window / 10, min(LEAST_HEADROOM, window / 2)):
+        return Danger.ALARM
+    return Danger.WARNING if left < window / 4 else Danger.NONE
 
 
 def least(found: Iterable[Headroom]) -> Headroom | None:

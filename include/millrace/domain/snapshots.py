@@ -42,6 +42,8 @@ class LogSeen:
         first_ms: the timestamp of its first record, in milliseconds since 1970; None where it holds none, or none
             with a timestamp.
         size_bytes: of the leader's replica on disk, None where the log folders could not be described.
+        last_ms: the greatest timestamp of its records, in milliseconds since 1970; None as for `first_ms`. It is not
+            kept.
     """
 
     start: int
@@ -49,14 +51,25 @@ class LogSeen:
     stable: int
     first_ms: int | None = None
     size_bytes: int | None = None
+    last_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSeen:
-    """A topic: its id, and the log of each of its partitions by number; None of those nobody answered for."""
+    """A topic.
+
+    Attributes:
+        topic_id: Kafka's own id of it.
+        logs: the log of each of its partitions by number; None of those nobody answered for.
+        settings: those of `retention.settings.KEYS` that are in force on it, a few minutes old at most; None where
+            nobody said them. They are not kept.
+        replication: how many replicas its partitions have; 0 where that is not known. It is not kept.
+    """
 
     topic_id: str
     logs: tuple[LogSeen | None, ...]
+    settings: Mapping[str, str] | None = None
+    replication: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,25 @@ class GroupSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskSeen:
+    """A folder of logs of one broker.
+
+    Attributes:
+        broker: its number.
+        folder: where it is there.
+        total_bytes: of the volume it is in; None where the broker does not tell.
+        usable_bytes: what is free there.
+        topics: what each topic's replicas take there, in bytes.
+    """
+
+    broker: int
+    folder: str
+    total_bytes: int | None
+    usable_bytes: int | None
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One look at a whole cluster.
 
@@ -114,6 +146,8 @@ class Snapshot:
         seconds: how long it took.
         offsets_kept: the cluster's `offsets.retention.minutes`; None where no broker said it.
         faults: what could not be asked, and why, one line each.
+        check_every: the brokers' `log.retention.check.interval.ms`; None where no broker said it. It is not kept.
+        disks: the brokers' folders. They are not kept.
     """
 
     at: datetime
@@ -124,6 +158,8 @@ class Snapshot:
     seconds: float = 0.0
     offsets_kept: timedelta | None = None
     faults: tuple[str, ...] = ()
+    check_every: timedelta | None = None
+    disks: tuple[DiskSeen, ...] = ()
 
     def log(self, partition: Partition) -> LogSeen | None:
         """What is known of one partition's log; None: nothing, or the topic has no such partition."""
@@ -142,6 +178,16 @@ class LogSeries:
     starts: Sequence[int | None]
     ends: Sequence[int | None]
     stables: Sequence[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogSample:
+    """One partition's log at one of the snapshots that are kept, as `LogSeen` has it."""
+
+    at: datetime
+    start: int
+    end: int
+    size_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
