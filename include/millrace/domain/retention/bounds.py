@@ -4,20 +4,22 @@ Kafka deletes whole segments: by time once a segment's youngest record is older 
 the rest still has `retention.bytes`. It looks every `log.retention.check.interval.ms`, and the files go
 `file.delete.delay.ms` later. A segment is rolled when a record comes that does not fit in `segment.bytes`, or that is
 `segment.ms` younger than the segment's first one; where no record comes, none is rolled. So a record stays for
-`retention.ms`, the time its segment spans, and one interval at most. Source: `UnifiedLog` and `LogManager` of Kafka 4.3.
+`retention.ms`, the time its segment spans, and one interval at most. Source: `UnifiedLog` and `LogManager`, Kafka 4.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from itertools import pairwise
 
 from millrace.domain.durations import roughly
 from millrace.domain.headroom import Rule
 from millrace.domain.retention.flow import Flow
 from millrace.domain.retention.settings import BrokerSettings, LogSettings
+from millrace.domain.snapshots import LogSample
 
 _CLOCKS = timedelta(seconds=1)  # producers' and brokers' may differ so much before a record is called of the future
 _LONGEST = timedelta.max.total_seconds() / 2
@@ -114,7 +116,7 @@ def breaches(
     size_bytes: int | None,
     age: timedelta | None,
     youngest: timedelta | None,
-    grows: bool,
+    grows: bool | None,
 ) -> Iterator[Breach]:
     """What of a partition is not as its bounds say, and why.
 
@@ -125,7 +127,7 @@ def breaches(
         size_bytes: what the broker says it takes.
         age: of the oldest record, by its timestamp; None where there is none.
         youngest: of the one with the greatest timestamp; below zero: it is of the future.
-        grows: whether records came lately.
+        grows: whether records came lately; None: nobody knows.
     """
     if not settings.deletes:
         return
@@ -139,14 +141,30 @@ def breaches(
         yield Breach(BreachKind.PAST, partition, text, wrong=True)
     elif age is not None and found.age is not None and age > found.age and ahead <= _CLOCKS:
         text = f"its oldest record is {roughly(age)} old, and {roughly(found.age)} is the most that follows"
-        yield Breach(BreachKind.AGE if grows else BreachKind.IDLE, partition, f"{text}{_still(grows)}", wrong=grows)
+        yield _exceeded(BreachKind.AGE, partition, text, grows)
     if size_bytes is not None and found.log_bytes is not None and size_bytes > found.log_bytes and ahead <= _CLOCKS:
         text = f"it takes {size_bytes:,} bytes, and {found.log_bytes:,.0f} is the most that follows"
-        yield Breach(BreachKind.SIZE if grows else BreachKind.IDLE, partition, f"{text}{_still(grows)}", wrong=grows)
+        yield _exceeded(BreachKind.SIZE, partition, text, grows)
 
 
-def _still(grows: bool) -> str:
-    return "" if grows else ": no record comes, so its last segment is not rolled, and the rate is not what it was"
+def clean_bytes(samples: Sequence[LogSample]) -> int | None:
+    """What a compacted log had when it was last seen to be compacted: smaller than before, and none the shorter.
+
+    Args:
+        samples: oldest first.
+    """
+    found = None
+    for one, other in pairwise(samples):
+        if one.size_bytes is not None and other.size_bytes is not None and one.start == other.start:
+            found = other.size_bytes if other.size_bytes < one.size_bytes else found
+    return found
+
+
+def _exceeded(kind: BreachKind, partition: int, text: str, grows: bool | None) -> Breach:
+    if grows is False:
+        why = "no record comes, so its last segment is not rolled, and the rate is not what it was"
+        return Breach(BreachKind.IDLE, partition, f"{text}: {why}")
+    return Breach(kind, partition, text, wrong=True)
 
 
 def _age(settings: LogSettings, broker: BrokerSettings, flow: Flow | None) -> tuple[timedelta | None, Rule | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 Point = tuple[datetime, int | None]
 """A moment, and where the log ended then; None where nobody knew."""
@@ -34,7 +35,8 @@ class Flow:
         Args:
             of_offset: bytes that an offset takes in the log, about.
         """
-        return Flow(*(each * of_offset for each in (self.mean, self.peak, self.least, self.burst)), over=self.over)
+        mean, peak, least, burst = (each * of_offset for each in (self.mean, self.peak, self.least, self.burst))
+        return Flow(mean, peak, least, burst, self.over)
 
 
 def flow(points: Sequence[Point], over: timedelta | None) -> Flow | None:
@@ -58,7 +60,7 @@ def flow(points: Sequence[Point], over: timedelta | None) -> Flow | None:
             first += 1
         if at - known[first][0] >= window:
             found.append(_rate(known[first], (at, end)))
-    steps = [_rate(one, other) for one, other in zip(known, known[1:], strict=False) if other[0] > one[0]]
+    steps = [_rate(one, other) for one, other in pairwise(known) if other[0] > one[0]]
     return Flow(_rate(known[0], known[-1]), max(found), min(found), max(steps), whole)
 
 
