@@ -13,11 +13,13 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TaskFailedEvent, TaskSuccessEvent, TriggerEvent
 
 from millrace.airflow.settings import airflow_platform, forget_platform
+from millrace.usecases.readers import Memory
 from millrace.usecases.snapshots import Taken, take_due, tidy
 
 SNAPSHOT_SECONDS = 60.0
 _THREAD = ThreadPoolExecutor(1, "snapshots")
 """Of its own: brokers that do not answer hold up no trigger of a stream."""
+_MEMORIES: dict[str, Memory] = {}
 
 
 class SnapshotsTaken(BaseTrigger):
@@ -63,7 +65,7 @@ class SnapshotsTaken(BaseTrigger):
 
 def _take_snapshots() -> Sequence[Taken]:
     platform, now = airflow_platform(), datetime.now(UTC)
-    taken = take_due(platform, now)
+    taken = take_due(platform, now, _MEMORIES)
     if taken:
         tidy(platform, now)
     return taken

@@ -343,7 +343,8 @@ class Environment:
     """One file under `include/environments/`: what differs between installations, and nothing else.
 
     A rewind that goes further back than `longest_rewind`, or reads more records again than `most_rewound`, needs the
-    approval of a second person; None: none does.
+    approval of a second person; None: none does. Consumer groups that no declaration names are watched as readers where
+    their commits moved in the time `readers_within`, but for those that fit one of the patterns `ignored_readers`.
     """
 
     name: str
@@ -351,3 +352,5 @@ class Environment:
     operators: tuple[str, ...] = ()
     longest_rewind: timedelta | None = timedelta(hours=1)
     most_rewound: int | None = 1_000_000
+    ignored_readers: tuple[str, ...] = ()
+    readers_within: timedelta = timedelta(days=7)

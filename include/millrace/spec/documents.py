@@ -254,6 +254,15 @@ class UnapprovedDocument(Document):
     records: Records | None = None
 
 
+class HeadroomDocument(Document):
+    """Which readers that no declaration names are watched."""
+
+    ignore: list[Annotated[str, sentence(249, "console-consumer-*")]] = Field(default_factory=list)
+    within: Annotated[timedelta, bounded_duration(timedelta(hours=1), timedelta(days=7), "1h to 7d", {})] = timedelta(
+        days=7
+    )
+
+
 class EnvironmentDocument(Document):
     """One installation's differences: a file `include/environments/NAME.yaml`."""
 
@@ -266,3 +275,4 @@ class EnvironmentDocument(Document):
     notifiers: list[NotifierFields] = Field(default_factory=list)
     operators: list[Person] = Field(default_factory=list)
     unapproved_rewind: UnapprovedDocument = Field(default_factory=UnapprovedDocument)
+    headroom: HeadroomDocument = Field(default_factory=HeadroomDocument)

@@ -88,6 +88,8 @@ def _environment(name: str, document: EnvironmentDocument, notifiers: tuple[Noti
         found,
         longest_rewind=found.longest_rewind if bounds.longest is None else bounds.longest,
         most_rewound=found.most_rewound if bounds.records is None else bounds.records,
+        ignored_readers=tuple(document.headroom.ignore),
+        readers_within=document.headroom.within,
     )
 
 

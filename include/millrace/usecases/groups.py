@@ -36,7 +36,7 @@ MOST_OFFSETS = 2_000_000  # of snapshots and partitions that are looked at toget
 _TRIGGERS = 3
 _OFFSETS_TOPIC = "__consumer_offsets"
 _SPARK = "spark-kafka-source-"
-_FETCH = "millrace-fetch."
+FETCH = "millrace-fetch."
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +235,8 @@ def what_it_is(seen: GroupSeen, app: App | None) -> str:
             return f"{_kind(own.stream)}, not declared"
         if backup := BackupMetadata.decode(text):
             return f"{_kind(backup.app)}, not declared"
-    if seen.name.startswith(_FETCH):
-        return f"Spark's own reads of {seen.name.removeprefix(_FETCH)}"
+    if seen.name.startswith(FETCH):
+        return f"Spark's own reads of {seen.name.removeprefix(FETCH)}"
     if seen.name.startswith(_SPARK):
         return "a Spark query that keeps its offsets in its checkpoint"
     return ""

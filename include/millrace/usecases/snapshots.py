@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.snapshots import SNAPSHOT_EVERY
+from millrace.domain.snapshots import SNAPSHOT_EVERY, Snapshot
 from millrace.usecases.groups import clusters
+from millrace.usecases.reader_alarms import watch
+from millrace.usecases.readers import Memory
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -26,18 +28,28 @@ class Taken:
     failed: bool = False
 
 
-def take_due(platform: Platform, now: datetime) -> Sequence[Taken]:
+def take_due(platform: Platform, now: datetime, memories: dict[str, Memory] | None = None) -> Sequence[Taken]:
     """Take a snapshot of every cluster that has none of this minute; one that fails does not keep the others from it.
 
-    Two that do this at once take one snapshot each at most, and one of them may be dropped.
+    Each is held against its readers at once: who may lose what it has not read opens an alarm. Two that do this at once
+    take one snapshot each at most, and one of them may be dropped.
+
+    Args:
+        platform: the adapters.
+        now: the present.
+        memories: what former calls remember, by cluster.
 
     Raises:
         UnreachableError: the control database does not answer.
     """
-    return [taken for kafka in clusters(platform.settings.root) if (taken := _take(platform, kafka, now))]
+    kept = {} if memories is None else memories
+    found = [
+        _take(platform, kafka, now, kept.setdefault(kafka, Memory())) for kafka in clusters(platform.settings.root)
+    ]
+    return [taken for taken in found if taken]
 
 
-def _take(platform: Platform, kafka: str, now: datetime) -> Taken | None:
+def _take(platform: Platform, kafka: str, now: datetime, memory: Memory) -> Taken | None:
     store = platform.control().snapshots
     newest = store.newest(kafka)
     if newest is not None and timedelta(0) <= now - newest.at < SNAPSHOT_EVERY - _EARLY:
@@ -51,7 +63,15 @@ def _take(platform: Platform, kafka: str, now: datetime) -> Taken | None:
     cost = f"{snapshot.requests} requests, {snapshot.seconds:.1f} s"
     text = f"{kafka}: {partitions:,} partitions, {len(snapshot.groups):,} groups, {cost}"
     faults = "".join(f"\n  not known: {fault}" for fault in snapshot.faults)
-    return Taken(kafka, stored, text + faults)
+    return Taken(kafka, stored, text + faults + _watched(platform, kafka, snapshot, memory))
+
+
+def _watched(platform: Platform, kafka: str, snapshot: Snapshot, memory: Memory) -> str:
+    """What of its readers is to be told; what fails here is told too, for the snapshot is taken."""
+    try:
+        return "".join(f"\n  headroom: {line}" for line in watch(platform, kafka, snapshot, memory))
+    except Exception as error:
+        return f"\n  headroom not known: {error}"
 
 
 def tidy(platform: Platform, now: datetime) -> int:

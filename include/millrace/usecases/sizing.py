@@ -1,0 +1,231 @@
+"""How large topics get and how old their oldest records, held against what is there; and the disks they are on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from millrace.domain.retention.bounds import Bound, Breach, bound, breaches, clean_bytes
+from millrace.domain.retention.flow import Flow, flow
+from millrace.domain.retention.settings import BrokerSettings, LogSettings, log_settings
+from millrace.domain.snapshots import DiskSeen, LogSample, LogSeen, Partition, Snapshot, TopicSeen
+from millrace.spec import load
+from millrace.usecases.measured import Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from millrace.domain.declaration import Topic
+    from millrace.wiring import Platform
+
+LATELY = timedelta(minutes=15)
+INTERNAL = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSizing:
+    """One partition.
+
+    Attributes:
+        number: its number.
+        log: as it is now; None where nobody answered for it.
+        flow: bytes a second that come in; None where nobody knows.
+        bound: what it takes at most.
+        age: of its oldest record, by its timestamp; None where it holds none with one.
+        breaches: what of that does not hold.
+    """
+
+    number: int
+    log: LogSeen | None
+    flow: Flow | None
+    bound: Bound
+    age: timedelta | None
+    breaches: Sequence[Breach] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSizing:
+    """One topic.
+
+    Attributes:
+        name: its name.
+        seen: as it is now.
+        settings: those in force; None where nobody said them.
+        declared: its declaration; None where no sound one has it.
+        partitions: by number.
+        assumed: whether the rate is the declared one, for nothing was measured yet.
+    """
+
+    name: str
+    seen: TopicSeen
+    settings: LogSettings | None
+    declared: Topic | None
+    partitions: Sequence[PartitionSizing]
+    assumed: bool = False
+
+    @property
+    def size_bytes(self) -> int | None:
+        """What the leaders' replicas take together; None where one is not known."""
+        sizes = [one.log.size_bytes if one.log else None for one in self.partitions]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    @property
+    def bound_bytes(self) -> float | None:
+        """What they take at most; None where one has no bound."""
+        return _sum([one.bound.log_bytes for one in self.partitions])
+
+    @property
+    def disk_bytes(self) -> float | None:
+        """What all replicas take on the disks at most, with what waits for its deletion."""
+        total = _sum([one.bound.disk_bytes for one in self.partitions])
+        return None if total is None else total * max(1, self.seen.replication)
+
+    @property
+    def age(self) -> timedelta | None:
+        """Of the oldest record of all."""
+        return max((one.age for one in self.partitions if one.age is not None), default=None)
+
+    @property
+    def age_bound(self) -> timedelta | None:
+        """How old that gets; None where one partition has no bound."""
+        ages = [one.bound.age for one in self.partitions]
+        return None if not ages or None in ages else max(age for age in ages if age is not None)
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """What comes in, on average."""
+        return _sum([one.flow.mean if one.flow else None for one in self.partitions])
+
+    @property
+    def offset_bytes(self) -> float | None:
+        """What an offset takes in the log, on average; None where it holds none."""
+        logs = [one.log for one in self.partitions if one.log is not None and one.log.size_bytes is not None]
+        count = sum(log.end - log.start for log in logs)
+        return sum(log.size_bytes or 0 for log in logs) / count if count else None
+
+    @property
+    def breaches(self) -> Sequence[Breach]:
+        """Of all partitions."""
+        return [breach for one in self.partitions for breach in one.breaches]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """The topics of one cluster, by name.
+
+    Attributes:
+        kafka: the Connection that leads to it.
+        snapshot: what all of this was read from.
+        topics: them.
+        disks: the brokers' folders.
+        not_known: what could not be looked up, a line each.
+    """
+
+    kafka: str
+    snapshot: Snapshot
+    topics: Sequence[TopicSizing]
+    disks: Sequence[DiskSeen]
+    not_known: Sequence[str] = ()
+
+
+def size(
+    platform: Platform, kafka: str, topics: Collection[str] | None = None, *, snapshot: Snapshot | None = None
+) -> Sizing:
+    """How large topics are and get. Changes nothing.
+
+    Rates are those of the snapshots that are kept; where the control database is away, or has none yet, they are those
+    that are declared as expected.
+
+    Args:
+        platform: the adapters.
+        kafka: the cluster's Connection.
+        topics: only these; default: all but Kafka's own.
+        snapshot: of the cluster now; default: it is taken.
+
+    Raises:
+        UnreachableError: no broker answers.
+    """
+    seen = snapshot or platform.cluster_reader(kafka).take()
+    names = [name for name in seen.topics if not name.startswith(INTERNAL)] if topics is None else topics
+    present = sorted(name for name in names if name in seen.topics)
+    declared = declared_topics(platform.settings.root, kafka)
+    measured = Measured(platform, kafka, seen)
+    samples = measured.samples(present)
+    broker = BrokerSettings() if seen.check_every is None else BrokerSettings(seen.check_every)
+    found = [_topic(seen, name, declared.get(name), samples, broker) for name in present]
+    return Sizing(kafka, seen, found, seen.disks, [*measured.not_known, *seen.faults])
+
+
+def declared_topics(root: Path, kafka: str) -> Mapping[str, Topic]:
+    """The topics that sound declarations have on a cluster, by their names."""
+    return {
+        topic.name: topic for pipeline in load(root).pipelines if pipeline.kafka == kafka for topic in pipeline.topics
+    }
+
+
+def _topic(
+    snapshot: Snapshot,
+    name: str,
+    declared: Topic | None,
+    samples: Mapping[Partition, Sequence[LogSample]],
+    broker: BrokerSettings,
+) -> TopicSizing:
+    seen = snapshot.topics[name]
+    settings = None if seen.settings is None else log_settings(seen.settings)
+    made = [
+        _partition(snapshot, (name, number), settings, samples.get((name, number), ()), broker)
+        for number in range(len(seen.logs))
+    ]
+    return TopicSizing(name, seen, settings, declared, made)
+
+
+def _partition(
+    snapshot: Snapshot,
+    partition: Partition,
+    settings: LogSettings | None,
+    samples: Sequence[LogSample],
+    broker: BrokerSettings,
+) -> PartitionSizing:
+    number, log = partition[1], snapshot.log(partition)
+    if log is None or settings is None:
+        return PartitionSizing(number, log, None, Bound(why="it is not known how it is, or what it is set to"), None)
+    offsets = flow([(sample.at, sample.end) for sample in samples], settings.time)
+    of_offset = log.size_bytes / (log.end - log.start) if log.size_bytes and log.end > log.start else None
+    rate = None if offsets is None or of_offset is None else offsets.in_bytes(of_offset)
+    found = bound(settings, broker, rate, clean_bytes(samples))
+    age = _age(snapshot, log.first_ms) if log.end > log.start else None
+    wrong = breaches(
+        settings,
+        found,
+        partition=number,
+        size_bytes=log.size_bytes,
+        age=age,
+        youngest=_age(snapshot, log.last_ms),
+        grows=_grows(snapshot, samples),
+    )
+    return PartitionSizing(number, log, rate, found, age, tuple(wrong))
+
+
+def _grows(snapshot: Snapshot, samples: Sequence[LogSample]) -> bool | None:
+    lately = [sample.end for sample in samples if snapshot.at - sample.at <= LATELY]
+    return None if len(lately) < 2 else lately[-1] > lately[0]
+
+
+def _age(snapshot: Snapshot, stamp_ms: int | None) -> timedelta | None:
+    if stamp_ms is None:
+        return None
+    return timedelta(milliseconds=_in_bounds(int(snapshot.at.timestamp() * 1000) - stamp_ms))
+
+
+def _in_bounds(milliseconds: int) -> int:
+    """Records carry any timestamp."""
+    longest = timedelta.max // timedelta(milliseconds=1)
+    return max(-longest, min(longest, milliseconds))
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
