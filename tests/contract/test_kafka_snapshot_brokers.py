@@ -17,7 +17,7 @@ from millrace.embedded.layout import cache_folder
 from millrace.embedded.parts import read_lock
 from millrace.embedded.stack import Stack
 from millrace.errors import UnreachableError
-from support.three_brokers import NODES, ThreeBrokers, three_brokers
+from support.brokers import NODES, Brokers, three_brokers
 from support.waiting import Deadline, eventually
 
 TIMEOUT = timedelta(seconds=5)
@@ -26,7 +26,7 @@ GROUPS = tuple(f"g{number}" for number in range(24))
 
 
 @pytest.fixture
-def brokers(kafka: Stack, tmp_path: Path) -> Iterator[ThreeBrokers]:
+def brokers(kafka: Stack, tmp_path: Path) -> Iterator[Brokers]:
     """Three brokers; the stack's own has seen to it that the jars are there."""
     jars = [jar.path_in(cache_folder()) for jar in read_lock("kafka")]
     with three_brokers(tmp_path, jars) as made:
@@ -34,14 +34,14 @@ def brokers(kafka: Stack, tmp_path: Path) -> Iterator[ThreeBrokers]:
 
 
 @pytest.fixture
-def reader(brokers: ThreeBrokers) -> Iterator[ClusterReader]:
+def reader(brokers: Brokers) -> Iterator[ClusterReader]:
     """A reader of the cluster with a topic on all brokers and commits of many groups on all of them."""
     with ClusterReader(brokers.settings, timeout=TIMEOUT) as made:
         eventually(lambda: _whole(made, brokers), within=Deadline.SERVER, what="three brokers and their groups")
         yield made
 
 
-def _whole(reader: ClusterReader, brokers: ThreeBrokers) -> bool:
+def _whole(reader: ClusterReader, brokers: Brokers) -> bool:
     admin = AdminClient({**brokers.settings.librdkafka, "log_level": 0})
     try:
         if len(admin.describe_cluster(request_timeout=3).result(3).nodes) < len(NODES):
@@ -71,7 +71,7 @@ def _sound(seen: Snapshot) -> bool:
     )
 
 
-def _led_by(brokers: ThreeBrokers, node: int) -> set[int]:
+def _led_by(brokers: Brokers, node: int) -> set[int]:
     admin = AdminClient({**brokers.settings.librdkafka, "log_level": 0})
     found = admin.list_topics(TOPIC, timeout=Deadline.METADATA.seconds).topics[TOPIC].partitions
     return {number for number, partition in found.items() if partition.leader == node}
@@ -84,7 +84,7 @@ def _unknown(seen: Snapshot) -> set[int]:
 @pytest.mark.full
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_a_broker_that_does_not_answer_takes_only_its_own_away(
-    brokers: ThreeBrokers, reader: ClusterReader, how: str
+    brokers: Brokers, reader: ClusterReader, how: str
 ) -> None:
     led = _led_by(brokers, 2)
     assert 0 < len(led) < 9

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
-from millrace.domain.snapshots import SNAPSHOTS_KEPT, History, Snapshot
+from millrace.domain.offsets import TopicPartition
+from millrace.domain.snapshots import SNAPSHOTS_KEPT, History, LogSample, Partition, Snapshot
 from millrace.errors import UnreachableError
 from support.fakes_streams import Clock, FakePlatform
 from support.group_worlds import history_of
@@ -41,6 +43,53 @@ class FakeSnapshots:
         self, connection: str, since: datetime, until: datetime, groups: Collection[str] | None = None
     ) -> History:
         return history_of([one for one in self._ask(connection) if since <= one.at <= until])
+
+    def samples(
+        self, connection: str, topics: Collection[str], since: datetime, until: datetime, count: int
+    ) -> dict[Partition, list[LogSample]]:
+        """The last snapshot of each part of the time, of the topics as they are in the newest."""
+        kept = [one for one in self._ask(connection) if since <= one.at <= until]
+        parts = {math.ceil((one.at - since) / (until - since) * count): one for one in kept}
+        found: dict[Partition, list[LogSample]] = {}
+        for one in parts.values():
+            for name in topics:
+                seen, newest = one.topics.get(name), kept[-1].topics.get(name)
+                if seen is None or newest is None or seen.topic_id != newest.topic_id:
+                    continue
+                for number, log in enumerate(seen.logs):
+                    if log is not None:
+                        sample = LogSample(one.at, log.start, log.end, log.size_bytes)
+                        found.setdefault((name, number), []).append(sample)
+        return found
+
+    def appended(
+        self, connection: str, offsets: Mapping[TopicPartition, Collection[int]], since: datetime
+    ) -> dict[TopicPartition, dict[int, datetime]]:
+        """The last snapshot before the first one that had the record."""
+        kept = [one for one in self._ask(connection) if since <= one.at]
+        found: dict[TopicPartition, dict[int, datetime]] = {}
+        for partition, own in offsets.items():
+            here = (partition.topic, partition.partition)
+            ends = [
+                (one.at, log.end)
+                for one in kept
+                if (log := one.log(here)) is not None and one.topics[partition.topic].topic_id == partition.topic_id
+            ]
+            for offset in own:
+                before = [at for at, end in ends if end <= offset]
+                if before and any(end > offset for _, end in ends):
+                    found.setdefault(partition, {})[offset] = before[-1]
+        return found
+
+    def moved(self, connection: str, groups: Collection[str], since: datetime) -> set[str]:
+        """Those whose commits are not the same in all snapshots since."""
+        seen: dict[str, list[object]] = {}
+        for one in self._ask(connection):
+            if one.at >= since:
+                for name in groups:
+                    if name in one.groups:
+                        seen.setdefault(name, []).append(one.groups[name].commits)
+        return {name for name, commits in seen.items() if any(each != commits[0] for each in commits)}
 
     def tidy(self, now: datetime, keep: timedelta = SNAPSHOTS_KEPT) -> int:
         self.tidied.append(now)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from millrace import spec
+from millrace.cli import headroom, sizing
 from millrace.cli.actor import actor
 from millrace.cli.output import emit, show_error
 from millrace.cli.plan_text import plan_document, print_plan
@@ -19,12 +20,14 @@ from millrace.settings import open_settings
 from millrace.usecases import topics
 from millrace.wiring import Platform, open_platform
 
-app = typer.Typer(no_args_is_help=True, help="Plan topic changes.")
+app = typer.Typer(no_args_is_help=True, help="Topics: plan changes, see sizes and who may lose records.")
+sizing.register(app)
+headroom.register(app)
 
 
 @app.callback()
 def _noun() -> None:
-    """Plan topic changes."""
+    """Topics: plan changes, see sizes and who may lose records."""
 
 
 @app.command()

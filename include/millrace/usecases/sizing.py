@@ -159,6 +159,13 @@ def size(
     return Sizing(kafka, seen, found, seen.disks, [*measured.not_known, *seen.faults])
 
 
+def cluster_of(root: Path, topic: str | None) -> str:
+    """The Connection of the cluster that a declared topic is on; the usual one for all others."""
+    pipelines = load(root).pipelines if topic is not None else ()
+    found = (pipeline.kafka for pipeline in pipelines if any(each.name == topic for each in pipeline.topics))
+    return next(found, "millrace_kafka")
+
+
 def declared_topics(root: Path, kafka: str) -> Mapping[str, Topic]:
     """The topics that sound declarations have on a cluster, by their names."""
     return {

@@ -1,0 +1,208 @@
+"""`millrace topics sizing`: how large topics get, how old their records, when the disk is full."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from millrace.cli.bars import share_bar
+from millrace.cli.output import emit, moment
+from millrace.domain.durations import roughly
+from millrace.domain.retention.bounds import Bound
+from millrace.domain.retention.flow import Flow
+from millrace.domain.sizes import about
+from millrace.domain.snapshots import DiskSeen
+from millrace.errors import UsageError
+from millrace.settings import open_settings
+from millrace.usecases.sizing import PartitionSizing, Sizing, TopicSizing, cluster_of, size
+from millrace.wiring import open_platform
+
+_SHOWN = 40
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to its noun."""
+    app.command()(sizing)
+
+
+def sizing(
+    topic: Annotated[str | None, typer.Argument(help="Only this topic, with its partitions; default: all.")] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option("--kafka", metavar="NAME", help="The Connection of the cluster; default: the topic's own."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """How large topics are and get at most, how old their oldest record is and gets at most, and what breaks that.
+
+    Ends with 1 where something breaks a bound.
+    """
+    settings = open_settings()
+    connection = kafka or cluster_of(settings.root, topic)
+    found = size(open_platform(settings), connection, None if topic is None else [topic])
+    if topic is not None and not found.topics:
+        step = "see `millrace topics sizing` for those there are"
+        raise UsageError(f"there is no topic `{topic}`", where=f"cluster of {connection}", next_step=step)
+    emit(_document(found), as_json=as_json, text=lambda console: _print(console, found, each=topic is not None))
+    if any(breach.wrong for one in found.topics for breach in one.breaches):
+        raise typer.Exit(1)
+
+
+def _document(found: Sizing) -> dict[str, object]:
+    return {
+        "schema": "millrace.topics.sizing/1",
+        "kafka": found.kafka,
+        "cluster_id": found.snapshot.cluster_id,
+        "at": found.snapshot.at,
+        "not_known": list(found.not_known),
+        "topics": [_topic(one) for one in found.topics],
+        "disks": [
+            {
+                "broker": disk.broker,
+                "folder": disk.folder,
+                "total_bytes": disk.total_bytes,
+                "usable_bytes": disk.usable_bytes,
+            }
+            for disk in found.disks
+        ],
+    }
+
+
+def _topic(one: TopicSizing) -> dict[str, object]:
+    return {
+        "topic": one.name,
+        "replication": one.seen.replication,
+        "settings": one.settings,
+        "size_bytes": one.size_bytes,
+        "bound_bytes": one.bound_bytes,
+        "disk_bound_bytes": one.disk_bytes,
+        "oldest_seconds": one.age,
+        "oldest_bound_seconds": one.age_bound,
+        "bytes_per_second": one.bytes_per_second,
+        "offset_bytes": one.offset_bytes,
+        "rate_is": "declared" if one.assumed else "measured" if one.bytes_per_second is not None else "not known",
+        "breaches": one.breaches,
+        "partitions": [_partition(each) for each in one.partitions],
+    }
+
+
+def _partition(one: PartitionSizing) -> dict[str, object]:
+    log = one.log
+    return {
+        "partition": one.number,
+        "log_start": log.start if log else None,
+        "log_end": log.end if log else None,
+        "size_bytes": log.size_bytes if log else None,
+        "oldest_seconds": one.age,
+        "flow": _flow(one.flow),
+        "bound": one.bound,
+    }
+
+
+def _flow(flow: Flow | None) -> dict[str, object] | None:
+    if flow is None:
+        return None
+    return {
+        "bytes_per_second": flow.mean,
+        "most_bytes_per_second": flow.peak,
+        "least_bytes_per_second": flow.least,
+        "measured_over_seconds": flow.over,
+    }
+
+
+def _print(console: Console, found: Sizing, *, each: bool) -> None:
+    console.print(Text(f"cluster of {found.kafka} at {moment(found.snapshot.at)}"), soft_wrap=True)
+    for line in found.not_known:
+        console.print(Text(f"not known: {line}"), soft_wrap=True)
+    if not found.topics:
+        console.print(Text("there is no topic"))
+        return
+    console.print(sizing_table(found))
+    for one in found.topics:
+        for line in topic_lines(one):
+            console.print(Text(f"{one.name}: {line}"), soft_wrap=True)
+    for disk in found.disks:
+        if line := disk_line(disk):
+            console.print(Text(line), soft_wrap=True)
+    if each:
+        console.print(_partitions(found.topics[0]))
+
+
+def sizing_table(found: Sizing) -> Table:
+    """A line a topic; the bar is what it takes of what it takes at most."""
+    table = Table()
+    headings = ("topic", "partitions", "size", "", "at most", "by", "on disks at most", "oldest", "at most", "comes in")
+    for heading in headings:
+        right = heading in ("partitions", "size", "at most", "on disks at most", "oldest", "comes in")
+        table.add_column(heading, overflow="fold", justify="right" if right else "left")
+    for one in found.topics:
+        share = one.size_bytes / one.bound_bytes if one.bound_bytes and one.size_bytes is not None else None
+        wrong = any(breach.wrong for breach in one.breaches)
+        table.add_row(
+            Text(one.name),
+            Text(str(len(one.partitions))),
+            Text(_size(one.size_bytes)),
+            share_bar(share, style="red" if wrong else "green"),
+            Text(_size(one.bound_bytes)),
+            Text(_rule(one)),
+            Text(_size(one.disk_bytes)),
+            Text("" if one.age is None else roughly(one.age)),
+            Text("" if one.age_bound is None else roughly(one.age_bound)),
+            Text("?" if one.bytes_per_second is None else f"{about(one.bytes_per_second)}/s"),
+        )
+    return table
+
+
+def topic_lines(one: TopicSizing) -> list[str]:
+    """What is to be said of one topic beside its numbers."""
+    whys = sorted({each.bound.why for each in one.partitions if each.bound.why})
+    return [*whys, *(f"partition {breach.partition}: {breach.kind}: {breach.text}" for breach in one.breaches)]
+
+
+def disk_line(disk: DiskSeen) -> str:
+    """How full a broker's disk is; empty where it does not tell."""
+    if disk.total_bytes is None or disk.usable_bytes is None:
+        return ""
+    taken = about(sum(disk.topics.values()))
+    where = f"broker {disk.broker}, {disk.folder}"
+    return f"{where}: {about(disk.usable_bytes)} of {about(disk.total_bytes)} are free; topics take {taken}"
+
+
+def _partitions(one: TopicSizing) -> Table:
+    table = Table(title=one.name, title_justify="left")
+    for heading in ("partition", "offsets", "size", "", "at most", "oldest", "at most", "segments", "comes in"):
+        table.add_column(heading, overflow="fold", justify="left" if not heading else "right")
+    for each in one.partitions[:_SHOWN]:
+        bound, log = each.bound, each.log
+        share = log.size_bytes / bound.log_bytes if log and log.size_bytes is not None and bound.log_bytes else None
+        table.add_row(
+            Text(str(each.number)),
+            Text(f"{log.start:,} to {log.end:,}" if log else "?"),
+            Text(_size(log.size_bytes if log else None)),
+            share_bar(share, style="green"),
+            Text(_size(bound.log_bytes)),
+            Text("" if each.age is None else roughly(each.age)),
+            Text("" if bound.age is None else roughly(bound.age)),
+            Text("" if bound.segments is None else f"{bound.segments:,}"),
+            Text("?" if each.flow is None else f"{about(each.flow.mean)}/s"),
+        )
+    if (more := len(one.partitions) - _SHOWN) > 0:
+        table.add_row(Text(f"{more:,} more: --json"))
+    return table
+
+
+def _size(size_bytes: float | None) -> str:
+    return "?" if size_bytes is None else about(size_bytes)
+
+
+def _rule(one: TopicSizing) -> str:
+    rules = {bound.by.value for bound in _bounds(one) if bound.by is not None}
+    return ", ".join(sorted(rules))
+
+
+def _bounds(one: TopicSizing) -> list[Bound]:
+    return [each.bound for each in one.partitions]
