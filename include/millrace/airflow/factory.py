@@ -21,6 +21,7 @@ from millrace.airflow.operators import (
     WatchStuck,
     WatchWaiting,
 )
+from millrace.airflow.retention_operators import CheckRetention
 from millrace.airflow.rewind_operators import ConfirmPlan, PlanRewind, RunPlan, VerifyPlan
 from millrace.airflow.settings import airflow_root
 from millrace.domain.control import SHORTEST_REASON
@@ -58,6 +59,8 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
     """
     pipeline = load_pipeline(airflow_root(), name)
     made = [_topics_dag(pipeline)]
+    if pipeline.topics:
+        made.append(_retention_dag(pipeline))
     made += [_source_dag(pipeline, source) for source in pipeline.sources]
     made += [_watch_dag(pipeline, stream, "stream", _stream_doc(stream)) for stream in pipeline.streams]
     if pipeline.backup:
@@ -114,6 +117,32 @@ def _topics_dag(pipeline: Pipeline) -> DAG:
         pipeline=pipeline.name,
         outlets=[topic_asset(pipeline.kafka, topic.name) for topic in managed],
         doc_md="Makes what is safe to make and fails on what is not, naming each.",
+        dag=dag,
+        **RETRIED,
+    )
+    return dag
+
+
+def _retention_dag(pipeline: Pipeline) -> DAG:
+    dag = DAG(
+        dag_id=names.retention(pipeline),
+        description=f"Every hour, see what the topics of {pipeline.name} keep, and who may lose what.",
+        doc_md=(
+            f"Holds each topic of **{pipeline.name}** against the bounds of size and age that follow from its settings "
+            "and its rate, and each reader of them (stream, backup, any group that commits) against what may be "
+            "deleted before it has read it. The log has a table of both.\n\n"
+            "Red: a reader is about to lose something, or a topic breaks a bound that it kept before; an alarm is open "
+            "until it is over. The alarm of a reader comes from `millrace.snapshots`, within a minute; this run says "
+            "it again.\n\nBy hand: `millrace topics sizing`, `millrace topics headroom`."
+        ),
+        schedule=hourly(names.retention(pipeline)),
+        **common(pipeline.owner, [pipeline.name, "topics"]),
+    )
+    CheckRetention(
+        task_id="check",
+        pipeline=pipeline.name,
+        inlets=[topic_asset(pipeline.kafka, topic.name) for topic in pipeline.topics],
+        doc_md="Each line of the error is a breach.",
         dag=dag,
         **RETRIED,
     )

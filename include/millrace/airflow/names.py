@@ -20,6 +20,11 @@ def topics(pipeline: Pipeline) -> str:
     return f"{pipeline.name}.topics"
 
 
+def retention(pipeline: Pipeline) -> str:
+    """The DAG that looks at what a pipeline's topics keep."""
+    return f"{pipeline.name}.retention"
+
+
 def source(program: SourceProgram) -> str:
     """The DAG that loads a source."""
     return f"{program.pipeline}.source.{program.name}"
@@ -62,6 +67,8 @@ def rewind(pipeline: Pipeline) -> str:
 def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
     """Every DAG of a pipeline, in the order they are made."""
     yield topics(pipeline)
+    if pipeline.topics:
+        yield retention(pipeline)
     yield from map(source, pipeline.sources)
     yield from map(app, pipeline.apps)
     if pipeline.backup:

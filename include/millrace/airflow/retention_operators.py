@@ -1,0 +1,42 @@
+"""The operators of the DAGs that look at what topics keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class CheckRetention(BaseOperator):
+    """Fails where a reader of the pipeline's topics is about to lose something, or a topic newly breaks a bound.
+
+    Args:
+        pipeline: whose topics they are.
+    """
+
+    ui_color = "#4d908e"
+
+    def __init__(self, *, pipeline: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> None:
+        """What is wrong comes first in the log; then what was known, and the tables."""
+        from millrace.airflow.settings import airflow_platform
+        from millrace.spec import load_pipeline
+        from millrace.usecases.retention import check
+
+        platform = airflow_platform()
+        found = check(platform, load_pipeline(platform.settings.root, self.pipeline))
+        for line in found.wrong:
+            self.log.error("%s", line)
+        for line in found.known:
+            self.log.warning("%s", line)
+        for line in found.told:
+            self.log.info("%s", line)
+        if found.wrong:
+            raise AirflowFailException("\n".join(found.wrong))
