@@ -226,7 +226,7 @@ def test_names_are_in_the_order_in_which_dags_are_made() -> None:
 
 
 def test_a_daily_dag_has_a_minute_of_its_pipelines_own() -> None:
-    from millrace.airflow.factory import daily
+    from millrace.airflow.defaults import daily
 
     times = {name: daily(name) for name in (f"pipeline_{number}" for number in range(500))}
     assert max(Counter(times.values()).values()) < 10

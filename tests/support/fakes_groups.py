@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
+from millrace.adapters.kafka_reader import TopicReader
+from millrace.adapters.kafka_snapshot import ClusterReader
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.snapshots import SNAPSHOTS_KEPT, History, LogSample, Partition, Snapshot
 from millrace.errors import UnreachableError
@@ -81,15 +83,18 @@ class FakeSnapshots:
                     found.setdefault(partition, {})[offset] = before[-1]
         return found
 
-    def moved(self, connection: str, groups: Collection[str], since: datetime) -> set[str]:
-        """Those whose commits are not the same in all snapshots since."""
-        seen: dict[str, list[object]] = {}
-        for one in self._ask(connection):
-            if one.at >= since:
-                for name in groups:
-                    if name in one.groups:
-                        seen.setdefault(name, []).append(one.groups[name].commits)
-        return {name for name, commits in seen.items() if any(each != commits[0] for each in commits)}
+    def resting(self, connection: str, groups: Collection[str], since: datetime) -> set[str]:
+        """Those that were there at that time or before it, and whose commits are the same ever since."""
+        kept = self._ask(connection)
+        then = [one for one in kept if one.at <= since]
+        if not then:
+            return set()
+        looked_at = [one.groups for one in kept if one.at >= then[-1].at]
+        return {
+            name
+            for name in groups
+            if all(name in one and one[name].commits == looked_at[0][name].commits for one in looked_at)
+        }
 
     def tidy(self, now: datetime, keep: timedelta = SNAPSHOTS_KEPT) -> int:
         self.tidied.append(now)
@@ -117,15 +122,19 @@ class GroupsPlatform(FakePlatform):
     """Snapshots beside alarms, and clusters by Connection."""
 
     snapshots: FakeSnapshots = field(default_factory=FakeSnapshots)
-    clusters: dict[str, FakeCluster] = field(default_factory=dict)
+    clusters: dict[str, FakeCluster | ClusterReader] = field(default_factory=dict)
+    topic_readers: dict[str, TopicReader] = field(default_factory=dict)
 
     def control(self) -> SimpleNamespace:
         made = super().control()
         made.snapshots, made.check = self.snapshots, lambda: None
         return made
 
-    def cluster_reader(self, connection: str) -> FakeCluster:
+    def cluster_reader(self, connection: str) -> FakeCluster | ClusterReader:
         return self.clusters[connection]
+
+    def topic_reader(self, connection: str) -> TopicReader:
+        return self.topic_readers[connection]
 
 
 def groups_platform(root: Path, now: datetime) -> GroupsPlatform:

@@ -212,6 +212,7 @@ def test_the_dags_of_a_pipeline_have_names(tmp_path: Path) -> None:
     alone = example_project(tmp_path / "alone", streams=False)
     assert list(names.of_pipeline(load_pipeline(whole, "shop"))) == [
         "shop.topics",
+        "shop.retention",
         "shop.source.cdnow",
         "shop.stream.purchases",
         "shop.backup",
@@ -219,5 +220,5 @@ def test_the_dags_of_a_pipeline_have_names(tmp_path: Path) -> None:
         "shop.operate",
         "shop.rewind",
     ]
-    only = ["shop.topics", "shop.backup", "shop.backup_audit", "shop.operate"]
+    only = ["shop.topics", "shop.retention", "shop.backup", "shop.backup_audit", "shop.operate"]
     assert list(names.of_pipeline(load_pipeline(alone, "shop"))) == only

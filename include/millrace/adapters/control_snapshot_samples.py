@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -136,14 +136,20 @@ def appended_at(
     return found
 
 
-def moved_since(session: sa.Connection, connection: str, groups: Collection[str], since: datetime) -> set[str]:
-    """See `SnapshotTable.moved`."""
+def resting_since(session: sa.Connection, connection: str, groups: Collection[str], since: datetime) -> set[str]:
+    """See `SnapshotTable.resting`. Each day has a row of everything, so a day before is looked at too."""
     names = {storable_name(name): name for name in groups}
     table = tables.snapshot_commit
+    rests = sa.and_(sa.func.min(table.c.at) <= since, sa.func.count(sa.distinct(table.c.offsets)) == 1)
     query = (
-        sa.select(table.c.group_id)
-        .where(table.c.connection == connection, table.c.group_id.in_(list(names)), table.c.at >= since)
+        sa.select(table.c.group_id, rests.label("rests"))
+        .where(
+            table.c.connection == connection,
+            table.c.group_id.in_(list(names)),
+            table.c.at >= since - timedelta(days=1),
+        )
         .group_by(table.c.group_id, table.c.topic)
-        .having(sa.func.count(sa.distinct(table.c.offsets)) > 1)
     )
-    return {names[name] for name in session.scalars(query)} if names else set()
+    rows = session.execute(query).all() if names else []
+    moving = {row.group_id for row in rows if not row.rests}
+    return {names[row.group_id] for row in rows} - {names[name] for name in moving}

@@ -17,7 +17,7 @@ from millrace.adapters import control_snapshot_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.adapters.control_snapshot_newest import newest_rows
 from millrace.adapters.control_snapshot_rows import State, groups_of, state_of, storable, topics_of, values_of
-from millrace.adapters.control_snapshot_samples import appended_at, moved_since, samples_of
+from millrace.adapters.control_snapshot_samples import appended_at, resting_since, samples_of
 from millrace.adapters.control_snapshot_series import series_of
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.snapshots import SNAPSHOTS_KEPT, History, LogSample, Partition, Snapshot
@@ -156,10 +156,10 @@ class SnapshotTable:
         with translated(self._settings), self._engine.begin() as session:
             return appended_at(session, connection, offsets, since)
 
-    def moved(self, connection: str, groups: Collection[str], since: datetime) -> set[str]:
-        """Those of these groups whose commits are not what they were at some snapshot since."""
+    def resting(self, connection: str, groups: Collection[str], since: datetime) -> set[str]:
+        """Those of these groups that were seen at that time or before it, and whose commits are the same ever since."""
         with translated(self._settings), self._engine.begin() as session:
-            return moved_since(session, connection, groups, since)
+            return resting_since(session, connection, groups, since)
 
     def tidy(self, now: datetime, keep: timedelta = SNAPSHOTS_KEPT) -> int:
         """Drop the days that are wholly older than `keep`; how many of their tables. One that is read is left."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param, TriggerRule
 
 from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
+from millrace.airflow.defaults import PATIENT, RETRIED, common, daily, hourly
 from millrace.airflow.operators import (
     AuditArchive,
     LoadSource,
@@ -21,7 +20,7 @@ from millrace.airflow.operators import (
     WatchStuck,
     WatchWaiting,
 )
-from millrace.airflow.retention_operators import CheckRetention
+from millrace.airflow.retention_dag import retention_dag
 from millrace.airflow.rewind_operators import ConfirmPlan, PlanRewind, RunPlan, VerifyPlan
 from millrace.airflow.settings import airflow_root
 from millrace.domain.control import SHORTEST_REASON
@@ -31,20 +30,13 @@ from millrace.domain.watch import WAITING, WatchTask
 from millrace.spec import load_pipeline
 from millrace.spec.spelling import spell_duration
 
-FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 ACTIONS = ("start", "stop", "accept-recreated")
-MINUTES_OF_A_DAY = 24 * 60
 WAITING_DOCS = {
     WatchTask.STOPPED: "Stopped as wanted. Skipped where it is not.",
     WatchTask.BACKING_OFF: "It ended by itself and is started again; the log says when, and why it ended.",
     WatchTask.GIVEN_UP: "It is not started again until an operator does; the log says why.",
 }
 BACKUP_DOC = " `backup` is what copies topics to the archive; of a topic that was made again it has nothing to accept."
-RETRIED: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
-"""For tasks that a worker runs: one that hung or was killed is no breach. What is wrong fails at once all the same."""
-
-PATIENT: dict[str, Any] = {"retries": 10, "retry_delay": timedelta(seconds=30)}
-"""For tasks in the middle of a plan: they sit out a server that is away for some minutes."""
 
 
 def pipeline_dags(name: str) -> dict[str, DAG]:
@@ -60,7 +52,7 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
     pipeline = load_pipeline(airflow_root(), name)
     made = [_topics_dag(pipeline)]
     if pipeline.topics:
-        made.append(_retention_dag(pipeline))
+        made.append(retention_dag(pipeline))
     made += [_source_dag(pipeline, source) for source in pipeline.sources]
     made += [_watch_dag(pipeline, stream, "stream", _stream_doc(stream)) for stream in pipeline.streams]
     if pipeline.backup:
@@ -71,36 +63,6 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
     if pipeline.streams:
         made.append(_rewind_dag(pipeline))
     return {dag.dag_id: dag for dag in made}
-
-
-def common(owner: str, tags: list[str], **more: Any) -> dict[str, Any]:
-    """What all of Millrace's DAGs have in common."""
-    environment = os.environ.get("MILLRACE_ENVIRONMENT") or "embedded"
-    return {
-        "start_date": FIRST_DAY,
-        "catchup": False,
-        "max_active_runs": 1,
-        "is_paused_upon_creation": False,
-        "tags": sorted({"millrace", environment, *tags}),
-        "default_args": {"owner": owner, "retries": 0},
-        **more,
-    }
-
-
-def hourly(name: str) -> str:
-    """An hourly schedule at a minute of this name's own."""
-    return f"{_minute(name) % 60} * * * *"
-
-
-def daily(name: str) -> str:
-    """A daily schedule at a minute of this name's own, so that not all pipelines start at midnight at once."""
-    minute = _minute(name)
-    return f"{minute % 60} {minute // 60} * * *"
-
-
-def _minute(name: str) -> int:
-    """A minute of the day, the same for a name for ever."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % MINUTES_OF_A_DAY
 
 
 def _topics_dag(pipeline: Pipeline) -> DAG:
@@ -117,32 +79,6 @@ def _topics_dag(pipeline: Pipeline) -> DAG:
         pipeline=pipeline.name,
         outlets=[topic_asset(pipeline.kafka, topic.name) for topic in managed],
         doc_md="Makes what is safe to make and fails on what is not, naming each.",
-        dag=dag,
-        **RETRIED,
-    )
-    return dag
-
-
-def _retention_dag(pipeline: Pipeline) -> DAG:
-    dag = DAG(
-        dag_id=names.retention(pipeline),
-        description=f"Every hour, see what the topics of {pipeline.name} keep, and who may lose what.",
-        doc_md=(
-            f"Holds each topic of **{pipeline.name}** against the bounds of size and age that follow from its settings "
-            "and its rate, and each reader of them (stream, backup, any group that commits) against what may be "
-            "deleted before it has read it. The log has a table of both.\n\n"
-            "Red: a reader is about to lose something, or a topic breaks a bound that it kept before; an alarm is open "
-            "until it is over. The alarm of a reader comes from `millrace.snapshots`, within a minute; this run says "
-            "it again.\n\nBy hand: `millrace topics sizing`, `millrace topics headroom`."
-        ),
-        schedule=hourly(names.retention(pipeline)),
-        **common(pipeline.owner, [pipeline.name, "topics"]),
-    )
-    CheckRetention(
-        task_id="check",
-        pipeline=pipeline.name,
-        inlets=[topic_asset(pipeline.kafka, topic.name) for topic in pipeline.topics],
-        doc_md="Each line of the error is a breach.",
         dag=dag,
         **RETRIED,
     )

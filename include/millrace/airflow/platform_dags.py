@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from millrace.airflow import names
-from millrace.airflow.factory import RETRIED, common
+from millrace.airflow.defaults import RETRIED, common
 from millrace.airflow.group_operators import CheckGroups, TakeSnapshots
 from millrace.airflow.operators import SuperviseStreams, TellAlarms, WaitForAlarm
 

@@ -43,7 +43,7 @@ def sizing(
     """
     settings = open_settings()
     connection = kafka or cluster_of(settings.root, topic)
-    found = size(open_platform(settings), connection, None if topic is None else [topic])
+    found = size(open_platform(settings), connection, None if topic is None else [topic], read=topic is not None)
     if topic is not None and not found.topics:
         step = "see `millrace topics sizing` for those there are"
         raise UsageError(f"there is no topic `{topic}`", where=f"cluster of {connection}", next_step=step)

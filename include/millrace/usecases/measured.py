@@ -73,15 +73,15 @@ class Measured:
             self._gone(error)
             return {}
 
-    def moved(self, groups: Collection[str], since: datetime) -> set[str]:
-        """Those of these groups that committed something new since; all of them where nobody knows."""
+    def resting(self, groups: Collection[str], since: datetime) -> set[str]:
+        """Those of these groups that have committed nothing new since; none where nobody knows."""
         if not groups or self.not_known:
-            return set(groups)
+            return set()
         try:
-            return self._platform.control().snapshots.moved(self._kafka, groups, since)
+            return self._platform.control().snapshots.resting(self._kafka, groups, since)
         except UnreachableError as error:
             self._gone(error)
-            return set(groups)
+            return set()
 
     def _samples(self, topics: Collection[str], since: datetime, parts: int) -> Mapping[Partition, Sequence[LogSample]]:
         if not topics or self.not_known:

@@ -205,7 +205,7 @@ def _watched(seen: Snapshot, declared: Mapping[str, App], environment: Environme
     """The groups that count as readers: ours, and others that have committed lately and are not to be ignored."""
     others = [name for name in seen.groups if name not in declared and not _is_ignored(name, environment)]
     empty = [name for name in others if not seen.groups[name].members and seen.groups[name].commits]
-    gone = set(empty) - history.moved(empty, seen.at - environment.readers_within)
+    gone = history.resting(empty, seen.at - environment.readers_within)
     return sorted(name for name in seen.groups if name in declared or (name in others and name not in gone))
 
 

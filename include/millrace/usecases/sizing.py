@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from millrace.domain.retention.bounds import Bound, Breach, bound, breaches, clean_bytes
 from millrace.domain.retention.flow import Flow, flow
 from millrace.domain.retention.settings import BrokerSettings, LogSettings, log_settings
 from millrace.domain.snapshots import DiskSeen, LogSample, LogSeen, Partition, Snapshot, TopicSeen
+from millrace.errors import MillraceError
 from millrace.spec import load
 from millrace.usecases.measured import Measured
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from millrace.wiring import Platform
 
 LATELY = timedelta(minutes=15)
+MOST_READ = 32  # partitions
 INTERNAL = "__"
 
 
@@ -132,7 +135,12 @@ class Sizing:
 
 
 def size(
-    platform: Platform, kafka: str, topics: Collection[str] | None = None, *, snapshot: Snapshot | None = None
+    platform: Platform,
+    kafka: str,
+    topics: Collection[str] | None = None,
+    *,
+    snapshot: Snapshot | None = None,
+    read: bool = False,
 ) -> Sizing:
     """How large topics are and get. Changes nothing.
 
@@ -144,6 +152,8 @@ def size(
         kafka: the cluster's Connection.
         topics: only these; default: all but Kafka's own.
         snapshot: of the cluster now; default: it is taken.
+        read: read the first record of each partition, of 32 at most. Otherwise the oldest age is that of what the
+            broker finds first, which may be a transaction's marker or a record that was aborted.
 
     Raises:
         UnreachableError: no broker answers.
@@ -151,12 +161,38 @@ def size(
     seen = snapshot or platform.cluster_reader(kafka).take()
     names = [name for name in seen.topics if not name.startswith(INTERNAL)] if topics is None else topics
     present = sorted(name for name in names if name in seen.topics)
+    not_known: list[str] = []
+    if read:
+        seen = _with_first_records(platform, kafka, seen, present, not_known)
     declared = declared_topics(platform.settings.root, kafka)
     measured = Measured(platform, kafka, seen)
     samples = measured.samples(present)
     broker = BrokerSettings() if seen.check_every is None else BrokerSettings(seen.check_every)
     found = [_topic(seen, name, declared.get(name), samples, broker) for name in present]
-    return Sizing(kafka, seen, found, seen.disks, [*measured.not_known, *seen.faults])
+    return Sizing(kafka, seen, found, seen.disks, [*measured.not_known, *not_known, *seen.faults])
+
+
+def _with_first_records(
+    platform: Platform, kafka: str, seen: Snapshot, names: Sequence[str], not_known: list[str]
+) -> Snapshot:
+    """The same snapshot, but `first_ms` is of the first record that a reader of committed data gets."""
+    left = MOST_READ
+    topics = dict(seen.topics)
+    for name in names:
+        logs = list(seen.topics[name].logs)
+        for number, log in enumerate(logs):
+            if log is None or log.end == log.start or not left:
+                continue
+            left -= 1
+            try:
+                records = platform.topic_reader(kafka).between(name, number, log.start, log.stable)
+                first = next(islice(records, 1), None)
+            except MillraceError as error:  # as where it is deleted meanwhile
+                not_known.append(f"the first record of {name}/{number}: {error.what}")
+            else:
+                logs[number] = replace(log, first_ms=None if first is None else first.timestamp_ms)
+        topics[name] = replace(seen.topics[name], logs=tuple(logs))
+    return replace(seen, topics=topics)
 
 
 def cluster_of(root: Path, topic: str | None) -> str:

@@ -1,0 +1,46 @@
+"""What all of Millrace's DAGs have in common."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTES_OF_A_DAY = 24 * 60
+RETRIED: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
+"""For tasks that a worker runs: one that hung or was killed is no breach. What is wrong fails at once all the same."""
+
+PATIENT: dict[str, Any] = {"retries": 10, "retry_delay": timedelta(seconds=30)}
+"""For tasks in the middle of a plan: they sit out a server that is away for some minutes."""
+
+
+def common(owner: str, tags: list[str], **more: Any) -> dict[str, Any]:
+    """What all of Millrace's DAGs have in common."""
+    environment = os.environ.get("MILLRACE_ENVIRONMENT") or "embedded"
+    return {
+        "start_date": FIRST_DAY,
+        "catchup": False,
+        "max_active_runs": 1,
+        "is_paused_upon_creation": False,
+        "tags": sorted({"millrace", environment, *tags}),
+        "default_args": {"owner": owner, "retries": 0},
+        **more,
+    }
+
+
+def hourly(name: str) -> str:
+    """An hourly schedule at a minute of this name's own."""
+    return f"{_minute(name) % 60} * * * *"
+
+
+def daily(name: str) -> str:
+    """A daily schedule at a minute of this name's own, so that not all pipelines start at midnight at once."""
+    minute = _minute(name)
+    return f"{minute % 60} {minute // 60} * * *"
+
+
+def _minute(name: str) -> int:
+    """A minute of the day, the same for a name for ever."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % MINUTES_OF_A_DAY

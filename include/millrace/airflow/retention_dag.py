@@ -1,0 +1,38 @@
+"""The DAG that looks at what a pipeline's topics keep."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from millrace.airflow import names
+from millrace.airflow.assets import topic_asset
+from millrace.airflow.defaults import RETRIED, common, hourly
+from millrace.airflow.retention_operators import CheckRetention
+from millrace.domain.declaration import Pipeline
+
+
+def retention_dag(pipeline: Pipeline) -> DAG:
+    """An hourly look."""
+    dag = DAG(
+        dag_id=names.retention(pipeline),
+        description=f"Every hour, see what the topics of {pipeline.name} keep, and who may lose what.",
+        doc_md=(
+            f"Holds each topic of **{pipeline.name}** against the bounds of size and age that follow from its settings "
+            "and its rate, and each reader of them (stream, backup, any group that commits) against what may be "
+            "deleted before it has read it. The log has a table of both.\n\n"
+            "Red: a reader is about to lose something, or a topic breaks a bound that it kept before; an alarm is open "
+            "until it is over. The alarm of a reader comes from `millrace.snapshots`, within a minute; this run says "
+            "it again.\n\nBy hand: `millrace topics sizing`, `millrace topics headroom`."
+        ),
+        schedule=hourly(names.retention(pipeline)),
+        **common(pipeline.owner, [pipeline.name, "topics"]),
+    )
+    CheckRetention(
+        task_id="check",
+        pipeline=pipeline.name,
+        inlets=[topic_asset(pipeline.kafka, topic.name) for topic in pipeline.topics],
+        doc_md="Each line of the error is a breach.",
+        dag=dag,
+        **RETRIED,
+    )
+    return dag
