@@ -118,6 +118,37 @@ def test_the_json_schema_takes_a_backup_and_no_wrong_one(root: Path) -> None:
         assert len(list(checker.iter_errors(document))) == wrong, written
 
 
+def test_show_tells_what_is_expected_of_a_topic(root: Path) -> None:
+    expected = "{rate: 500/s, record: 250B, growth: 5%/month}"
+    replace_once(root / SHOP, "    cleanup: delete\n", f"    cleanup: delete\n    expect: {expected}\n")
+
+    shown = json.loads(_call(root, "show", "shop", "--environment", "production", "--json").stdout)["values"]
+
+    about = {each["field"].rpartition(".")[2]: each for each in shown if ".expect." in each["field"]}
+    assert {name: (each["value"], each["line"]) for name, each in about.items()} == {
+        "rate": ("500/s", 11),
+        "record": ("250B", 11),
+        "growth": ("5%/month", 11),
+    }
+
+
+def test_the_json_schema_takes_an_expectation_and_no_wrong_one(root: Path) -> None:
+    checker = Draft202012Validator(json.loads(_call(root, "schema").stdout))
+    document = YAML(typ="safe", pure=True).load((root / SHOP).read_text(encoding="utf-8"))
+    topic = document["topics"]["shop.purchases"]
+
+    for written, wrong in (
+        ({"rate": "500/s", "record": "250B", "growth": "-0.5%/month"}, 0),
+        ({"growth": "5%/year"}, 0),
+        ({}, 1),
+        ({"rate": 500}, 1),
+        ({"rate": "500/sec"}, 1),
+        ({"growth": "5%"}, 1),
+    ):
+        topic["expect"] = written
+        assert len(list(checker.iter_errors(document))) == wrong, written
+
+
 def test_show_of_no_pipeline_is_a_usage_error(root: Path) -> None:
     done = _call(root, "show", "shopp")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from millrace import spec
-from millrace.domain.declaration import Backup, Cleanup, Manage, Notifier, OnRewind, Resources, Retention
+from millrace.domain.declaration import Backup, Cleanup, Expect, Manage, Notifier, OnRewind, Resources, Retention
 from millrace.errors import DeclarationError, UsageError
 from millrace.spec import draft, reader
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
@@ -71,6 +71,27 @@ def test_a_topic_says_how_it_is_backed_up(root: Path, written: str, meant: Backu
     assert returns.topic("returns.items").backup == meant
     assert [app.qualified_name for app in returns.apps] == ["returns.items", "returns.backup"]
     assert returns.app("backup").reads == ("returns.items",)  # what it only reads is its owner's to back up
+
+
+def test_a_topic_says_what_is_expected_of_it_also_where_it_is_only_read(root: Path) -> None:
+    replace_once(root / RETURNS, "    manage: none\n", "    manage: none\n    expect: {rate: 30/min, record: 250B}\n")
+    replace_once(root / SHOP, "    cleanup: delete\n", "    cleanup: delete\n    expect: {growth: 1%/day}\n")
+
+    shop, returns = (spec.load_pipeline(root, name) for name in ("shop", "returns"))
+
+    assert returns.topic("returns.items").expect == Expect(0.5, 250, None)
+    growth = shop.topic("shop.purchases").expect
+    assert growth is not None
+    assert growth == Expect(None, None, pytest.approx(0.01))
+    assert shop.topic("shop.customers").expect is None
+
+
+def test_an_environment_expects_something_else_as_a_whole(root: Path) -> None:
+    replace_once(root / SHOP, "    cleanup: delete\n", "    cleanup: delete\n    expect: {rate: 5/s, record: 250B}\n")
+    replace_once(root / PRODUCTION, "partitions: 12, ", "partitions: 12, expect: {rate: 500/s}, ")
+
+    assert spec.load_pipeline(root, "shop", "production").topic("shop.purchases").expect == Expect(500)
+    assert spec.load_pipeline(root, "shop").topic("shop.purchases").expect == Expect(5, 250)
 
 
 def test_an_environment_that_keeps_records_shorter_than_their_backup_may_lag_is_refused(root: Path) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as some
 from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSchema
 from millrace.spec.ddl import parse_schema
 from millrace.spec.fields import SeveralWrong, Wrong, parse_duration, parse_size
-from millrace.spec.spelling import spell_duration, spell_size
+from millrace.spec.rates import parse_growth, parse_rate
+from millrace.spec.spelling import spell_duration, spell_growth, spell_rate, spell_size
 
 
 @pytest.mark.parametrize(
@@ -61,9 +62,58 @@ def test_a_size_spelled_is_read_back(size_bytes: int) -> None:
     assert parse_size(spell_size(size_bytes)) == size_bytes
 
 
+@pytest.mark.parametrize(
+    ("text", "per_second"),
+    [("500/s", 500), ("30/min", 0.5), ("1800/h", 0.5), ("8640/day", 0.1), ("0.5/s", 0.5), ("500 / s", 500)],
+)
+def test_rates(text: str, per_second: float) -> None:
+    assert parse_rate(text) == pytest.approx(per_second, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "days", "factor"),
+    [
+        ("5%/month", 30, 1.05),
+        ("1%/day", 1, 1.01),
+        ("+7%/week", 7, 1.07),
+        ("-20%/year", 365, 0.8),
+        ("0%/month", 30, 1),
+        ("-99.9%/month", 30, 0.001),
+    ],
+)
+def test_growth_is_compounded_over_its_span(text: str, days: int, factor: float) -> None:
+    assert (1 + parse_growth(text)) ** days == pytest.approx(factor, rel=1e-9)
+
+
+@given(some.decimals(min_value=0, max_value=10**9, places=2), some.sampled_from(["s", "min", "h", "day"]))
+def test_a_rate_spelled_is_read_back(number: object, unit: str) -> None:
+    if number == 0:
+        return
+    rate = parse_rate(f"{number}/{unit}")
+
+    assert parse_rate(spell_rate(rate)) == pytest.approx(rate, rel=1e-9)
+
+
+@given(some.integers(-9_999, 10_000), some.sampled_from(["day", "week", "month", "year"]))
+def test_a_growth_spelled_is_read_back(hundredths: int, unit: str) -> None:
+    growth = parse_growth(f"{hundredths / 100:.2f}%/{unit}")
+
+    assert parse_growth(spell_growth(growth)) == pytest.approx(growth, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("text", ["500/s", "30/min", "7/h", "50001/day"])
+def test_a_rate_is_spelled_as_it_was_written(text: str) -> None:
+    assert spell_rate(parse_rate(text)) == text
+
+
+@pytest.mark.parametrize("text", ["5%/month", "1%/day", "7%/week", "-20%/year", "2.5%/month"])
+def test_a_growth_is_spelled_as_it_was_written(text: str) -> None:
+    assert spell_growth(parse_growth(text)) == text
+
+
 @given(some.one_of(some.text(max_size=30), some.integers(), some.floats(), some.booleans(), some.none()))
 def test_any_other_value_is_wrong_with_a_next_step(value: object) -> None:
-    for parse in (parse_duration, parse_size, parse_schema):
+    for parse in (parse_duration, parse_size, parse_schema, parse_rate, parse_growth):
         problems: tuple[Wrong, ...] = ()
         try:
             parse(value)

@@ -152,6 +152,21 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True)
+class Expect:
+    """What its owner expects of a topic; what is None is not said, and at least one is.
+
+    Attributes:
+        rate_per_second: records a second over all partitions, as a mean over days.
+        record_bytes: how many bytes a record takes on disk, key, value, headers and framing together, as a mean.
+        growth_per_day: by which share of itself the rate grows from one day to the next, compounded; 0.01 is 1 %.
+    """
+
+    rate_per_second: float | None = None
+    record_bytes: int | None = None
+    growth_per_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     """A declared topic.
 
@@ -170,6 +185,7 @@ class Topic:
     value: ValueSchema | None = None
     config: tuple[tuple[str, str], ...] = ()
     backup: Backup | None = None
+    expect: Expect | None = None
 
 
 @dataclass(frozen=True, slots=True)

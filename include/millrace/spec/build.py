@@ -5,6 +5,7 @@ from __future__ import annotations
 from millrace.domain.declaration import (
     BYTES_COLUMNS,
     Backup,
+    Expect,
     Key,
     Manage,
     Pipeline,
@@ -55,6 +56,7 @@ def _references(world: World, names: list[str]) -> tuple[Topic, ...]:
 def build_topic(pipeline: str, name: str, document: TopicDocument) -> Topic:
     """A topic as a value."""
     retention, value, key, backup = document.retention, document.value, document.key, document.backup
+    expect = document.expect
     managed = document.manage is Manage.FULL
     return Topic(
         name=name,
@@ -68,6 +70,7 @@ def build_topic(pipeline: str, name: str, document: TopicDocument) -> Topic:
         value=_value(value) if value else None,
         config=tuple(sorted(document.config.items())),
         backup=Backup(backup.every, backup.max_lag, backup.keep) if backup else None,
+        expect=Expect(expect.rate, expect.record, expect.growth) if expect else None,
     )
 
 

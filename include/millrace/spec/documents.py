@@ -45,6 +45,7 @@ from millrace.spec.fields import (
     setting,
     whole_number,
 )
+from millrace.spec.rates import Growth, Rate
 
 _NAME = r"[a-z][a-z0-9_]{0,23}"
 _RULE = "a lower-case letter and up to 23 lower-case letters, digits and `_`"
@@ -98,6 +99,7 @@ Memory = Annotated[int, bounded_size(512 * 1024**2, 1024**4, "512MiB to 1TiB")]
 Partitions = Annotated[int, whole_number(1, 10_000)]
 Replication = Annotated[int, whole_number(1, 32_767)]
 Records = Annotated[int, whole_number(1, 10**15)]
+RecordSize = Annotated[int, bounded_size(1, 1024**3, "1B to 1GiB")]
 
 
 class Document(BaseModel):
@@ -135,6 +137,16 @@ class BackupDocument(Document):
     keep: ArchiveTime = _BACKUP.keep
 
 
+class ExpectDocument(Document):
+    """What is expected of a topic: records over all partitions, their size, and how much more it becomes."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    rate: Rate | None = None
+    record: RecordSize | None = None
+    growth: Growth | None = None
+
+
 class TopicDocument(Document):
     """A topic, declared once over all files."""
 
@@ -147,6 +159,7 @@ class TopicDocument(Document):
     value: ValueDocument | None = None
     config: dict[ConfigKey, Setting] = Field(default_factory=dict)
     backup: BackupDocument | None = None
+    expect: ExpectDocument | None = None
 
 
 class PostgresDocument(Document):
@@ -216,6 +229,7 @@ class TopicOverride(Document):
     partitions: Partitions | None = None
     replication: Replication | None = None
     retention: RetentionDocument | None = None
+    expect: ExpectDocument | None = None
 
 
 class StreamOverride(Document):

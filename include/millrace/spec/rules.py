@@ -39,6 +39,7 @@ def check_pipeline(draft: Draft, root: Path) -> None:
         _retention(draft, topic)
         _config(draft, topic)
         _backup(draft, topic)
+        _expect(draft, topic)
     _colliding(draft)
     for stream in draft.streams:
         _stream(draft, stream, root)
@@ -146,6 +147,13 @@ def _backup(draft: Draft, topic: Part[TopicDocument]) -> None:
         )
         step = f"write `time: {spell_duration(2 * backup.max_lag)}` or more, or a shorter `max_lag`"
         draft.say(topic.place("retention", "time"), what, step)
+
+
+def _expect(draft: Draft, topic: Part[TopicDocument]) -> None:
+    expect = topic.document.expect
+    if expect is not None and expect.rate is None and expect.record is None and expect.growth is None:
+        step = "write what is known of it, like `{rate: 500/s, record: 250B, growth: 5%/month}`, or remove `expect`"
+        draft.say(topic.place("expect"), "`expect` says nothing", step)
 
 
 def _colliding(draft: Draft) -> None:

@@ -8,12 +8,12 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from millrace.domain.declaration import Pipeline, SourceProgram, Stream, Topic, ValueFormat
+from millrace.domain.declaration import Backup, Expect, Pipeline, SourceProgram, Stream, Topic, ValueFormat, ValueSchema
 from millrace.spec.build import build_pipeline
 from millrace.spec.environment import BUILT_IN, ENVIRONMENTS
 from millrace.spec.project import survey_pipeline
 from millrace.spec.reader import Mapping, Sequence
-from millrace.spec.spelling import spell_duration, spell_size
+from millrace.spec.spelling import spell_duration, spell_growth, spell_rate, spell_size
 
 Path_ = tuple[str, ...]
 
@@ -106,15 +106,34 @@ def _topic(topic: Topic) -> Iterator[tuple[Path_, str]]:
         yield ("retention", "time"), _or_unlimited(topic.retention.time)
         yield ("retention", "size_per_partition"), _or_unlimited(topic.retention.size_per_partition_bytes)
     if topic.backup:
-        yield ("backup", "every"), spell_duration(topic.backup.every)
-        yield ("backup", "max_lag"), spell_duration(topic.backup.max_lag)
-        yield ("backup", "keep"), _or_unlimited(topic.backup.keep)
+        yield from _backup(topic.backup)
+    if topic.expect:
+        yield from _expect(topic.expect)
     for key, value in topic.config:
         yield ("config", key), value
     if topic.value:
-        yield ("value", "format"), topic.value.format.value
-        if topic.value.format is not ValueFormat.BYTES:
-            yield ("value", "schema"), topic.value.ddl
+        yield from _value(topic.value)
+
+
+def _value(schema: ValueSchema) -> Iterator[tuple[Path_, str]]:
+    yield ("value", "format"), schema.format.value
+    if schema.format is not ValueFormat.BYTES:
+        yield ("value", "schema"), schema.ddl
+
+
+def _backup(backup: Backup) -> Iterator[tuple[Path_, str]]:
+    yield ("backup", "every"), spell_duration(backup.every)
+    yield ("backup", "max_lag"), spell_duration(backup.max_lag)
+    yield ("backup", "keep"), _or_unlimited(backup.keep)
+
+
+def _expect(expect: Expect) -> Iterator[tuple[Path_, str]]:
+    if expect.rate_per_second is not None:
+        yield ("expect", "rate"), spell_rate(expect.rate_per_second)
+    if expect.record_bytes is not None:
+        yield ("expect", "record"), spell_size(expect.record_bytes)
+    if expect.growth_per_day is not None:
+        yield ("expect", "growth"), spell_growth(expect.growth_per_day)
 
 
 def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:

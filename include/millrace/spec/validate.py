@@ -25,8 +25,9 @@ Model = TypeVar("Model", bound=BaseModel)
 Location = tuple[str | int, ...]
 
 NOT_YET = {
-    ("topics", "*", "expect"): "sizing a topic by what is expected (`expect`)",
     ("topics", "*", "hold"): "holding a topic's retention (`hold`)",
+    ("topics", "*", "max_age"): "a limit of age on topic and archive together (`max_age`)",
+    ("topics", "*", "backup", "max_age"): "a limit of age on topic and archive together (`max_age`)",
     ("streams", "*", "event_time"): "event time (`event_time`)",
     ("streams", "*", "on_change"): "kept state and what a new release does to it (`on_change`)",
     ("streams", "*", "quality"): "checking quality (`quality`)",
