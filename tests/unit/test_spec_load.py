@@ -31,7 +31,7 @@ def test_makes_values_of_what_is_declared(root: Path) -> None:
 
     topic, stream = shop.topic("shop.purchases"), shop.stream("purchases")
     assert topic.retention == Retention(timedelta(days=7), 2 * GIB)
-    assert topic.config == (("max.message.bytes", "1048576"),)
+    assert topic.config == (("max.message.bytes", "1048576"), ("message.timestamp.type", "LogAppendTime"))
     assert topic.value is not None
     assert topic.value.ddl == "customer_id STRING NOT NULL, amount DECIMAL(12,2)"
     assert stream.resources == Resources(2, GIB, 50_000)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
-def about(size_bytes: float) -> str:
-    """A size in the unit that suits it, with three digits of it at least: `0 B`, `812 B`, `13.2 MiB`, `1,204 PiB`."""
-    if abs(size_bytes) < 1024:
-        return f"{size_bytes:.0f} B"
+def roughly_bytes(size: float) -> str:
+    """Bytes in the unit that suits them, with as much of it as anybody needs: `950 B`, `1.5 GiB`, `200 MiB`."""
+    if abs(size) < 1024:
+        return f"{size:.0f} B"
     for unit in _UNITS:
-        size_bytes /= 1024
-        if abs(size_bytes) < 1000 or unit == _UNITS[-1]:
-            digits = 0 if abs(size_bytes) >= 100 else 1 if abs(size_bytes) >= 10 else 2
-            return f"{size_bytes:,.{digits}f} {unit}"
-    raise AssertionError("unreachable")
+        size /= 1024
+        if abs(size) < 1023.5 or unit == _UNITS[-1]:
+            break
+    return f"{size:.0f} {unit}" if abs(size) >= 99.95 else f"{size:.1f} {unit}"

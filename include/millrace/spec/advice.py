@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from millrace.domain.declaration import Manage, ValueFormat
-from millrace.spec.build import DEFAULT_REPLICATION
+from millrace.domain.retention.advice import PARTITIONS, REPLICATION, advise
+from millrace.domain.retention.settings import LogSettings, log_settings
+from millrace.domain.topics import wanted_config
+from millrace.spec.build import build_topic
 from millrace.spec.documents import TopicDocument
 from millrace.spec.draft import Draft
 from millrace.spec.fields import nearest
-from millrace.spec.findings import Finding, Severity, finding, shown
+from millrace.spec.findings import Finding, Place, Severity, finding, shown
+from millrace.spec.rules import OWN_FIELDS
 from millrace.spec.validate import Part
 
 _SETTINGS = """
@@ -25,35 +29,50 @@ TOPIC_SETTINGS = frozenset(_SETTINGS.split())
 """The settings a topic of Kafka 4.3 has (`TopicConfig`). Other brokers may know more, hence only a warning."""
 
 
-def warnings(draft: Draft, *, embedded: bool) -> Iterator[Finding]:
+def warnings(draft: Draft, *, embedded: bool, fed: Collection[str] = ()) -> Iterator[Finding]:
     """Advice about a sound pipeline.
 
     Args:
         draft: the pipeline, its environment applied.
         embedded: whether that is the embedded stack, where one replica is all there can be.
+        fed: the topics that a source program writes to, of any pipeline.
     """
     for topic in draft.topics.values():
         if topic.document.manage is Manage.FULL:
-            yield from _topic(topic, embedded)
+            yield from _topic(draft, topic, embedded, topic.name in fed)
         yield from _config(topic)
 
 
-def _topic(topic: Part[TopicDocument], embedded: bool) -> Iterator[Finding]:
-    document = topic.document
-    replication = document.replication or DEFAULT_REPLICATION
-    if document.partitions == 1:
-        what = "one partition: records can be read by one task only, and adding partitions later moves keys"
-        yield finding(topic.place("partitions"), what, "declare as many as you may need", Severity.WARNING)
-    if embedded:
-        return
-    if replication == 1:
-        what = "one replica: records are lost with their broker"
-        yield finding(topic.place("replication"), what, "declare 3 replicas", Severity.WARNING)
-    in_sync = document.config.get("min.insync.replicas", "")
-    if in_sync.isdecimal() and int(in_sync) > replication:
-        what = f"{in_sync} replicas must be in sync, but there are {replication}: nobody could write with acks=all"
-        place = topic.place("config").below("min.insync.replicas")
-        yield finding(place, what, f"write at most {replication}", Severity.WARNING)
+def _topic(draft: Draft, topic: Part[TopicDocument], embedded: bool, fed: bool) -> Iterator[Finding]:
+    """What the settings would come to. What the file does not say is the broker's, and not known here."""
+    declared = build_topic(draft.name, topic.name, topic.document)
+    values = wanted_config(declared)
+    try:
+        settings = log_settings(values)
+    except (ValueError, OverflowError):  # no number where Kafka wants one, which it will refuse
+        settings, values = LogSettings(), {}
+    found = advise(
+        topic.name,
+        settings,
+        replication=None if embedded else declared.replication,
+        partitions=declared.partitions,
+        has_key=declared.key is not None,
+        fed_by_source=fed,
+        declared=frozenset({*values, PARTITIONS, REPLICATION}),
+    )
+    for each in found:
+        yield finding(_place(topic, each.setting), each.what, each.next_step, Severity.WARNING)
+
+
+def _place(topic: Part[TopicDocument], setting: str) -> Place:
+    """Where a setting is declared, or where it would be."""
+    if setting in OWN_FIELDS:
+        return topic.place(*OWN_FIELDS[setting].split("."))
+    if setting in (PARTITIONS, REPLICATION):
+        return topic.place(setting)
+    if setting in topic.tree.mapping("config").entries:
+        return topic.place("config", setting)
+    return topic.place("config").below(setting)
 
 
 def _config(topic: Part[TopicDocument]) -> Iterator[Finding]:

@@ -149,12 +149,10 @@ def load(root: Path, environment: str | None = None) -> Project:
     world = found.world
     pipelines = tuple(build_pipeline(draft, world) for draft in found.drafts.values() if draft.sound)
     findings = [*found.findings, *(each for draft in found.drafts.values() for each in draft.findings)]
-    warnings = [
-        each
-        for draft in found.drafts.values()
-        if draft.sound
-        for each in advice.warnings(draft, embedded=found.overlay.environment.name == EMBEDDED)
-    ]
+    embedded = found.overlay.environment.name == EMBEDDED
+    sound = [draft for draft in found.drafts.values() if draft.sound]
+    fed = {source.document.writes for draft in sound for source in draft.sources.values()}
+    warnings = [each for draft in sound for each in advice.warnings(draft, embedded=embedded, fed=fed)]
     return Project(root, found.overlay.environment, pipelines, errors(findings), in_order(warnings))
 
 

@@ -15,13 +15,14 @@ from millrace.spec.validate import EXAMPLES, Part
 
 PIPELINES = "include/pipelines"
 _ONLY_MANAGED = ("partitions", "replication", "cleanup", "retention", "config")
-_OWN_FIELDS = {
+OWN_FIELDS = {
     "retention.ms": "retention.time",
     "retention.bytes": "retention.size_per_partition",
     "cleanup.policy": "cleanup",
     "num.partitions": "partitions",
     "replication.factor": "replication",
 }
+"""Settings of Kafka that have a field of their own, and that field."""
 
 
 def check_pipeline(draft: Draft, root: Path) -> None:
@@ -122,8 +123,8 @@ def _retention(draft: Draft, topic: Part[TopicDocument]) -> None:
 
 def _config(draft: Draft, topic: Part[TopicDocument]) -> None:
     for key in topic.tree.mapping("config").entries:
-        if key in _OWN_FIELDS:
-            step = f"remove it and write `{_OWN_FIELDS[key]}`"
+        if key in OWN_FIELDS:
+            step = f"remove it and write `{OWN_FIELDS[key]}`"
             place = topic.tree.mapping("config").entries[key].place
             draft.say(place, f"`{key}` has a field of its own", step)
 
