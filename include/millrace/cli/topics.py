@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from millrace import spec
-from millrace.cli import headroom, sizing
+from millrace.cli import drift, headroom, sizing
 from millrace.cli.actor import actor
 from millrace.cli.output import emit, show_error
 from millrace.cli.plan_text import plan_document, print_plan
@@ -23,6 +23,7 @@ from millrace.wiring import Platform, open_platform
 app = typer.Typer(no_args_is_help=True, help="Topics: plan changes, see sizes and who may lose records.")
 sizing.register(app)
 headroom.register(app)
+drift.register(app)
 
 
 @app.callback()
