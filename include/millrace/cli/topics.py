@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from millrace import spec
-from millrace.cli import drift, headroom, sizing
+from millrace.cli import drift, headroom, sizing, skew
 from millrace.cli.actor import actor
 from millrace.cli.output import emit, show_error
 from millrace.cli.plan_text import plan_document, print_plan
@@ -24,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, help="Topics: plan changes, see sizes an
 sizing.register(app)
 headroom.register(app)
 drift.register(app)
+skew.register(app)
 
 
 @app.callback()
