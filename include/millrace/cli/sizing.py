@@ -14,7 +14,7 @@ from millrace.cli.output import emit, moment
 from millrace.domain.durations import roughly
 from millrace.domain.retention.bounds import Bound
 from millrace.domain.retention.flow import Flow
-from millrace.domain.sizes import about
+from millrace.domain.sizes import roughly_bytes
 from millrace.domain.snapshots import DiskSeen
 from millrace.errors import UsageError
 from millrace.settings import open_settings
@@ -152,7 +152,7 @@ def sizing_table(found: Sizing) -> Table:
             Text(_size(one.disk_bytes)),
             Text("" if one.age is None else roughly(one.age)),
             Text("" if one.age_bound is None else roughly(one.age_bound)),
-            Text("?" if one.bytes_per_second is None else f"{about(one.bytes_per_second)}/s"),
+            Text("?" if one.bytes_per_second is None else f"{roughly_bytes(one.bytes_per_second)}/s"),
         )
     return table
 
@@ -167,9 +167,9 @@ def disk_line(disk: DiskSeen) -> str:
     """How full a broker's disk is; empty where it does not tell."""
     if disk.total_bytes is None or disk.usable_bytes is None:
         return ""
-    taken = about(sum(disk.topics.values()))
+    taken = roughly_bytes(sum(disk.topics.values()))
     where = f"broker {disk.broker}, {disk.folder}"
-    return f"{where}: {about(disk.usable_bytes)} of {about(disk.total_bytes)} are free; topics take {taken}"
+    return f"{where}: {roughly_bytes(disk.usable_bytes)} of {roughly_bytes(disk.total_bytes)} are free; topics take {taken}"
 
 
 def _partitions(one: TopicSizing) -> Table:
@@ -188,7 +188,7 @@ def _partitions(one: TopicSizing) -> Table:
             Text("" if each.age is None else roughly(each.age)),
             Text("" if bound.age is None else roughly(bound.age)),
             Text("" if bound.segments is None else f"{bound.segments:,}"),
-            Text("?" if each.flow is None else f"{about(each.flow.mean)}/s"),
+            Text("?" if each.flow is None else f"{roughly_bytes(each.flow.mean)}/s"),
         )
     if (more := len(one.partitions) - _SHOWN) > 0:
         table.add_row(Text(f"{more:,} more: --json"))
@@ -196,7 +196,7 @@ def _partitions(one: TopicSizing) -> Table:
 
 
 def _size(size_bytes: float | None) -> str:
-    return "?" if size_bytes is None else about(size_bytes)
+    return "?" if size_bytes is None else roughly_bytes(size_bytes)
 
 
 def _rule(one: TopicSizing) -> str:

@@ -11,7 +11,7 @@ from millrace.domain.declaration import Pipeline
 from millrace.domain.durations import roughly
 from millrace.domain.headroom import Danger
 from millrace.domain.retention.readers import Room
-from millrace.domain.sizes import about
+from millrace.domain.sizes import roughly_bytes
 from millrace.usecases.alarms import environment_of
 from millrace.usecases.reader_alarms import MOST_ALARMS, by_topic, hold_against, in_words
 from millrace.usecases.readers import Reader, Readers, look
@@ -122,7 +122,7 @@ def sizing_lines(sizing: Sizing) -> Iterator[str]:
                 _size(one.bound_bytes),
                 "" if one.age is None else roughly(one.age),
                 "" if one.age_bound is None else roughly(one.age_bound),
-                "?" if one.bytes_per_second is None else f"{about(one.bytes_per_second)}/s",
+                "?" if one.bytes_per_second is None else f"{roughly_bytes(one.bytes_per_second)}/s",
             )
             for one in sizing.topics
         ],
@@ -159,4 +159,4 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
 
 
 def _size(size_bytes: float | None) -> str:
-    return "?" if size_bytes is None else about(size_bytes)
+    return "?" if size_bytes is None else roughly_bytes(size_bytes)
