@@ -19,7 +19,7 @@ from millrace.domain.plan import (
     still_true,
 )
 from millrace.errors import RefusedError, StalePlanError
-from millrace.usecases import rewinds, topics
+from millrace.usecases import cuts, rewinds, topics
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How plans whose changes stand by themselves are compared with what is there, and run."""
+    """How plans whose changes stand by themselves are compared with what is there, guarded, and run.
+
+    `guard` refuses what may not be done now, before anything of the plan is done: the plan stays as it is.
+    """
 
     look: Callable[[Platform, Plan], tuple[str, tuple[Standing, ...]]]
+    guard: Callable[[Platform, Plan, Sequence[Standing]], None]
     run: Callable[[Platform, Plan, Sequence[Standing]], Iterator[tuple[Change, ChangeResult]]]
 
 
@@ -37,7 +41,7 @@ class BusyPlanError(RefusedError):
     """Somebody is running the plan, or was a moment ago: the same may be asked again."""
 
 
-_KINDS = {PlanKind.TOPICS: _Kind(topics.look, topics.run_changes)}
+_KINDS = {PlanKind.TOPICS: _Kind(topics.look, cuts.refuse_losses, topics.run_changes)}
 _AGAIN = {
     PlanKind.TOPICS: "millrace topics plan {target}",
     PlanKind.REWIND: "millrace streams rewind {target} --to ... --reason ...",
@@ -88,6 +92,7 @@ def run(
     Raises:
         StalePlanError: it was run before, expired, is for another cluster, or what it saw has changed.
         BusyPlanError: somebody is running it right now.
+        RefusedError: it would take from a declared reader what it has not read yet; run it again once it has.
         UsageError: there is no plan of this id.
         UnreachableError: the cluster or the control database does not answer; run it again then.
     """
@@ -102,6 +107,7 @@ def run(
             rewinds.run(platform, stored, actor=actor, reason=reason, now=at, tell=tell, patience=patience)
             return store.get(plan_id)
         standings = _checked(platform, stored, at)
+        _KINDS[stored.plan.kind].guard(platform, stored.plan, standings)
         store.begin(plan_id)
         results = []
         for change, result in _KINDS[stored.plan.kind].run(platform, stored.plan, standings):

@@ -14,6 +14,7 @@ from millrace.domain.plan import LIFETIME, Change, ChangeResult, Outcome, Plan, 
 from millrace.domain.topics import ObservedTopic
 from millrace.errors import IncompleteError, MillraceError, StalePlanError, TopicAccessError
 from millrace.ports import TopicAdmin
+from millrace.usecases import cuts
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -60,7 +61,8 @@ class ProvisionReport:
 def propose(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | None = None) -> Plan:
     """What would make the topics of a pipeline as declared. Nothing is stored, so the control database is not needed.
 
-    Topics that other pipelines declare are theirs to make.
+    Topics that other pipelines declare are theirs to make. Of topics that shall keep less, the plan says what that
+    takes and from whom; where that cannot be told, it says so.
 
     Raises:
         UnreachableError: the pipeline's cluster does not answer.
@@ -79,6 +81,7 @@ def propose(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | 
         created=created,
         expires=created + LIFETIME,
         by=by,
+        about=cuts.about(platform, pipeline.kafka, difference.changes, observed),
     )
 
 
@@ -149,7 +152,7 @@ def _provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str, 
     if not asked:
         unmade = tuple(change.subject for change in plan.changes if change.action == topics.CREATE)
         plan = replace(plan, changes=tuple(change for change in plan.changes if change.action != topics.CREATE))
-    safe = replace(plan, changes=tuple(change for change in plan.changes if not change.unsafe), refusals=())
+    safe = replace(plan, changes=tuple(change for change in plan.changes if not change.unsafe), refusals=(), about=())
     unsafe = replace(plan, changes=tuple(change for change in plan.changes if change.unsafe))
     waiting = store(platform, unsafe) if unsafe.changes else None
     results: tuple[ChangeResult, ...] = ()

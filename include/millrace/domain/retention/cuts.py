@@ -1,0 +1,305 @@
+"""What a topic that keeps less would lose, and which declared readers have not read that yet.
+
+Kafka deletes whole segments, so what is really deleted is at most what is said here, and usually less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from millrace.domain.declaration import App, BackupApp, Start
+from millrace.domain.groups import CommitMetadata, Committed, PlannedMove, archived_to
+from millrace.domain.headroom import Limits
+from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.retention.settings import BrokerSettings, LogSettings
+from millrace.domain.time_travel import PartitionTimes
+
+KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
+"""The topic settings whose change may delete records."""
+
+_NAMED = 8  # partitions of a reader that are named
+_MILLISECOND = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+@dataclass(frozen=True, slots=True)
+class LogNow:
+    """One partition's log before the cut.
+
+    Attributes:
+        partition: whose.
+        start: its first offset.
+        end: the offset after its last record that is replicated, open transactions or not.
+        young: the first offset whose record is younger than the new limit of time; without one it does not matter.
+        size_bytes: its size on disk; None where nobody could tell.
+        samples: offsets, and what a record there weighs, in bytes; none: all weigh the same.
+        oldest_ms: the timestamp of its first record, in milliseconds since 1970; None where that is not known.
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    young: int = 0
+    size_bytes: int | None = None
+    samples: Sequence[tuple[int, float]] = ()
+    oldest_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCut:
+    """What a cut takes of one partition: the offsets `start <= offset < until`, about so many bytes."""
+
+    partition: TopicPartition
+    start: int
+    until: int
+    size_bytes: float | None = None
+
+    @property
+    def records(self) -> int:
+        """Offsets that go; no more records than that."""
+        return self.until - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What keeping less takes of one topic, in the order of its partitions.
+
+    `oldest` is when the oldest record that goes was written, None where that is not known or nothing goes.
+    """
+
+    topic: str
+    partitions: tuple[PartitionCut, ...]
+    oldest: datetime | None = None
+
+    @property
+    def records(self) -> int:
+        """Offsets that go; no more records than that."""
+        return sum(each.records for each in self.partitions)
+
+    @property
+    def size_bytes(self) -> float | None:
+        """What goes weighs about that much on the leaders' disks; None where that is not known."""
+        sizes = [each.size_bytes for each in self.partitions]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def __str__(self) -> str:
+        if not self.records:
+            return f"{self.topic}: nothing that is there now is older, or more, than it will keep"
+        hit = sum(1 for each in self.partitions if each.records)
+        size = "" if self.size_bytes is None else f", about {size_text(self.size_bytes)}"
+        oldest = "" if self.oldest is None else f", the oldest of {self.oldest:%Y-%m-%d %H:%M:%S} UTC"
+        return (
+            f"{self.topic}: takes at most {_records(self.records)}{size} of {hit} of its {len(self.partitions)} "
+            f"partitions{oldest}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A declared app and where it stands.
+
+    Attributes:
+        app: the stream or backup.
+        positions: the first offset it has not read of each partition; one that is missing has nothing to lose.
+        never_read: whether nothing says that it has ever read.
+    """
+
+    app: App
+    positions: Mapping[TopicPartition, int]
+    never_read: bool = False
+
+    @property
+    def what(self) -> str:
+        """`stream PIPELINE.STREAM` or `backup PIPELINE.backup`."""
+        return f"{'backup' if isinstance(self.app, BackupApp) else 'stream'} {self.app.qualified_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What one reader has not read and a cut would take, one range a partition."""
+
+    reader: Reader
+    ranges: tuple[OffsetRange, ...]
+
+    @property
+    def records(self) -> int:
+        """Offsets it would never see; no more records than that."""
+        return sum(len(each) for each in self.ranges)
+
+    def __str__(self) -> str:
+        verb = "archived" if isinstance(self.reader.app, BackupApp) else "read"
+        yet = f"has never {verb} anything" if self.reader.never_read else f"has not {verb} them"
+        more = f" and {len(self.ranges) - _NAMED} more" if len(self.ranges) > _NAMED else ""
+        named = ", ".join(str(each) for each in self.ranges[:_NAMED])
+        return f"{self.reader.what} would lose {_records(self.records)} and {yet}: {named}{more}"
+
+
+def narrowed(before: LogSettings, after: LogSettings) -> Limits | None:
+    """The limits that bite sooner, or for the first time, after a change; None: none does.
+
+    What compaction takes is no loss: the last record of each key stays.
+    """
+    if not after.deletes:
+        return None
+    time = after.time if _less(after.time, before.time if before.deletes else None) else None
+    size = after.size_bytes if _less(after.size_bytes, before.size_bytes if before.deletes else None) else None
+    return None if time is None and size is None else Limits(time, size)
+
+
+def young_from_ms(limit: timedelta, now: datetime, broker: BrokerSettings) -> int:
+    """The timestamp from which on records outlive the next sweep, in milliseconds since 1970.
+
+    Brokers look every `check_every` for what is too old, so what gets too old until then is counted too; with a very
+    short limit what gets too old within half of it.
+    """
+    until_swept = min(broker.check_every, limit / 2)
+    return max(0, (now - _EPOCH - limit + until_swept) // _MILLISECOND)
+
+
+def first_young(times: PartitionTimes, time_ms: int) -> int:
+    """The first offset whose record has this timestamp or a later one, or the log's end.
+
+    Where a record below the log start hides it, the last one it can be.
+    """
+    bounds = times.bounds
+    if times.at is not None:
+        found = times.at.offset
+    elif times.latest is not None and times.latest.timestamp_ms >= time_ms:
+        found = times.latest.offset
+    else:
+        found = bounds.end
+    return min(max(found, bounds.start), bounds.end)
+
+
+def cut_of(topic: str, limits: Limits, logs: Iterable[LogNow]) -> Cut:
+    """What these limits take of a topic that has no others.
+
+    By time, all before the first record that is young enough. By size, all before the last `size_bytes` of the log, by
+    what its records weigh where that was looked at.
+
+    Does not guarantee: that as much goes, for Kafka deletes whole segments and keeps the one that a limit falls into.
+    Where records weigh very differently between the samples, the limit of size may fall some records later.
+    """
+    ordered = sorted(logs, key=lambda log: log.partition)
+    partitions = []
+    for log in ordered:
+        until = max(_until(log, limits), log.start)
+        taken = None if log.size_bytes is None else sum(_weights(log, until))
+        partitions.append(PartitionCut(log.partition, log.start, until, taken))
+    hit = (log for log, each in zip(ordered, partitions, strict=True) if each.records)
+    oldest = min((log.oldest_ms for log in hit if log.oldest_ms is not None), default=None)
+    return Cut(topic, tuple(partitions), None if oldest is None else _EPOCH + timedelta(milliseconds=oldest))
+
+
+def losses(cuts: Iterable[Cut], readers: Iterable[Reader]) -> tuple[Loss, ...]:
+    """What each reader has not read of what the cuts take, by the readers' names; without those that lose nothing.
+
+    What was deleted before is no loss of these cuts.
+    """
+    taken = {each.partition: each for cut in cuts for each in cut.partitions if each.records}
+    found = []
+    for reader in sorted(readers, key=lambda reader: reader.app.qualified_name):
+        ranges = tuple(
+            OffsetRange(partition, max(position, taken[partition].start), taken[partition].until)
+            for partition, position in sorted(reader.positions.items())
+            if partition in taken and position < taken[partition].until
+        )
+        if ranges:
+            found.append(Loss(reader, ranges))
+    return tuple(found)
+
+
+def reader_of(
+    app: App, partitions: Collection[TopicPartition], commits: Mapping[tuple[str, int], Committed], *, has_run: bool
+) -> Reader:
+    """Where an app stands, by its group's commits.
+
+    Of a stream the commit counts, whoever made it; without one everything is unread, unless it shall start at the
+    latest record and has never run. Of a backup counts what its commits call archived. A commit for another
+    incarnation of the topic does not count.
+
+    Args:
+        app: the stream or backup.
+        partitions: all of the topics that it reads, as they are now.
+        commits: its group's, by topic and number.
+        has_run: whether the app has ever run, though its commits may have expired since.
+    """
+    if isinstance(app, BackupApp):
+        archived = archived_to(partitions, commits)
+        return Reader(app, archived, never_read=not any(archived.values()))
+    known: dict[TopicPartition, int] = {}
+    for partition in partitions:
+        commit = commits.get((partition.topic, partition.partition))
+        if commit is not None and _of_this_incarnation(commit, partition):
+            known[partition] = commit.offset
+    if not known and not has_run and app.start is Start.LATEST:
+        return Reader(app, {}, never_read=True)
+    return Reader(app, {partition: known.get(partition, 0) for partition in partitions}, never_read=not known)
+
+
+def size_text(size_bytes: float) -> str:
+    """Bytes in the unit that suits them: `512 B`, `3.4 MiB`, `12 GiB`."""
+    if size_bytes < 1024:
+        return f"{size_bytes:.0f} B"
+    power = min(int(math.log(size_bytes, 1024)), len(_UNITS))
+    value = size_bytes / 1024**power
+    return f"{value:.0f} {_UNITS[power - 1]}" if value >= 10 else f"{value:.1f} {_UNITS[power - 1]}"
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count:,} records"
+
+
+def _less(new: timedelta | int | None, old: timedelta | int | None) -> bool:
+    return new is not None and (old is None or new < old)  # type: ignore[operator]
+
+
+def _of_this_incarnation(commit: Committed, partition: TopicPartition) -> bool:
+    ours = CommitMetadata.decode(commit.metadata) or PlannedMove.decode(commit.metadata)
+    return ours is None or ours.topic_id == partition.topic_id
+
+
+def _until(log: LogNow, limits: Limits) -> int:
+    by_time = log.start if limits.time is None else min(log.young, log.end)
+    return by_time if limits.size_bytes is None else max(by_time, _kept_from(log, limits.size_bytes))
+
+
+def _kept_from(log: LogNow, limit_bytes: int) -> int:
+    """The first offset of the last so many bytes; where nobody knows the size, the end: all may go."""
+    if log.size_bytes is None:
+        return log.end
+    left = float(limit_bytes)
+    for first, following, each in reversed(list(_slices(log))):
+        if left < each * (following - first):
+            return max(first, following - math.ceil(left / each))
+        left -= each * (following - first)
+    return log.start
+
+
+def _weights(log: LogNow, until: int) -> Iterator[float]:
+    for first, following, each in _slices(log):
+        yield each * max(0, min(following, until) - first)
+
+
+def _slices(log: LogNow) -> Iterator[tuple[int, int, float]]:
+    """The log in parts, each from first to next offset, and the bytes on disk of one offset there.
+
+    Every offset weighs as the sample nearest to it, and all together as much as the log.
+    """
+    samples = sorted(sample for sample in log.samples if log.start <= sample[0] < log.end and sample[1] > 0)
+    samples = samples or [(log.start, 1.0)]
+    borders = [
+        log.start,
+        *((one[0] + other[0]) // 2 + 1 for one, other in pairwise(samples)),
+        log.end,
+    ]
+    parts = [(borders[at], borders[at + 1], weight) for at, (_, weight) in enumerate(samples)]
+    total = sum((following - first) * weight for first, following, weight in parts)
+    for first, following, weight in parts:
+        if following > first:
+            yield first, following, weight * (log.size_bytes or 0) / total
