@@ -126,8 +126,8 @@ def measure_settings(
     ]
     hit = {cut.topic for cut in made if cut.records}
     project = load(platform.settings.root)
-    apps = [(pipeline.kafka, app) for pipeline in project.pipelines for app in pipeline.apps if hit & set(app.reads)]
-    readers = _readers(platform, kafka, [app for other, app in apps if _same_cluster(platform, kafka, other)])
+    apps = [app for each in project.pipelines if each.kafka == kafka for app in each.apps if hit & set(app.reads)]
+    readers = _readers(platform, kafka, apps)
     unsound = tuple(sorted({finding.file for finding in project.findings}))
     return Measured(at, tuple(made), cuts.losses(made, readers), unsound)
 
@@ -174,11 +174,6 @@ def refusal(lost: Sequence[Loss], *, where: str, again: str) -> RefusedError:
         next_step=f"have {'it' if len(apps) == 1 else 'them'} run ({starts}), wait until "
         f"{'it has' if len(apps) == 1 else 'they have'} read up to there, then {again} again",
     )
-
-
-def _same_cluster(platform: Platform, kafka: str, other: str) -> bool:
-    """Whether two Connections lead to one cluster."""
-    return other == kafka or platform.topic_admin(other).cluster_id() == platform.topic_admin(kafka).cluster_id()
 
 
 def _readers(platform: Platform, kafka: str, apps: Sequence[App]) -> list[Reader]:

@@ -180,17 +180,17 @@ def cut_of(topic: str, limits: Limits, logs: Iterable[LogNow]) -> Cut:
     """What these limits take of a topic that has no others.
 
     By time, all before the first record that is young enough. By size, all before the last `size_bytes` of the log, by
-    what its records weigh where that was looked at.
+    what its records weigh where that was looked at; between two such places the heavier ones count, so that rather
+    too many records are called taken.
 
     Does not guarantee: that as much goes, for Kafka deletes whole segments and keeps the one that a limit falls into.
-    Where records weigh very differently between the samples, the limit of size may fall some records later.
+    Where much heavier records lie between two places that were looked at, a limit of size may take more.
     """
     ordered = sorted(logs, key=lambda log: log.partition)
     partitions = []
     for log in ordered:
         until = max(_until(log, limits), log.start)
-        taken = None if log.size_bytes is None else sum(_weights(log, until))
-        partitions.append(PartitionCut(log.partition, log.start, until, taken))
+        partitions.append(PartitionCut(log.partition, log.start, until, _taken(log, until)))
     hit = (log for log, each in zip(ordered, partitions, strict=True) if each.records)
     oldest = min((log.oldest_ms for log in hit if log.oldest_ms is not None), default=None)
     return Cut(topic, tuple(partitions), None if oldest is None else _EPOCH + timedelta(milliseconds=oldest))
@@ -270,36 +270,55 @@ def _until(log: LogNow, limits: Limits) -> int:
 
 
 def _kept_from(log: LogNow, limit_bytes: int) -> int:
-    """The first offset of the last so many bytes; where nobody knows the size, the end: all may go."""
+    """The first offset of the last so many bytes, or a later one; where nobody knows the size, the end: all may go."""
     if log.size_bytes is None:
         return log.end
+    if log.size_bytes <= limit_bytes:
+        return log.start
+    slices = list(_slices(log))
+    scale = log.size_bytes / sum(each.lightest * each.length for each in slices)
     left = float(limit_bytes)
-    for first, following, each in reversed(list(_slices(log))):
-        if left < each * (following - first):
-            return max(first, following - math.ceil(left / each))
-        left -= each * (following - first)
+    for each in reversed(slices):
+        heavy = each.heaviest * scale
+        if left < heavy * each.length:
+            return each.next - int(left / heavy)
+        left -= heavy * each.length
     return log.start
 
 
-def _weights(log: LogNow, until: int) -> Iterator[float]:
-    for first, following, each in _slices(log):
-        yield each * max(0, min(following, until) - first)
+def _taken(log: LogNow, until: int) -> float | None:
+    """What the offsets before one weigh on disk, about."""
+    if log.size_bytes is None or until <= log.start:
+        return None if log.size_bytes is None else 0.0
+    total = taken = 0.0
+    for each in _slices(log):
+        total += each.middling * each.length
+        taken += each.middling * max(0, min(each.next, until) - each.first)
+    return log.size_bytes * taken / total
 
 
-def _slices(log: LogNow) -> Iterator[tuple[int, int, float]]:
-    """The log in parts, each from first to next offset, and the bytes on disk of one offset there.
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Offsets `first <= offset < next` between two samples, and the weights of these."""
 
-    Every offset weighs as the sample nearest to it, and all together as much as the log.
-    """
+    first: int
+    next: int
+    lightest: float
+    heaviest: float
+
+    @property
+    def length(self) -> int:
+        return self.next - self.first
+
+    @property
+    def middling(self) -> float:
+        return (self.lightest + self.heaviest) / 2
+
+
+def _slices(log: LogNow) -> Iterator[_Slice]:
+    """A log that is not empty, in parts from one sample to the next."""
     samples = sorted(sample for sample in log.samples if log.start <= sample[0] < log.end and sample[1] > 0)
-    samples = samples or [(log.start, 1.0)]
-    borders = [
-        log.start,
-        *((one[0] + other[0]) // 2 + 1 for one, other in pairwise(samples)),
-        log.end,
-    ]
-    parts = [(borders[at], borders[at + 1], weight) for at, (_, weight) in enumerate(samples)]
-    total = sum((following - first) * weight for first, following, weight in parts)
-    for first, following, weight in parts:
-        if following > first:
-            yield first, following, weight * (log.size_bytes or 0) / total
+    first, last = (samples[0][1], samples[-1][1]) if samples else (1.0, 1.0)
+    for (at, one), (following, other) in pairwise([(log.start, first), *samples, (log.end, last)]):
+        if at < following:
+            yield _Slice(at, following, min(one, other), max(one, other))
