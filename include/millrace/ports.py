@@ -118,8 +118,11 @@ class TopicAdmin(Protocol):
         """Grow topics to these partition counts; per topic None, or why it failed."""
         ...
 
-    def set_config(self, changes: Mapping[str, Mapping[str, str]]) -> Mapping[str, str | None]:
-        """Set these keys of these topics and leave every other key alone; per topic None, or why it failed."""
+    def set_config(self, changes: Mapping[str, Mapping[str, str | None]]) -> Mapping[str, str | None]:
+        """Set these keys of these topics and leave every other key alone; per topic None, or why it failed.
+
+        A key without a value follows the broker's default again.
+        """
         ...
 
 

@@ -36,6 +36,7 @@ KAFKA = "millrace_kafka"
 CALLS = (
     "admin.observe",
     "admin.cluster_id",
+    "holds.list",
     "plans.add",
     "plans.running",
     "plans.get",

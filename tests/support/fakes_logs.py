@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
+from millrace.domain.retention.holds import Hold, extended
 from millrace.domain.snapshots import LogSeen, Snapshot, TopicSeen
 from millrace.domain.sources import TopicRecord
 from millrace.domain.time_travel import PartitionTimes, RecordAt
@@ -88,6 +90,53 @@ class FakeLog:
         return (TopicRecord(partition, offset, None, b"v" * 68, ()) for offset in range(first, end))
 
 
+class FakeHolds:
+    """As `adapters.control_holds.HoldTable`.
+
+    Attributes:
+        silent: the control database does not answer.
+        busy: somebody else is at every hold.
+        logged: entries of the action log that were written with the end of one.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[Hold] = []
+        self.silent = False
+        self.busy = False
+        self.logged: list[dict[str, object]] = []
+
+    @contextmanager
+    def working(self, kafka: str, topic: str) -> Iterator[bool]:
+        yield not self.busy
+
+    def begin(self, hold: Hold) -> Hold:
+        known = next((row for row in self.rows if row.ended_at is None and row.topic == hold.topic), None)
+        if known is not None and known.topic_id == hold.topic_id:
+            made = extended(known, hold)
+            self.rows = [made if row is known else row for row in self.rows]
+            return made
+        self.rows = [replace(row, ended_at=hold.began_at) if row is known else row for row in self.rows]
+        self.rows.append(replace(hold, identity=len(self.rows) + 1))
+        return self.rows[-1]
+
+    def list(self, kafka: str | None = None, *, only_open: bool = True, limit: int = 1_000) -> tuple[Hold, ...]:
+        if self.silent:
+            raise UnreachableError("the control database does not answer")
+        return tuple(
+            row
+            for row in sorted(self.rows, key=lambda row: (row.kafka, row.topic, -row.identity))
+            if (kafka is None or row.kafka == kafka) and (not only_open or row.ended_at is None)
+        )
+
+    def end(self, hold: Hold, *, at: datetime, actor: str, reason: str, after: Mapping[str, str], outcome: str) -> bool:
+        for number, row in enumerate(self.rows):
+            if row.identity == hold.identity and row.ended_at is None:
+                self.rows[number] = replace(row, ended_at=at)
+                self.logged.append({"subject": hold.topic, "after": dict(after), "outcome": outcome, "reason": reason})
+                return True
+        return False
+
+
 @dataclass
 class LogsPlatform(FakePlatform):
     """One cluster and a control database."""
@@ -98,10 +147,11 @@ class LogsPlatform(FakePlatform):
     def __post_init__(self) -> None:
         FakePlatform.__post_init__(self)
         self.plans = FakePlans()
+        self.holds = FakeHolds()
 
     def control(self) -> SimpleNamespace:
         made = super().control()
-        made.plans = self.plans
+        made.plans, made.holds = self.plans, self.holds
         return made
 
     def topic_admin(self, connection: str) -> FakeTopicAdmin:

@@ -48,7 +48,7 @@ class FakeTopicAdmin:
     def add_partitions(self, totals: Mapping[str, int]) -> Mapping[str, str | None]:
         return self._each("add_partitions", totals, self._grow)
 
-    def set_config(self, changes: Mapping[str, Mapping[str, str]]) -> Mapping[str, str | None]:
+    def set_config(self, changes: Mapping[str, Mapping[str, str | None]]) -> Mapping[str, str | None]:
         return self._each("set_config", changes, self._set)
 
     def recreate(self, name: str) -> None:
@@ -81,12 +81,12 @@ class FakeTopicAdmin:
         self.topics[name] = replace(self.topics[name], partitions=total)
         return None
 
-    def _set(self, name: str, values: Mapping[str, str]) -> str | None:
+    def _set(self, name: str, values: Mapping[str, str | None]) -> str | None:
         if name not in self.topics:
             return f"UNKNOWN_TOPIC_OR_PART: The topic '{name}' does not exist."
         if unknown := sorted(set(values) - set(DEFAULTS)):
             return f"INVALID_CONFIG: Unknown topic config name: {unknown[0]}"
-        config = {**self.topics[name].config, **values}
+        config = {k: v for k, v in {**self.topics[name].config, **values}.items() if v is not None}
         self.topics[name] = replace(self.topics[name], config=config, defaults=_rest(config))
         return None
 

@@ -321,6 +321,7 @@ def watched_control(life: Life, store: ControlStore) -> Any:
         plans=life.watch("plans", store.plans, hang_up=drop, blocks=("running",)),
         log=life.watch("log", store.log, hang_up=drop),
         alarms=life.watch("alarms", store.alarms, hang_up=drop),
+        holds=life.watch("holds", store.holds, hang_up=drop, blocks=("working",)),
     )
 
 

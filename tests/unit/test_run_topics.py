@@ -30,7 +30,8 @@ class LateBrokers(FakeTopicAdmin):
 
 
 def result_of_creating(admin: FakeTopicAdmin) -> Outcome:
-    platform: Any = SimpleNamespace(topic_admin=lambda connection="": admin)
+    control = SimpleNamespace(holds=SimpleNamespace(list=lambda kafka: ()))
+    platform: Any = SimpleNamespace(topic_admin=lambda connection="": admin, control=lambda: control)
     plan = topics.propose(platform, PIPELINE, by="test")
     assert admin.create([NewTopic(WANTED.name, 2, 1, {})]) == {WANTED.name: None}  # a runner that died, say
     [(_, result)] = topics.run_changes(platform, plan, [Standing.PENDING])

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from millrace.adapters.control_alarms import AlarmTable
 from millrace.adapters.control_backups import BackupTable
 from millrace.adapters.control_connection import open_engine, translated
+from millrace.adapters.control_holds import HoldTable
 from millrace.adapters.control_log import ActionLog
 from millrace.adapters.control_plans import PlanTable
 from millrace.adapters.control_snapshots import SnapshotTable
@@ -20,7 +21,7 @@ from millrace.settings import PostgresSettings
 
 
 class ControlStore:
-    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`, `snapshots`.
+    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`, `snapshots`, `holds`.
 
     Connects on first use; safe between threads.
     """
@@ -34,6 +35,7 @@ class ControlStore:
         self.alarms = AlarmTable(self._engine, settings)
         self.backups = BackupTable(self._engine, settings)
         self.snapshots = SnapshotTable(self._engine, settings)
+        self.holds = HoldTable(self._engine, settings)
 
     @property
     def address(self) -> str:

@@ -99,7 +99,7 @@ def _grant(connection: sa.Connection, owner: PostgresSettings, role: str) -> Non
         rights = "select, insert" if table == _APPEND_ONLY else "select, insert, update, delete"
         statements += [f"revoke all on {table} from {quoted}, public", f"grant {rights} on {table} to {quoted}"]
     statements.append(f"grant select on {VERSION_TABLE} to {quoted}")
-    for table in (_APPEND_ONLY, "alarm", "backup_acknowledgement", "backup_expiry"):
+    for table in (_APPEND_ONLY, "alarm", "backup_acknowledgement", "backup_expiry", "topic_hold"):
         statements.append(f"grant usage on sequence {table}_id_seq to {quoted}")
     statements += [f"grant execute on function {function} to {quoted}" for function in FUNCTIONS]
     for statement in statements:

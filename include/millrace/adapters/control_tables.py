@@ -212,3 +212,21 @@ backup_expiry = sa.Table(
         postgresql_where=sa.text("taken_at is null"),
     ),
 )
+
+topic_hold = sa.Table(
+    "topic_hold",
+    METADATA,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=True),
+    sa.Column("connection", sa.Text, nullable=False),
+    sa.Column("topic", sa.Text, nullable=False),
+    sa.Column("topic_id", sa.Text, nullable=False),
+    sa.Column("before", JSONB, nullable=False),
+    sa.Column("found", JSONB, nullable=False),
+    sa.Column("after", JSONB, nullable=False),
+    sa.Column("began_at", TIMESTAMP, nullable=False),
+    sa.Column("until", TIMESTAMP, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("ended_at", TIMESTAMP),
+    sa.Index("topic_hold_open_idx", "connection", "topic", unique=True, postgresql_where=sa.text("ended_at is null")),
+)

@@ -125,18 +125,18 @@ class KafkaTopicAdmin:
             outcome |= self._outcomes(futures)
         return outcome
 
-    def set_config(self, changes: Mapping[str, Mapping[str, str]]) -> Mapping[str, str | None]:
-        """Set these keys of these topics and leave every other key alone; per topic None, or why it failed."""
+    def set_config(self, changes: Mapping[str, Mapping[str, str | None]]) -> Mapping[str, str | None]:
+        """Set these keys of these topics and leave every other key alone; per topic None, or why it failed.
+
+        A key without a value follows the broker's default again.
+        """
         outcome: dict[str, str | None] = {}
         for batch in _batches(sorted(changes.items()), lambda item: 1 + len(item[1]), WRITE_LIMIT):
             resources = [
                 ConfigResource(
                     ResourceType.TOPIC,
                     name,
-                    incremental_configs=[
-                        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-                        for key, value in sorted(values.items())
-                    ],
+                    incremental_configs=[_entry(key, value) for key, value in sorted(values.items())],
                 )
                 for name, values in batch
             ]
@@ -205,6 +205,11 @@ def _observed(name: str, description: object, entries: Collection[ConfigEntry]) 
         config={key: entry.value or "" for key, entry in own.items()},
         defaults={entry.name: entry.value or "" for entry in entries if entry.name not in own},
     )
+
+
+def _entry(key: str, value: str | None) -> ConfigEntry:
+    operation = AlterConfigOpType.SET if value is not None else AlterConfigOpType.DELETE
+    return ConfigEntry(key, value, incremental_operation=operation)
 
 
 def _record_count(topic: NewTopic) -> int:

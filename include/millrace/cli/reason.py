@@ -24,3 +24,14 @@ def _long_enough(reason: str) -> str:
 Reason = Annotated[
     str, typer.Option("--reason", callback=_long_enough, help="Why, for the action log.", show_default=False)
 ]
+
+
+def _long_enough_if_given(reason: str | None) -> str | None:
+    return None if reason is None else _long_enough(reason)
+
+
+OptionalReason = Annotated[
+    str | None,
+    typer.Option("--reason", callback=_long_enough_if_given, help="Why, for the action log.", show_default=False),
+]
+"""For a command of which one form changes something and another only looks."""

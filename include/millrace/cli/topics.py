@@ -11,6 +11,7 @@ from rich.text import Text
 from millrace import spec
 from millrace.cli import drift, headroom, sizing, skew
 from millrace.cli.actor import actor
+from millrace.cli.holds import hold
 from millrace.cli.output import emit, show_error
 from millrace.cli.plan_text import plan_document, print_plan
 from millrace.domain.declaration import Pipeline
@@ -20,7 +21,7 @@ from millrace.settings import open_settings
 from millrace.usecases import topics
 from millrace.wiring import Platform, open_platform
 
-app = typer.Typer(no_args_is_help=True, help="Topics: plan changes, see sizes and who may lose records.")
+app = typer.Typer(no_args_is_help=True, help="Topics: plan changes, hold what is there, see sizes and who may lose records.")
 sizing.register(app)
 headroom.register(app)
 drift.register(app)
@@ -29,7 +30,10 @@ skew.register(app)
 
 @app.callback()
 def _noun() -> None:
-    """Topics: plan changes, see sizes and who may lose records."""
+    """Topics: plan changes, hold what is there, see sizes and who may lose records."""
+
+
+app.command()(hold)
 
 
 @app.command()

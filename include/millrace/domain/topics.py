@@ -6,7 +6,7 @@ A plan never deletes a topic. Topics and settings that no declaration names are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -21,6 +21,7 @@ BROKER_DEFAULT = -1  # Kafka's own word for it in CreateTopics, since KIP-464
 CONFIG = "config."
 _EXISTS, _TOPIC_ID, _PARTITIONS, _REPLICATION = "exists", "topic_id", "partitions", "replication"
 _UNLIMITED = Decimal(-1)
+_POLICY = "cleanup.policy"
 _LISTS = frozenset(
     {"cleanup.policy", "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
 )
@@ -65,7 +66,12 @@ class TopicDifference:
 
 
 def plan_topics(
-    declared: Iterable[Topic], observed: Mapping[str, ObservedTopic], unreadable: Mapping[str, str] | None = None
+    declared: Iterable[Topic],
+    observed: Mapping[str, ObservedTopic],
+    unreadable: Mapping[str, str] | None = None,
+    *,
+    least: Mapping[str, Mapping[str, str]] | None = None,
+    no_cuts: str = "",
 ) -> TopicDifference:
     """The changes that make the observed topics as declared.
 
@@ -73,6 +79,8 @@ def plan_topics(
         declared: topics as declared.
         observed: the topics that exist, by name.
         unreadable: topics that the cluster would not describe, with its reason.
+        least: limits that held topics keep at least, by name: a declared one that is longer counts.
+        no_cuts: why no topic may be made to keep less; empty where it may.
 
     Guarantees: independent of the order of its input; once its changes are made, planning again gives none;
     nothing is ever deleted, and what the declaration does not name is not touched.
@@ -93,7 +101,11 @@ def plan_topics(
             _missing(topic, changes, refusals)
         elif topic.manage is Manage.FULL:
             refusals += _refusals(topic, observed[topic.name])
-            changes += _differences(topic, observed[topic.name])
+            wanted = _held(wanted_config(topic), observed[topic.name], (least or {}).get(topic.name))
+            if no_cuts and (cuts := _cuts(wanted, observed[topic.name])):
+                refusals.append(_uncut(topic, cuts, no_cuts))
+                wanted = {key: value for key, value in wanted.items() if key not in cuts}
+            changes += _differences(topic, wanted, observed[topic.name])
     return TopicDifference(
         tuple(sorted(changes, key=lambda change: (change.subject, change.action, change.after))),
         tuple(sorted(refusals, key=lambda refusal: (refusal.subject, refusal.what))),
@@ -115,6 +127,14 @@ def wanted_config(topic: Topic) -> dict[str, str]:
 def same_setting(key: str, one: str, other: str) -> bool:
     """Whether two spellings of a setting mean the same: `0.50` and `0.5`, `compact, delete` and `delete,compact`."""
     return _meaning(key, one) == _meaning(key, other)
+
+
+def longer_limit(one: str, other: str) -> str:
+    """The longer of two limits as Kafka spells them, where -1 is without limit; the first where one is no number."""
+    first, second = _meaning("retention.ms", one), _meaning("retention.ms", other)
+    if not isinstance(first, Decimal) or not isinstance(second, Decimal) or first == second:
+        return one
+    return one if first < 0 or (second >= 0 and first > second) else other
 
 
 def standing(change: Change, observed: ObservedTopic | None) -> Standing:
@@ -198,7 +218,7 @@ def _refusals(topic: Topic, observed: ObservedTopic) -> Iterator[Refusal]:
             )
 
 
-def _differences(topic: Topic, observed: ObservedTopic) -> Iterator[Change]:
+def _differences(topic: Topic, wanted: Mapping[str, str], observed: ObservedTopic) -> Iterator[Change]:
     if topic.partitions is not None and topic.partitions > observed.partitions:
         yield Change(
             ADD_PARTITIONS,
@@ -210,7 +230,7 @@ def _differences(topic: Topic, observed: ObservedTopic) -> Iterator[Change]:
         )
     reasons = {
         key: (value, _danger(key, observed.setting(key), value))
-        for key, value in wanted_config(topic).items()
+        for key, value in wanted.items()
         if _is_known(key, observed) and not same_setting(key, observed.setting(key), value)
     }
     for dangerous in (False, True):
@@ -220,6 +240,33 @@ def _differences(topic: Topic, observed: ObservedTopic) -> Iterator[Change]:
             unsafe = "; ".join(sorted(reasons[key][1] for key in chosen)) if dangerous else ""
             after = facts({CONFIG + key: value for key, value in chosen.items()})
             yield Change(SET_CONFIG, topic.name, facts(before), after, unsafe)
+
+
+def _held(wanted: dict[str, str], observed: ObservedTopic, least: Mapping[str, str] | None) -> dict[str, str]:
+    """What is wanted of a topic while it is held: no shorter limits, and no policy that begins to delete."""
+    if least is None:
+        return wanted
+    held = {key: longer_limit(wanted.get(key, value), value) for key, value in least.items()}
+    return {key: value for key, value in (wanted | held).items() if key != _POLICY or not _begins(observed, value)}
+
+
+def _begins(observed: ObservedTopic, policy: str) -> bool:
+    """Whether a topic deletes by this policy and does not now."""
+    return "delete" in policy and "delete" not in observed.setting(_POLICY)
+
+
+def _cuts(wanted: Mapping[str, str], observed: ObservedTopic) -> list[str]:
+    """The settings that make a topic keep less, or may."""
+    different = (key for key, value in wanted.items() if not same_setting(key, observed.setting(key), value))
+    return sorted(key for key in different if _danger(key, observed.setting(key), wanted[key]))
+
+
+def _uncut(topic: Topic, keys: Sequence[str], why: str) -> Refusal:
+    return Refusal(
+        topic.name,
+        f"its {' and '.join(keys)} may not be made to keep less now: whether somebody holds it is not known ({why})",
+        "plan again once the control database answers",
+    )
 
 
 def _is_known(key: str, observed: ObservedTopic) -> bool:

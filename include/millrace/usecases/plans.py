@@ -19,7 +19,7 @@ from millrace.domain.plan import (
     still_true,
 )
 from millrace.errors import RefusedError, StalePlanError
-from millrace.usecases import cuts, rewinds, topics
+from millrace.usecases import rewinds, topics
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -41,7 +41,7 @@ class BusyPlanError(RefusedError):
     """Somebody is running the plan, or was a moment ago: the same may be asked again."""
 
 
-_KINDS = {PlanKind.TOPICS: _Kind(topics.look, cuts.refuse_losses, topics.run_changes)}
+_KINDS = {PlanKind.TOPICS: _Kind(topics.look, topics.guard, topics.run_changes)}
 _AGAIN = {
     PlanKind.TOPICS: "millrace topics plan {target}",
     PlanKind.REWIND: "millrace streams rewind {target} --to ... --reason ...",
@@ -92,7 +92,8 @@ def run(
     Raises:
         StalePlanError: it was run before, expired, is for another cluster, or what it saw has changed.
         BusyPlanError: somebody is running it right now.
-        RefusedError: it would take from a declared reader what it has not read yet; run it again once it has.
+        RefusedError: it would take from a declared reader what it has not read yet, or a topic is held; run it again
+            once that is over.
         UsageError: there is no plan of this id.
         UnreachableError: the cluster or the control database does not answer; run it again then.
     """

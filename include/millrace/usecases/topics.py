@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from millrace.domain import topics
 from millrace.domain.declaration import Pipeline
 from millrace.domain.plan import LIFETIME, Change, ChangeResult, Outcome, Plan, PlanKind, Refusal, Standing
+from millrace.domain.retention.holds import least_kept
 from millrace.domain.topics import ObservedTopic
 from millrace.errors import IncompleteError, MillraceError, StalePlanError, TopicAccessError
 from millrace.ports import TopicAdmin
-from millrace.usecases import cuts
+from millrace.usecases import cuts, holds
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -62,7 +63,8 @@ def propose(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | 
     """What would make the topics of a pipeline as declared. Nothing is stored, so the control database is not needed.
 
     Topics that other pipelines declare are theirs to make. Of topics that shall keep less, the plan says what that
-    takes and from whom; where that cannot be told, it says so.
+    takes and from whom; where that cannot be told, it says so. A topic that is held keeps at least what its hold says;
+    where nobody can tell which are, none is made to keep less.
 
     Raises:
         UnreachableError: the pipeline's cluster does not answer.
@@ -70,7 +72,15 @@ def propose(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | 
     admin = platform.topic_admin(pipeline.kafka)
     created = now or datetime.now(UTC)
     observed, unreadable = _observe(admin, [topic.name for topic in pipeline.topics])
-    difference = topics.plan_topics(pipeline.topics, observed, unreadable)
+    held = holds.open_holds(platform, pipeline.kafka)
+    ids = {name: topic.topic_id for name, topic in observed.items()}
+    difference = topics.plan_topics(
+        pipeline.topics,
+        observed,
+        unreadable,
+        least=None if isinstance(held, MillraceError) else least_kept(held, ids),
+        no_cuts=held.what if isinstance(held, MillraceError) else "",
+    )
     return Plan(
         kind=PlanKind.TOPICS,
         target=pipeline.name,
@@ -166,6 +176,17 @@ def look(platform: Platform, plan: Plan) -> tuple[str, tuple[Standing, ...]]:
     admin = platform.topic_admin(plan.connection)
     observed = admin.observe(sorted({change.subject for change in plan.changes}))
     return admin.cluster_id(), tuple(topics.standing(change, observed.get(change.subject)) for change in plan.changes)
+
+
+def guard(platform: Platform, plan: Plan, standings: Sequence[Standing]) -> None:
+    """Refuse what may not be done now; to be asked right before a plan's changes are made.
+
+    Raises:
+        RefusedError: a topic is held, or a declared reader would lose what it has not read yet.
+        UnreachableError: it could not be told.
+    """
+    holds.refuse_held(platform, plan, standings)
+    cuts.refuse_losses(platform, plan, standings)
 
 
 def run_changes(platform: Platform, plan: Plan, standings: Sequence[Standing]) -> Iterator[tuple[Change, ChangeResult]]:
