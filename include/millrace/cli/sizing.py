@@ -169,7 +169,8 @@ def disk_line(disk: DiskSeen) -> str:
         return ""
     taken = roughly_bytes(sum(disk.topics.values()))
     where = f"broker {disk.broker}, {disk.folder}"
-    return f"{where}: {roughly_bytes(disk.usable_bytes)} of {roughly_bytes(disk.total_bytes)} are free; topics take {taken}"
+    free, total = roughly_bytes(disk.usable_bytes), roughly_bytes(disk.total_bytes)
+    return f"{where}: {free} of {total} are free; topics take {taken}"
 
 
 def _partitions(one: TopicSizing) -> Table:

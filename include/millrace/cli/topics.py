@@ -21,7 +21,9 @@ from millrace.settings import open_settings
 from millrace.usecases import topics
 from millrace.wiring import Platform, open_platform
 
-app = typer.Typer(no_args_is_help=True, help="Topics: plan changes, hold what is there, see sizes and who may lose records.")
+app = typer.Typer(
+    no_args_is_help=True, help="Topics: plan changes, hold what is there, see sizes and who may lose records."
+)
 sizing.register(app)
 headroom.register(app)
 drift.register(app)
