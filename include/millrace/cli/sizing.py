@@ -85,7 +85,9 @@ def _topic(one: TopicSizing) -> dict[str, object]:
         "bytes_per_second": one.bytes_per_second,
         "offset_bytes": one.offset_bytes,
         "rate_is": "declared" if one.assumed else "measured" if one.bytes_per_second is not None else "not known",
+        "not_as_expected": list(one.differs),
         "breaches": one.breaches,
+        "advice": list(one.advice),
         "partitions": [_partition(each) for each in one.partitions],
     }
 
@@ -125,6 +127,8 @@ def _print(console: Console, found: Sizing, *, each: bool) -> None:
     for one in found.topics:
         for line in topic_lines(one):
             console.print(Text(f"{one.name}: {line}"), soft_wrap=True)
+        for line in advice_lines(one):
+            console.print(Text(f"{one.name}: advice: {line}", style="dim"), soft_wrap=True)
     for disk in found.disks:
         if line := disk_line(disk):
             console.print(Text(line), soft_wrap=True)
@@ -160,7 +164,13 @@ def sizing_table(found: Sizing) -> Table:
 def topic_lines(one: TopicSizing) -> list[str]:
     """What is to be said of one topic beside its numbers."""
     whys = sorted({each.bound.why for each in one.partitions if each.bound.why})
-    return [*whys, *(f"partition {breach.partition}: {breach.kind}: {breach.text}" for breach in one.breaches)]
+    breaches = (f"partition {breach.partition}: {breach.kind}: {breach.text}" for breach in one.breaches)
+    return [*whys, *breaches, *one.differs]
+
+
+def advice_lines(one: TopicSizing) -> list[str]:
+    """What of its settings is probably not meant, and what would be better."""
+    return [f"{each.setting}: {each.what}; {each.next_step}" for each in one.advice]
 
 
 def disk_line(disk: DiskSeen) -> str:

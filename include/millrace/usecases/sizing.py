@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from millrace.domain.retention.advice import IN_FORCE, Advice, advise
 from millrace.domain.retention.bounds import Bound, Breach, bound, breaches, clean_bytes
 from millrace.domain.retention.flow import Flow, flow
 from millrace.domain.retention.settings import BrokerSettings, LogSettings, log_settings
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 LATELY = timedelta(minutes=15)
 MOST_READ = 32  # partitions
+_FACTOR = 1.5  # by which what is measured may be more or less than what was expected
 INTERNAL = "__"
 
 
@@ -60,6 +62,7 @@ class TopicSizing:
         declared: its declaration; None where no sound one has it.
         partitions: by number.
         assumed: whether the rate is the declared one, for nothing was measured yet.
+        advice: what of its settings is probably not meant.
     """
 
     name: str
@@ -68,6 +71,7 @@ class TopicSizing:
     declared: Topic | None
     partitions: Sequence[PartitionSizing]
     assumed: bool = False
+    advice: Sequence[Advice] = ()
 
     @property
     def size_bytes(self) -> int | None:
@@ -108,6 +112,23 @@ class TopicSizing:
         logs = [one.log for one in self.partitions if one.log is not None and one.log.size_bytes is not None]
         count = sum(log.end - log.start for log in logs)
         return sum(log.size_bytes or 0 for log in logs) / count if count else None
+
+    @property
+    def differs(self) -> Sequence[str]:
+        """What of its expectations is not so by more than half, a line each; nothing where nothing was measured."""
+        expect = self.declared.expect if self.declared else None
+        if expect is None or self.assumed:
+            return ()
+        found = []
+        measured, weighs = self.bytes_per_second, self.offset_bytes
+        if expect.rate_per_second is not None and measured is not None and weighs:
+            rate = measured / weighs
+            if not expect.rate_per_second / _FACTOR <= rate <= expect.rate_per_second * _FACTOR:
+                found.append(f"{rate:,.1f} offsets a second come in, and {expect.rate_per_second:,.1f} were expected")
+        size = expect.record_bytes
+        if size is not None and weighs and not size / _FACTOR <= weighs <= size * _FACTOR:
+            found.append(f"an offset takes {weighs:,.0f} bytes, and {size:,} were expected")
+        return found
 
     @property
     def breaches(self) -> Sequence[Breach]:
@@ -168,7 +189,8 @@ def size(
     measured = Measured(platform, kafka, seen)
     samples = measured.samples(present)
     broker = BrokerSettings() if seen.check_every is None else BrokerSettings(seen.check_every)
-    found = [_topic(seen, name, declared.get(name), samples, broker) for name in present]
+    fed = fed_topics(platform.settings.root, kafka)
+    found = [_topic(seen, name, declared.get(name), samples, broker, fed=name in fed) for name in present]
     return Sizing(kafka, seen, found, seen.disks, [*measured.not_known, *not_known, *seen.faults])
 
 
@@ -209,20 +231,47 @@ def declared_topics(root: Path, kafka: str) -> Mapping[str, Topic]:
     }
 
 
+def fed_topics(root: Path, kafka: str) -> set[str]:
+    """The topics of a cluster that declared source programs write to."""
+    return {one.writes for pipeline in load(root).pipelines if pipeline.kafka == kafka for one in pipeline.sources}
+
+
 def _topic(
     snapshot: Snapshot,
     name: str,
     declared: Topic | None,
     samples: Mapping[Partition, Sequence[LogSample]],
     broker: BrokerSettings,
+    *,
+    fed: bool,
 ) -> TopicSizing:
     seen = snapshot.topics[name]
     settings = None if seen.settings is None else log_settings(seen.settings)
+    expected = _expected(declared, len(seen.logs))
     made = [
-        _partition(snapshot, (name, number), settings, samples.get((name, number), ()), broker)
+        _partition(snapshot, (name, number), settings, samples.get((name, number), ()), broker, expected)
         for number in range(len(seen.logs))
     ]
-    return TopicSizing(name, seen, settings, declared, made)
+    assumed = bool(made) and expected is not None and all(one.flow in (None, expected) for one in made)
+    advice = advise(
+        name,
+        settings or LogSettings(),
+        replication=seen.replication if len({disk.broker for disk in snapshot.disks}) > 1 else None,
+        partitions=len(seen.logs),
+        has_key=None if declared is None else declared.key is not None,
+        fed_by_source=fed,
+        declared=IN_FORCE,
+    )
+    return TopicSizing(name, seen, settings, declared, made, assumed, advice if settings else ())
+
+
+def _expected(declared: Topic | None, partitions: int) -> Flow | None:
+    """Bytes a second that a partition is expected to get; None where rate and record size are not both declared."""
+    expect = declared.expect if declared else None
+    if expect is None or expect.rate_per_second is None or expect.record_bytes is None or not partitions:
+        return None
+    rate = expect.rate_per_second * expect.record_bytes / partitions
+    return Flow(rate, rate, rate, rate, timedelta(0))
 
 
 def _partition(
@@ -231,13 +280,14 @@ def _partition(
     settings: LogSettings | None,
     samples: Sequence[LogSample],
     broker: BrokerSettings,
+    expected: Flow | None,
 ) -> PartitionSizing:
     number, log = partition[1], snapshot.log(partition)
     if log is None or settings is None:
         return PartitionSizing(number, log, None, Bound(why="it is not known how it is, or what it is set to"), None)
     offsets = flow([(sample.at, sample.end) for sample in samples], settings.time)
     of_offset = log.size_bytes / (log.end - log.start) if log.size_bytes and log.end > log.start else None
-    rate = None if offsets is None or of_offset is None else offsets.in_bytes(of_offset)
+    rate = expected if offsets is None or of_offset is None else offsets.in_bytes(of_offset)
     found = bound(settings, broker, rate, clean_bytes(samples))
     age = _age(snapshot, log.first_ms) if log.end > log.start else None
     wrong = breaches(
