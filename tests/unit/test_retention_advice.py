@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_replicas_in_sync() -> None:
     (alone,) = given_for(min_insync_replicas=1)
     (many,) = given_for(min_insync_replicas=4)
 
-    assert (alone.setting, alone.next_step) == ("min.insync.replicas", "set `min.insync.replicas: 2`")
+    assert (alone.setting, alone.next_step) == ("min.insync.replicas", "declare `config: {min.insync.replicas: 2}`")
     assert many.next_step == "write at most 3"
     assert given_for(min_insync_replicas=2) == given_for(min_insync_replicas=1, replication=None) == []
     assert about(given_for(min_insync_replicas=1, replication=1)) == ["replication"]
@@ -87,7 +88,7 @@ def test_segments_too_large_for_the_limit_by_size() -> None:
 
     assert (declared.setting, declared.next_step) == (
         "segment.bytes",
-        "set `segment.bytes: 10485760`, or a larger limit",
+        "declare `config: {segment.bytes: 10485760}`, or a larger limit",
     )
     assert declared.what == (
         "Kafka deletes whole segments, of up to 60.0 MiB, and only while 100 MiB are left: "
@@ -105,7 +106,7 @@ def test_segments_written_to_for_longer_than_records_are_to_be_kept() -> None:
     (declared,) = given_for(retention_ms=DAY, segment_ms=2 * DAY)
     (by_default,) = given_for(retention_ms=DAY)
 
-    assert (declared.setting, declared.next_step) == ("segment.ms", "set `segment.ms: 8640000`")
+    assert (declared.setting, declared.next_step) == ("segment.ms", "declare `config: {segment.ms: 8640000}`")
     assert declared.what.endswith("records are kept for up to 3.0 d")
     assert by_default.setting == "retention.ms"
     assert "7.0 d old (Kafka's default)," in by_default.what
@@ -119,7 +120,7 @@ def test_segments_rolled_so_often_that_there_are_too_many() -> None:
     (by_default,) = given_for(segment_ms=HOUR // 60)
     (for_ever,) = given_for(retention_ms=-1, segment_ms=HOUR)
 
-    assert (declared.setting, declared.next_step) == ("segment.ms", "set `segment.ms: 6048000`")
+    assert (declared.setting, declared.next_step) == ("segment.ms", "declare `config: {segment.ms: 6048000}`")
     assert declared.what == (
         "a segment every 60 s for 7.0 d: up to 10,080 segments a partition, 40,320 in all, each with three open files"
     )
@@ -134,17 +135,20 @@ def test_segments_rolled_so_often_that_there_are_too_many() -> None:
 def test_segments_so_small_that_there_are_too_many() -> None:
     (found,) = given_for(retention_bytes=2048 * MIB, segment_bytes=MIB, partitions=1, replication=None)[1:]
 
-    assert (found.setting, found.next_step) == ("segment.bytes", "set `segment.bytes: 21474836`")
-    assert found.what == "segments of 1.0 MiB for 2.0 GiB: 2,048 segments a partition, each with three open files"
+    assert (found.setting, found.next_step) == ("segment.bytes", "declare `config: {segment.bytes: 21474836}`")
+    assert found.what == "segments of 1.0 MiB for 2.0 GiB: up to 2,048 segments a partition, each with three open files"
     assert given_for(retention_bytes=1000 * MIB, segment_bytes=MIB) == []
     assert given_for(segment_bytes=MIB) == []
+    assert given_for(retention_bytes=2 * 1024**4) == []  # larger ones Kafka hardly takes
 
 
 def test_records_that_a_program_dates_and_that_are_deleted_at_once() -> None:
     (found,) = given_for(retention_ms=7 * DAY, fed=True)
 
     assert found.setting == "retention.ms"
-    assert found.next_step == "declare `retention: {time: unlimited}` or `message.timestamp.type: LogAppendTime`"
+    assert found.next_step == (
+        "declare `retention: {time: unlimited}` or `config: {message.timestamp.type: LogAppendTime}`"
+    )
     assert given_for(retention_ms=7 * DAY) == given_for(fed=True) == given_for(retention_ms=-1, fed=True) == []
     assert given_for(retention_ms=7 * DAY, fed=True, message_timestamp_type="LogAppendTime") == []
     assert given_for(retention_bytes=-1, fed=True) == []
@@ -171,6 +175,29 @@ def test_whatever_the_settings_are_advice_is_about_one_that_is_known(settings: d
     keys = {key.replace("_", ".") for key in settings} | {"partitions", "replication"}
     assert set(about(found)) <= (IN_FORCE if all_ else keys)
     assert all(each.what and each.next_step for each in found)
+
+
+@given(
+    some.fixed_dictionaries(
+        {},
+        optional={
+            "retention_ms": some.integers(60_000, 400 * DAY),
+            "segment_ms": some.integers(1, 400 * DAY),
+            "retention_bytes": some.integers(10 * MIB, 2**45),
+            "segment_bytes": some.integers(MIB, 2**31 - 1),
+            "min_insync_replicas": some.integers(0, 3),
+            "unclean_leader_election_enable": some.booleans(),
+        },
+    ),
+    some.booleans(),
+)
+def test_doing_what_an_advice_says_ends_it_and_brings_no_other(settings: dict[str, object], all_: bool) -> None:
+    steps = [each.next_step for each in given_for(in_force=all_, **settings)]
+    for step in steps:
+        for key, value in re.findall(r"`config: {([a-z.]+): ([^}]+)}`", step):
+            settings = settings | {key.replace(".", "_"): value}
+
+    assert given_for(in_force=all_, **settings) == []
 
 
 def test_sizes_are_told_in_the_unit_that_suits_them() -> None:

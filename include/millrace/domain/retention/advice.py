@@ -103,7 +103,7 @@ def _durability(case: _Case) -> Iterator[Advice]:
         yield Advice(REPLICATION, "one replica: records are lost with their broker", "declare 3 replicas")
     elif case.settings.unclean_election and "unclean.leader.election.enable" in case.declared:
         what = "a replica that lacks records may become the leader: records that were acknowledged are lost"
-        yield Advice("unclean.leader.election.enable", what, "set `unclean.leader.election.enable: false`")
+        yield Advice("unclean.leader.election.enable", what, _config("unclean.leader.election.enable", "false"))
     if key not in case.declared:
         return
     if in_sync > case.replication:
@@ -111,7 +111,7 @@ def _durability(case: _Case) -> Iterator[Advice]:
         yield Advice(key, what, f"write at most {case.replication}")
     elif in_sync <= 1 < case.replication:
         what = "one replica in sync is enough: what is acknowledged with acks=all may be on one broker only"
-        yield Advice(key, what, "set `min.insync.replicas: 2`")
+        yield Advice(key, what, _config(key, 2))
 
 
 def _too_large(case: _Case) -> Iterator[Advice]:
@@ -124,7 +124,7 @@ def _too_large(case: _Case) -> Iterator[Advice]:
         f"Kafka deletes whole segments, of up to {roughly_bytes(size)}{case.origin('segment.bytes')}, "
         f"and only while {roughly_bytes(limit)} are left: a partition holds up to {roughly_bytes(limit + size)}"
     )
-    yield Advice(about, what, f"set `segment.bytes: {_segment(limit // 10)}`, or a larger limit")
+    yield Advice(about, what, _config("segment.bytes", _segment(limit // 10)) + ", or a larger limit")
 
 
 def _too_long(case: _Case) -> Iterator[Advice]:
@@ -139,7 +139,7 @@ def _too_long(case: _Case) -> Iterator[Advice]:
         f"{case.origin('segment.ms')}, and deleted whole once its last one is {roughly(limit)} old: "
         f"records are kept for up to {roughly(kept)}"
     )
-    yield Advice(about, what, f"set `segment.ms: {max(limit / 10, _LEAST_ROLL) // _MILLISECOND}`")
+    yield Advice(about, what, _config("segment.ms", max(limit / 10, _LEAST_ROLL) // _MILLISECOND))
 
 
 def _too_short(case: _Case) -> Iterator[Advice]:
@@ -154,21 +154,25 @@ def _too_short(case: _Case) -> Iterator[Advice]:
         f"a segment every {roughly(roll)}{case.origin('segment.ms')} for {span}: "
         f"up to {_segments(case, kept // roll)}, each with three open files"
     )
-    yield Advice(about, what, f"set `segment.ms: {kept / 100 // _MILLISECOND}`")
+    yield Advice(about, what, _config("segment.ms", kept / 100 // _MILLISECOND))
 
 
 def _too_small(case: _Case) -> Iterator[Advice]:
     """Segments so small that a partition has too many."""
     limit, size = case.settings.size_bytes, case.settings.segment_bytes
     about = case.chosen("segment.bytes", "retention.bytes")
-    if limit is None or not about or size <= 0 or limit // size <= MOST_SEGMENTS:
-        return
+    if limit is None or not about or not 0 < size < _USUAL_SEGMENT or limit // size <= MOST_SEGMENTS:
+        return  # a limit that so many usual segments fit in cannot do with much fewer: Kafka takes none above 2 GiB
     what = (
         f"segments of {roughly_bytes(size)}{case.origin('segment.bytes')} for "
         f"{roughly_bytes(limit)}{case.origin('retention.bytes')}: "
-        f"{_segments(case, limit // size)}, each with three open files"
+        f"up to {_segments(case, limit // size)}, each with three open files"
     )
-    yield Advice(about, what, f"set `segment.bytes: {_segment(limit // 100)}`")
+    yield Advice(about, what, _config("segment.bytes", _segment(limit // 100)))
+
+
+def _config(key: str, value: object) -> str:
+    return f"declare `config: {{{key}: {value}}}`"
 
 
 def _segment(size: int) -> int:
@@ -189,4 +193,5 @@ def _dated(case: _Case) -> Iterator[Advice]:
             f"a source program feeds {case.name} and dates its records itself (CreateTime): those dated more than "
             f"{roughly(settings.time)} ago are deleted at the next sweep, however new they are here"
         )
-        yield Advice(about, what, "declare `retention: {time: unlimited}` or `message.timestamp.type: LogAppendTime`")
+        by_append = _config("message.timestamp.type", "LogAppendTime").removeprefix("declare ")
+        yield Advice(about, what, f"declare `retention: {{time: unlimited}}` or {by_append}")

@@ -146,7 +146,7 @@ def newest(log: LogSeen, records: int) -> tuple[int, int]:
 
     Args:
         log: the partition's log. What lies behind its last stable offset is not committed yet, and is left out.
-        records: how many at most; fewer where they are large.
+        records: how many at most; fewer where they are known to be large.
     """
     if log.size_bytes and log.end > log.start:
         mean_bytes = log.size_bytes / (log.end - log.start)
