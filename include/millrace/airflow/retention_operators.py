@@ -7,8 +7,38 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from millrace.airflow import names
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+class EndHolds(BaseOperator):
+    """Ends the holds of topics whose time is over; fails where one waits for a reader.
+
+    Args:
+        pipeline: whose topics they are.
+    """
+
+    ui_color = "#f2e8cf"
+
+    def __init__(self, *, pipeline: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> None:
+        """A line a hold."""
+        from millrace.airflow.settings import airflow_platform
+        from millrace.spec import load_pipeline
+        from millrace.usecases.holds import end_due
+
+        platform = airflow_platform()
+        pipeline = load_pipeline(platform.settings.root, self.pipeline)
+        ended, waiting = end_due(platform, pipeline.kafka, pipeline.topics, actor=names.retention(pipeline))
+        for line in ended:
+            self.log.info("%s", line)
+        if waiting:
+            raise AirflowFailException("\n".join(waiting))
 
 
 class CheckRetention(BaseOperator):

@@ -163,8 +163,7 @@ def _room(
         if kept is not None:
             choices.append((Headroom(waiting, kept.left, Rule.TOMBSTONES), settings.tombstones))
     if not choices:
-        known = settings.time is None or first_ms is not None or not settings.deletes
-        return Room(position, unread, why="" if known else "nobody knows how old its first unread record is")
+        return Room(position, unread, why=_not_known(settings, first_ms, flow))
     chosen, window = min(choices, key=lambda each: each[0].left)
     level = danger(chosen.left, window)
     if chosen.rule is Rule.TOMBSTONES and level is Danger.ALARM:
@@ -172,10 +171,23 @@ def _room(
     return Room(position, unread, chosen.left, chosen.rule, window, level)
 
 
+def _not_known(settings: LogSettings, first_ms: int | None, flow: Flow | None) -> str:
+    """Why nobody can tell when an unread record may be deleted; empty where it never is."""
+    if settings.deletes and settings.time is not None and first_ms is None:
+        return "nobody knows how old its first unread record is"
+    if settings.deletes and settings.size_bytes is not None and flow is None:
+        return "nobody knows yet how fast records come"
+    return ""
+
+
 def _window(size_bytes: int | None, rate: float) -> timedelta | None:
     if size_bytes is None or rate <= 0:
         return None
     return timedelta(seconds=min(size_bytes / rate, timedelta.max.total_seconds() / 2))
+
+
+def _by_date(settings: LogSettings | None) -> bool:
+    return settings is not None and (settings.compacts or (settings.deletes and settings.time is not None))
 
 
 def in_doubt(made: Sequence[Room], settings: Mapping[str, LogSettings]) -> list[Position]:
@@ -186,7 +198,7 @@ def in_doubt(made: Sequence[Room], settings: Mapping[str, LogSettings]) -> list[
     asked = [
         room
         for room in made
-        if room.unread and (room.why or (room.rule in (Rule.TIME, Rule.TOMBSTONES) and room.danger is not Danger.NONE))
-        if room.position.partition.topic in settings
+        if room.unread and _by_date(settings.get(room.position.partition.topic))
+        if room.why or (room.rule in (Rule.TIME, Rule.TOMBSTONES) and room.danger is not Danger.NONE)
     ]
     return [room.position for room in sorted(asked, key=lambda room: (room.left or timedelta(0), -room.unread))]
