@@ -20,6 +20,7 @@ from millrace.domain.snapshots import GroupSeen, GroupType, LogSeen, Member, Sna
 from millrace.domain.sources import TopicRecord
 from millrace.errors import DataLossError, UnreachableError
 from millrace.spec import load_pipeline
+from millrace.usecases import snapshots
 from millrace.usecases.reader_alarms import HEADROOM, watch
 from millrace.usecases.readers import Memory, Reader, look, worst
 from millrace.usecases.retention import BOUND, check
@@ -143,16 +144,19 @@ def test_no_record_is_younger_than_the_youngest() -> None:
 def test_by_size_what_comes_in_pushes_out_what_is_unread(platform: GroupsPlatform) -> None:
     """Ten bytes an offset; 600 of them a minute."""
     settings = {"retention.ms": "-1", "retention.bytes": "100000"}
-    for minute in range(5):
+    for minute in range(16):
         end = 1_000 + 600 * minute
         logs = (log(0, end, size=end * 10),)
         platform.snapshots.add(KAFKA, seen(group("r", 500), logs=logs, settings=settings, minute=minute))
     platform.clusters[KAFKA] = FakeCluster(platform.snapshots.latest(KAFKA))
     [reader] = look(platform, KAFKA, ENVIRONMENT).readers
     [room] = reader.rooms
-    assert (room.rule, room.unread) == (Rule.SIZE, 2_900)
-    assert room.left == timedelta(seconds=(100_000 - 29_000) / 100)
-    assert room.window == timedelta(seconds=1_000)
+    assert (room.rule, room.unread) == (Rule.SIZE, 9_500)
+    assert room.left == timedelta(seconds=(100_000 - 95_000) / 100)
+    assert (room.window, room.danger) == (timedelta(seconds=1_000), Danger.ALARM)
+    del platform.snapshots.kept[KAFKA][:-1]
+    [unknown] = look(platform, KAFKA, ENVIRONMENT).readers[0].rooms
+    assert (unknown.left, unknown.why) == (None, "nobody knows yet how fast records come")
 
 
 def test_what_is_kept_for_ever_is_in_no_danger_and_what_is_compacted_keeps_its_values() -> None:
@@ -270,7 +274,8 @@ def test_an_alarm_is_open_from_the_snapshot_that_shows_it_until_it_is_read(platf
     memory = Memory()
     [line] = watch(platform, KAFKA, late(), memory)
     assert line == (
-        f"stream shop.purchases: 100 unread offsets of {TOPIC}/0 from offset 0 may be deleted, the first in 30 min (time)"
+        f"stream shop.purchases: 100 unread offsets of {TOPIC}/0 from offset 0 may be deleted, "
+        "the first in 30 min (time)"
     )
     assert open_alarms(platform) == [f"{KAFKA}/{STREAM} {TOPIC}"]
     platform.clock.now += MINUTE
@@ -284,17 +289,21 @@ def test_an_alarm_is_open_from_the_snapshot_that_shows_it_until_it_is_read(platf
     assert open_alarms(platform) == []
 
 
-def test_each_snapshot_is_held_against_its_readers(platform: GroupsPlatform) -> None:
+def test_each_snapshot_is_held_against_its_readers(platform: GroupsPlatform, monkeypatch: pytest.MonkeyPatch) -> None:
     records_of(platform).records[0] = [(0, int(9.5 * 3_600_000))]
     platform.clusters[KAFKA] = FakeCluster(late())
     [taken] = take_due(platform, BEGAN)
     assert "headroom: stream shop.purchases: 100 unread" in taken.text
     assert open_alarms(platform) == [f"{KAFKA}/{STREAM} {TOPIC}"]
-    (platform.root / "include/environments/embedded.yaml").write_text("operators: 5\n")
+
+    def fails(*_: object) -> list[str]:
+        raise ValueError("something is odd")
+
+    monkeypatch.setattr(snapshots, "watch", fails)
     platform.clusters[KAFKA] = FakeCluster(late(minute=1))
     [broken] = take_due(platform, BEGAN + MINUTE)
     assert (broken.failed, broken.stored) == (False, True)
-    assert "headroom not known: " in broken.text
+    assert "headroom not known: something is odd" in broken.text
 
 
 def test_the_hourly_look_is_red_for_who_is_about_to_lose_and_for_new_breaches(platform: GroupsPlatform) -> None:
