@@ -51,7 +51,7 @@ class CutProject:
     """The project, in a folder of its own.
 
     Attributes:
-        root: the folder.
+        root: the folder; several may share one.
         stack: where Kafka and PostgreSQL run.
         stream: where its stream starts; None: it has none.
         backup: whether the topic is backed up.
@@ -64,7 +64,7 @@ class CutProject:
     name: str = field(default_factory=lambda: f"cut{uuid.uuid4().hex[:8]}")
 
     def __post_init__(self) -> None:
-        (self.root / "include/pipelines").mkdir(parents=True)
+        (self.root / "include/pipelines").mkdir(parents=True, exist_ok=True)
         program = self.root / "spark_apps" / self.name / "transform.py"
         program.parent.mkdir(parents=True)
         program.touch()
