@@ -118,6 +118,17 @@ def test_partitions_grow_and_never_shrink(admin: TopicAdmin, name: Name) -> None
     assert admin.observe([name("b")])[name("b")].partitions == 3
 
 
+def test_a_key_without_a_value_follows_the_brokers_default_again(admin: TopicAdmin, name: Name) -> None:
+    made(admin, NewTopic(name("a"), 1, 1, {"retention.ms": "1000000", "segment.ms": "5000"}))
+    assert admin.set_config({name("a"): {"retention.ms": None}}) == {name("a"): None}
+    topic = eventually(
+        lambda: (found := admin.observe([name("a")])[name("a")]).config == {"segment.ms": "5000"} and found,
+        within=Deadline.METADATA,
+        what="the default",
+    )
+    assert topic.defaults["retention.ms"] == "604800000"
+
+
 def test_setting_a_key_leaves_the_others_and_fails_alone(admin: TopicAdmin, name: Name) -> None:
     made(admin, NewTopic(name("a"), 1, 1, {"segment.ms": "100000"}), NewTopic(name("b"), 1, 1, {}))
     answers = admin.set_config(

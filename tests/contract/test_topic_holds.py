@@ -96,6 +96,8 @@ def test_a_topic_that_was_made_again_is_held_anew(store: ControlStore) -> None:
     again = store.holds.begin(replace(HOLD, topic_id="id-2"))
     assert store.holds.list() == (again,)
     assert len(store.holds.list(only_open=False)) == 2
+    [entry] = store.log.list(subject="shop.purchases")
+    assert (entry.action, entry.outcome) == ("topic.hold.end", "the topic was deleted and made again")
 
 
 def test_it_ends_once_and_the_log_says_so_once(store: ControlStore) -> None:
@@ -207,8 +209,8 @@ def test_who_dies_at_any_call_of_a_hold_leaves_one_that_holds_and_ends(
             mortal = Platform(settings, [watched_control(life, control)], {KAFKA: admin})
 
             def act() -> None:
-                held(project, mortal)
-                keeps(project, project.platform.control().holds.list()[0].after["retention.ms"])
+                made = held(project, mortal)
+                keeps(project, made.hold.after["retention.ms"])
                 end_due(project, 2 * DAY, mortal)
 
             died = life.lived(act)

@@ -11,6 +11,7 @@ import pytest
 from millrace.domain.declaration import Pipeline
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.plan import Outcome, Plan, PlanStatus
+from millrace.domain.snapshots import Snapshot
 from millrace.domain.topics import ObservedTopic
 from millrace.errors import RefusedError, UnreachableError
 from millrace.spec import load_pipeline
@@ -112,6 +113,21 @@ def test_a_partition_without_a_leader_is_not_taken_for_an_empty_one(fake: LogsPl
     fake.log.leaderless = {P[2]}
     with pytest.raises(UnreachableError, match=f"{TOPIC}/2"):
         run(fake, plan_of(fake, "{time: 1d}"))
+
+
+@pytest.mark.parametrize("size", [False, True])
+def test_sizes_that_are_not_told_stop_a_cut_by_size_alone(fake: LogsPlatform, size: bool) -> None:
+    def none(at: datetime) -> Snapshot:
+        raise UnreachableError("this client cannot", where="kafka")
+
+    fake.log.snapshot = none  # type: ignore[method-assign]
+    plan = plan_of(fake, "{time: 30d, size_per_partition: 2000B}" if size else "{time: 1d}")
+    if size:
+        with pytest.raises(UnreachableError, match="this client cannot"):
+            run(fake, plan)
+    else:
+        assert "at most 240 records of 4 of its 4" in dict(plan.about)["cut_1"]
+        assert run(fake, plan) is PlanStatus.DONE
 
 
 def test_what_keeps_longer_asks_nobody(fake: LogsPlatform) -> None:

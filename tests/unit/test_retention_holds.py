@@ -136,15 +136,16 @@ def test_without_limit_is_the_longest(one: str, other: str, longer: str) -> None
     assert longer_limit(one, other) == longer
 
 
-def test_afterwards_it_is_as_declared_else_as_before_else_as_the_brokers_have_it() -> None:
+def test_afterwards_it_is_as_before_or_as_declared_where_that_is_longer() -> None:
     hold = planned({"retention.bytes": "4000"}).hold
     after = settled(hold, {"cleanup.policy": "delete"})
     assert after == {"retention.ms": None, "retention.bytes": "4000"}
     assert in_force_after(hold, after) == hold.found
-    assert settled(hold, {"retention.ms": "5", "retention.bytes": "-1"}) == {
-        "retention.ms": "5",
-        "retention.bytes": "-1",
+    assert settled(hold, {"retention.ms": "-1", "retention.bytes": "5000"}) == {
+        "retention.ms": "-1",
+        "retention.bytes": "5000",
     }
+    assert settled(hold, {"retention.ms": "5", "retention.bytes": "10"}) == after  # that is a cut, for a person
 
 
 def test_what_keeps_less_than_held_is_found() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
@@ -12,7 +12,7 @@ from millrace.adapters import control_log
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.adapters.control_locks import transaction_lock
-from millrace.domain.retention.holds import Hold, extended
+from millrace.domain.retention.holds import MADE_AGAIN, Hold, extended
 from millrace.settings import PostgresSettings
 
 
@@ -47,7 +47,7 @@ class HoldTable:
                 changed = table.update().where(table.c.id == known.identity).values(values).returning(table)
                 return _hold(connection.execute(changed).one())
             if row is not None:
-                connection.execute(table.update().where(table.c.id == row.id).values(ended_at=hold.began_at))
+                _end(connection, _hold(row), hold.began_at, hold.actor, hold.reason, {}, MADE_AGAIN)
             return _hold(connection.execute(table.insert().values(_values(hold)).returning(table)).one())
 
     def list(self, kafka: str | None = None, *, only_open: bool = True, limit: int = 1_000) -> tuple[Hold, ...]:
@@ -81,22 +81,34 @@ class HoldTable:
             after: the topic's limits from now on.
             outcome: what came of it.
         """
-        table = tables.topic_hold
-        ended = table.update().where(table.c.id == hold.identity, table.c.ended_at.is_(None)).values(ended_at=at)
         with translated(self._settings), self._engine.begin() as connection:
-            if not connection.execute(ended).rowcount:
-                return False
-            control_log.append(
-                connection,
-                actor=actor,
-                action="topic.hold.end",
-                subject=hold.topic,
-                reason=reason,
-                before=dict(hold.after),
-                after=after,
-                outcome=outcome,
-            )
-            return True
+            return _end(connection, hold, at, actor, reason, after, outcome)
+
+
+def _end(
+    connection: sa.Connection,
+    hold: Hold,
+    at: datetime,
+    actor: str,
+    reason: str,
+    after: Mapping[str, str],
+    outcome: str,
+) -> bool:
+    table = tables.topic_hold
+    ended = table.update().where(table.c.id == hold.identity, table.c.ended_at.is_(None)).values(ended_at=at)
+    if not connection.execute(ended).rowcount:
+        return False
+    control_log.append(
+        connection,
+        actor=actor,
+        action="topic.hold.end",
+        subject=hold.topic,
+        reason=reason,
+        before=dict(hold.after),
+        after=after,
+        outcome=outcome,
+    )
+    return True
 
 
 def _open(kafka: str, topic: str) -> tuple[sa.ColumnElement[bool], ...]:
@@ -122,4 +134,6 @@ def _values(hold: Hold) -> dict[str, object]:
 def _hold(row: sa.Row[tuple[object, ...]]) -> Hold:
     values = dict(row._mapping)
     kafka, identity = values.pop("connection"), values.pop("id")
+    for name in ("began_at", "until", "ended_at"):
+        values[name] = values[name] and values[name].astimezone(UTC)  # the driver gives them in the server's zone
     return Hold(kafka=kafka, identity=identity, **values)

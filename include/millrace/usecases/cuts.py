@@ -207,8 +207,7 @@ def _logs(
             next_step="see with `millrace doctor` whether every broker runs",
         )
     times = _times(platform, kafka, limits, sorted(leaders), broker, now)
-    snapshot = platform.cluster_reader(kafka).take()
-    seen = {partition: _seen(snapshot, partition) for partition in leaders}
+    seen = _sizes(platform, kafka, leaders, needed=any(each.size_bytes is not None for each in limits.values()))
     unweighed = [str(p) for p, log in seen.items() if limits[p.topic].size_bytes is not None and _size(log) is None]
     if unweighed:
         raise UnreachableError(
@@ -260,9 +259,14 @@ def _samples(read: Read, log: LogNow, stable: int) -> tuple[tuple[int, float], .
         with suppress(DataLossError):
             records = list(read(topic, number, first, min(first + _RECORDS_EACH, stable)))
             if records:
-                weight = sum(_RECORD_BYTES + len(each.key or b"") + len(each.value or b"") for each in records)
+                weight = sum(_weight(record) for record in records)
                 found.append((first, weight / (records[-1].offset + 1 - records[0].offset)))
     return tuple(found)
+
+
+def _weight(record: TopicRecord) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _times(
@@ -284,6 +288,19 @@ def _times(
         at_ms = cuts.young_from_ms(limit, now, broker)
         found |= {p: (times, cuts.first_young(times, at_ms)) for p, times in log.times(own, at_ms).items()}
     return found
+
+
+def _sizes(
+    platform: Platform, kafka: str, partitions: Collection[TopicPartition], *, needed: bool
+) -> dict[TopicPartition, LogSeen | None]:
+    """What the cluster says of the logs' sizes; where only people want to know them, they may stay unknown."""
+    try:
+        snapshot = platform.cluster_reader(kafka).take()
+    except MillraceError:
+        if needed:
+            raise
+        return dict.fromkeys(partitions)
+    return {partition: _seen(snapshot, partition) for partition in partitions}
 
 
 def _seen(snapshot: Snapshot, partition: TopicPartition) -> LogSeen | None:

@@ -233,7 +233,7 @@ def _end(platform: Platform, hold: Hold, declared: Topic | None, *, actor: str, 
     """End a hold unless a declared reader would lose by that. Done twice it is done once."""
     observed = platform.topic_admin(hold.kafka).observe([hold.topic]).get(hold.topic)
     if observed is None or observed.topic_id != hold.topic_id:
-        outcome = "the topic is gone" if observed is None else "the topic was deleted and made again"
+        outcome = "the topic is gone" if observed is None else holds.MADE_AGAIN
         _note_end(platform, hold, actor, reason, now, after={}, outcome=outcome)
         return _Ending(f"{hold.topic}: its hold has ended: {outcome}")
     full = declared is not None and declared.manage is Manage.FULL

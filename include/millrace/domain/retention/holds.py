@@ -20,6 +20,9 @@ LIMITS = (TIME, SIZE)
 ROOM = 1.5
 """What comes in is taken for so many times the rate that was measured."""
 
+MADE_AGAIN = "the topic was deleted and made again"
+"""How a hold ends whose topic is another one now."""
+
 _LONGEST = 2**63 - 1
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -180,8 +183,16 @@ def below(hold: Hold, now: Mapping[str, str], wanted: Mapping[str, str]) -> list
 
 
 def settled(hold: Hold, declared: Mapping[str, str]) -> dict[str, str | None]:
-    """The limits of a topic after its hold: as declared, else as before; None: the broker's default."""
-    return {key: declared.get(key, hold.before.get(key)) for key in LIMITS}
+    """The limits of a topic after its hold: as before, or as declared where that is longer; None: the broker's default.
+
+    One that is declared shorter than it was before the hold is a cut, which a plan makes that a person runs.
+    """
+    found = {}
+    for key in LIMITS:
+        wanted = declared.get(key)
+        longer = wanted is not None and longer_limit(wanted, hold.found[key]) == wanted
+        found[key] = wanted if longer else hold.before.get(key)
+    return found
 
 
 def in_force_after(hold: Hold, settled: Mapping[str, str | None]) -> dict[str, str]:
