@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from millrace.adapters.control_alarms import AlarmTable
 from millrace.adapters.control_backups import BackupTable
 from millrace.adapters.control_connection import open_engine, translated
+from millrace.adapters.control_forecasts import ForecastTable
 from millrace.adapters.control_holds import HoldTable
 from millrace.adapters.control_log import ActionLog
 from millrace.adapters.control_plans import PlanTable
@@ -21,7 +22,7 @@ from millrace.settings import PostgresSettings
 
 
 class ControlStore:
-    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`, `snapshots`, `holds`.
+    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`, `snapshots`, `holds`, `forecasts`.
 
     Connects on first use; safe between threads.
     """
@@ -36,6 +37,8 @@ class ControlStore:
         self.backups = BackupTable(self._engine, settings)
         self.snapshots = SnapshotTable(self._engine, settings)
         self.holds = HoldTable(self._engine, settings)
+
+        self.forecasts = ForecastTable(self._engine, settings)
 
     @property
     def address(self) -> str:
