@@ -12,10 +12,11 @@ from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.retention.holds import Hold, extended
-from millrace.domain.snapshots import LogSeen, Snapshot, TopicSeen
+from millrace.domain.snapshots import DiskSeen, LogSeen, Snapshot, TopicSeen
 from millrace.domain.sources import TopicRecord
 from millrace.domain.time_travel import PartitionTimes, RecordAt
 from millrace.errors import UnreachableError
+from support.fakes_groups import FakeSnapshots
 from support.fakes_plans import FakePlans
 from support.fakes_streams import FakePlatform
 from support.fakes_topics import FakeTopicAdmin
@@ -29,6 +30,7 @@ class FakeLog:
 
     Attributes:
         silent: no broker answers.
+        free_bytes: what is free on the one disk there is.
     """
 
     records: dict[TopicPartition, list[int]] = field(default_factory=dict)
@@ -37,6 +39,7 @@ class FakeLog:
     leaderless: set[TopicPartition] = field(default_factory=set)
     silent: bool = False
     asked: list[str] = field(default_factory=list)
+    free_bytes: int | None = None
 
     def _ask(self, what: str) -> None:
         self.asked.append(what)
@@ -83,7 +86,8 @@ class FakeLog:
             topics.setdefault(p.topic, {})[p.partition] = LogSeen(bounds.start, bounds.end, bounds.end, first, size)
         ids = {p.topic: p.topic_id for p in self.records}
         seen = {name: TopicSeen(ids[name], tuple(logs[n] for n in sorted(logs))) for name, logs in topics.items()}
-        return Snapshot(at, "cluster-1", seen, {})
+        disk = DiskSeen(1, "/data", 10**9, self.free_bytes, dict.fromkeys(seen, 0))
+        return Snapshot(at, "cluster-1", seen, {}, disks=(disk,))
 
     def between(self, topic: str, partition: int, first: int, end: int) -> Iterator[TopicRecord]:
         self._ask("between")
@@ -148,10 +152,11 @@ class LogsPlatform(FakePlatform):
         FakePlatform.__post_init__(self)
         self.plans = FakePlans()
         self.holds = FakeHolds()
+        self.snapshots = FakeSnapshots()
 
     def control(self) -> SimpleNamespace:
         made = super().control()
-        made.plans, made.holds = self.plans, self.holds
+        made.plans, made.holds, made.snapshots = self.plans, self.holds, self.snapshots
         return made
 
     def topic_admin(self, connection: str) -> FakeTopicAdmin:

@@ -96,13 +96,16 @@ def test_a_hold_raises_the_limits_within_its_budget_and_is_told(fake: LogsPlatfo
 def test_it_is_refused_where_it_needs_more_than_it_may_have(fake: LogsPlatform) -> None:
     with pytest.raises(RefusedError, match=r"562 KiB .* more than the 98 KiB it may have"):
         hold(fake, budget=100_000)
+    fake.log.free_bytes = 200_000
     with pytest.raises(RefusedError, match="half of the 195 KiB that are free"):
-        hold(fake, budget=None, free_bytes=200_000)
+        hold(fake, budget=None)
+    fake.log.free_bytes = None
     with pytest.raises(RefusedError, match="no broker says how much is free") as caught:
         hold(fake, budget=None)
     assert "--budget" in caught.value.next_step
     assert (fake.holds.rows, retention(fake), fake.logged) == ([], WEEK, [])
-    assert hold(fake, budget=None, free_bytes=2_000_000).budget_bytes == 1_000_000
+    fake.log.free_bytes = 2_000_000
+    assert hold(fake, budget=None).budget_bytes == 1_000_000
 
 
 def test_what_needs_nothing_needs_no_budget(fake: LogsPlatform) -> None:

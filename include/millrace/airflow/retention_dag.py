@@ -7,7 +7,7 @@ from airflow.sdk import DAG
 from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
 from millrace.airflow.defaults import RETRIED, common, hourly
-from millrace.airflow.retention_operators import CheckRetention
+from millrace.airflow.retention_operators import CheckRetention, EndHolds
 from millrace.domain.declaration import Pipeline
 
 
@@ -20,12 +20,20 @@ def retention_dag(pipeline: Pipeline) -> DAG:
             f"Holds each topic of **{pipeline.name}** against the bounds of size and age that follow from its settings "
             "and its rate, and each reader of them (stream, backup, any group that commits) against what may be "
             "deleted before it has read it. The log has a table of both.\n\n"
-            "Red: a reader is about to lose something, or a topic breaks a bound that it kept before; an alarm is open "
-            "until it is over. The alarm of a reader comes from `millrace.snapshots`, within a minute; this run says "
-            "it again.\n\nBy hand: `millrace topics sizing`, `millrace topics headroom`."
+            "Red: a reader is about to lose something, a topic breaks a bound that it kept before, or a topic's hold "
+            "is over and waits for a reader; an alarm is open until it is over. The alarm of a reader comes from "
+            "`millrace.snapshots`, within a minute; this run says it again.\n\n"
+            "By hand: `millrace topics sizing`, `millrace topics headroom`, `millrace topics hold`."
         ),
         schedule=hourly(names.retention(pipeline)),
         **common(pipeline.owner, [pipeline.name, "topics"]),
+    )
+    EndHolds(
+        task_id="holds",
+        pipeline=pipeline.name,
+        doc_md="Ends holds whose time is over; one waits while a declared reader has not read what its end takes.",
+        dag=dag,
+        **RETRIED,
     )
     CheckRetention(
         task_id="check",

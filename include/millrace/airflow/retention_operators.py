@@ -30,15 +30,16 @@ class EndHolds(BaseOperator):
         """A line a hold."""
         from millrace.airflow.settings import airflow_platform
         from millrace.spec import load_pipeline
-        from millrace.usecases.holds import end_due
+        from millrace.usecases.holds import end_due, overdue
 
         platform = airflow_platform()
         pipeline = load_pipeline(platform.settings.root, self.pipeline)
-        ended, waiting = end_due(platform, pipeline.kafka, pipeline.topics, actor=names.retention(pipeline))
-        for line in ended:
+        actor = f"dag:{names.retention(pipeline)}"
+        lines = end_due(platform, pipeline.kafka, pipeline.topics, actor=actor)
+        for line in lines:
             self.log.info("%s", line)
-        if waiting:
-            raise AirflowFailException("\n".join(waiting))
+        if overdue(platform, pipeline.kafka, pipeline.topics):
+            raise AirflowFailException("\n".join(lines))
 
 
 class CheckRetention(BaseOperator):

@@ -14,11 +14,13 @@ from millrace.domain.plan import Plan, Standing
 from millrace.domain.retention import holds
 from millrace.domain.retention.cuts import Loss, size_text
 from millrace.domain.retention.holds import Asked, Hold, HoldPlan, Load
-from millrace.domain.retention.settings import log_settings
+from millrace.domain.retention.settings import BrokerSettings, log_settings
+from millrace.domain.snapshots import Snapshot
 from millrace.domain.topics import ObservedTopic
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.spec import load
 from millrace.usecases import cuts
+from millrace.usecases.measured import Measured
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -58,7 +60,6 @@ def hold(
     actor: str,
     reason: str,
     budget_bytes: int | None = None,
-    free_bytes: int | None = None,
     now: datetime | None = None,
 ) -> Held:
     """Keep all that a topic has now for so long, or for longer where it is held already.
@@ -72,8 +73,8 @@ def hold(
         keep_for: how long from now on.
         actor: who asks for it.
         reason: why, for the action log.
-        budget_bytes: how much it may need on all brokers together; default: half of `free_bytes`.
-        free_bytes: what is free on the fullest disk with a replica of it; None where no broker says it.
+        budget_bytes: how much it may need on all brokers together; default: half of what is free on the fullest disk
+            with a replica of it, where the brokers tell.
         now: the present.
 
     Raises:
@@ -95,15 +96,17 @@ def hold(
         if observed is None:
             raise RefusedError("it does not exist", where=name, next_step="make it: run the DAG PIPELINE.topics")
         asked = Asked(kafka, name, observed.topic_id, keep_for, at, actor, reason)
+        seen = platform.cluster_reader(kafka).take()
         planned = holds.plan_hold(
             asked,
             own=observed.config,
             in_force=_in_force(observed),
-            loads=_loads(platform, kafka, observed, at),
+            loads=_loads(platform, kafka, observed, seen, at),
             replication=observed.replication,
             known=_open(platform, kafka, observed),
+            broker=BrokerSettings(seen.check_every) if seen.check_every is not None else None,
         )
-        budget = _within_budget(planned, budget_bytes, free_bytes)
+        budget = _within_budget(planned, budget_bytes, _free_bytes(seen, name))
         made = platform.control().holds.begin(planned.hold)
         _set(platform, made, observed, made.after)
         platform.control().log.append(
@@ -180,6 +183,17 @@ def end_due(
         except MillraceError as error:
             lines.append(f"{each.topic}: its hold is over and was not ended: {error.what}")
     return lines
+
+
+def overdue(platform: Platform, kafka: str, declared: Sequence[Topic], *, now: datetime | None = None) -> list[str]:
+    """Those of these topics that are held although the time of that is over.
+
+    Raises:
+        UnreachableError: the control database does not answer.
+    """
+    at = now or datetime.now(UTC)
+    names = {topic.name for topic in declared}
+    return [each.topic for each in platform.control().holds.list(kafka) if each.until <= at and each.topic in names]
 
 
 def open_holds(platform: Platform, kafka: str) -> tuple[Hold, ...] | MillraceError:
@@ -294,21 +308,31 @@ def _within_budget(planned: HoldPlan, budget_bytes: int | None, free_bytes: int 
     return budget
 
 
-def _loads(platform: Platform, kafka: str, topic: ObservedTopic, now: datetime) -> dict[int, Load]:
-    """What each partition holds and how fast it grew in the last hour, by the times of its records."""
+def _free_bytes(seen: Snapshot, topic: str) -> int | None:
+    """What is free on the fullest disk with a replica of a topic; None where a broker does not say it."""
+    free = [disk.usable_bytes for disk in seen.disks if topic in disk.topics]
+    return None if not free or None in free else min(each for each in free if each is not None)
+
+
+def _loads(platform: Platform, kafka: str, topic: ObservedTopic, snapshot: Snapshot, now: datetime) -> dict[int, Load]:
+    """What each partition holds and how fast it grew in the last hour.
+
+    By the times of its records, and by where its log ended at the snapshots: records may be dated in the past.
+    """
     log = platform.kafka_log(kafka)
     partitions = [p for p, led in log.leaders([topic.name]).items() if led]
     since = int((now - RATE_OVER).timestamp() * 1000)
     times = log.times(partitions, since)
-    snapshot = platform.cluster_reader(kafka).take()
+    flows = Measured(platform, kafka, snapshot).flows({topic.name}, RATE_OVER)
     found = {}
     for partition, each in times.items():
         seen = snapshot.log((partition.topic, partition.partition))
         if seen is not None and seen.size_bytes is not None:
             held = each.bounds.end - each.bounds.start
             new = each.bounds.end - max(each.at.offset, each.bounds.start) if each.at else 0
-            rate = seen.size_bytes * new / held / RATE_OVER.total_seconds() if held > 0 else 0.0
-            found[partition.partition] = Load(seen.size_bytes, rate)
+            flow = flows.get((partition.topic, partition.partition))
+            offsets = max(new / RATE_OVER.total_seconds(), flow.mean if flow else 0.0)
+            found[partition.partition] = Load(seen.size_bytes, seen.size_bytes / held * offsets if held > 0 else 0.0)
     if len(found) < topic.partitions:
         raise UnreachableError(
             f"how large it is, and how fast it grows, is known of {len(found)} of its {topic.partitions} partitions",
