@@ -37,7 +37,6 @@ class ControlStore:
         self.backups = BackupTable(self._engine, settings)
         self.snapshots = SnapshotTable(self._engine, settings)
         self.holds = HoldTable(self._engine, settings)
-
         self.forecasts = ForecastTable(self._engine, settings)
 
     @property

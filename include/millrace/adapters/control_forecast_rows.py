@@ -71,7 +71,7 @@ def forecast_of(made_at: datetime, body: dict[str, Any]) -> Forecast:
 
 
 def _numbers(band: Band | None) -> list[float] | None:
-    return band and [band.low, band.expected, band.high]
+    return None if band is None else [band.low, band.expected, band.high]
 
 
 def _band(numbers: list[float]) -> Band:
