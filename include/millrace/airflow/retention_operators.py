@@ -42,6 +42,39 @@ class EndHolds(BaseOperator):
             raise AirflowFailException("\n".join(lines))
 
 
+class ForecastTopics(BaseOperator):
+    """Forecasts the topics of the pipeline's cluster once a day; fails where a disk is newly expected to be full soon.
+
+    Args:
+        pipeline: whose cluster it is.
+    """
+
+    ui_color = "#f2e8cf"
+
+    def __init__(self, *, pipeline: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> None:
+        """A line a topic of the pipeline, and one a disk."""
+        from millrace.airflow.settings import airflow_platform
+        from millrace.spec import load_pipeline
+        from millrace.usecases.growth import forecast_lines, foresee
+
+        platform = airflow_platform()
+        pipeline = load_pipeline(platform.settings.root, self.pipeline)
+        found = foresee(platform, pipeline)
+        for line in (*found.new, *found.known):
+            self.log.warning("%s", line)
+        mine = {topic.name for topic in pipeline.topics}
+        for line in forecast_lines({name: one for name, one in found.topics.items() if name in mine}):
+            self.log.info("%s", line)
+        for disk in found.disks:
+            self.log.info("%s", disk)
+        if found.new:
+            raise AirflowFailException("\n".join(found.new))
+
+
 class CheckRetention(BaseOperator):
     """Fails where a reader of the pipeline's topics is about to lose something, or a topic newly breaks a bound.
 

@@ -1,0 +1,147 @@
+"""How large topics will be and when disks are full: today's forecasts of a whole cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from millrace.domain.declaration import Pipeline
+from millrace.domain.retention.forecast import Full, full_in
+from millrace.domain.retention.forecast_history import MadeForecast
+from millrace.domain.retention.settings import log_settings
+from millrace.domain.sizes import roughly_bytes
+from millrace.domain.snapshots import DiskSeen, Snapshot
+from millrace.usecases import forecasts
+from millrace.usecases.reader_alarms import MOST_ALARMS
+from millrace.usecases.sizing import declared_topics
+
+if TYPE_CHECKING:
+    from millrace.wiring import Platform
+
+DISK = "disk.full"
+SOON_DAYS = 7.0
+
+
+@dataclass(frozen=True, slots=True)
+class DiskForecast:
+    """When a broker's disk is full, as the forecasts of the topics on it say."""
+
+    disk: DiskSeen
+    full: Full
+
+    def __str__(self) -> str:
+        """In a line for people."""
+        disk = self.disk
+        free, total = roughly_bytes(disk.usable_bytes or 0), roughly_bytes(disk.total_bytes or 0)
+        where = f"broker {disk.broker}, {disk.folder}: {free} of {total} are free"
+        if self.full.expected is None and self.full.earliest is None:
+            return f"{where}; it is not full in ten years"
+        expected = "not in ten years" if self.full.expected is None else f"in {self.full.expected:,.0f} days"
+        earliest = "" if self.full.earliest is None else f", at the earliest in {self.full.earliest:,.0f}"
+        return f"{where}; full {expected}{earliest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """Forecasts by topic and disk; `new` and `known` are lines of disks that are full soon."""
+
+    topics: Mapping[str, MadeForecast]
+    disks: Sequence[DiskForecast]
+    new: Sequence[str] = ()
+    known: Sequence[str] = ()
+
+
+def foresee(platform: Platform, pipeline: Pipeline, *, now: datetime | None = None) -> Grown:
+    """Keep what the topics of a pipeline's cluster are today, forecast each of them once a day, and look at the disks.
+
+    A disk that is expected to be full within a week opens an alarm.
+
+    Raises:
+        UnreachableError: no broker, or the control database, does not answer.
+    """
+    began = now or datetime.now(UTC)
+    kafka = pipeline.kafka
+    snapshot = platform.cluster_reader(kafka).take()
+    settings = {name: log_settings(topic.settings) for name, topic in snapshot.topics.items() if topic.settings}
+    declared = declared_topics(platform.settings.root, kafka)
+    growths = {
+        name: topic.expect.growth_per_day
+        for name, topic in declared.items()
+        if topic.expect is not None and topic.expect.growth_per_day is not None
+    }
+    forecasts.note(platform, kafka, snapshot)
+    made = forecasts.forecast_all(platform, kafka, began, settings, growths)
+    platform.control().forecasts.tidy(began)
+    disks = disk_forecasts(snapshot, made)
+    new, known = _hold_disks(platform, kafka, disks, began)
+    return Grown(made, disks, new, known)
+
+
+def disk_forecasts(snapshot: Snapshot, made: Mapping[str, MadeForecast]) -> list[DiskForecast]:
+    """When each disk is full that tells how much of it is free."""
+    found = []
+    for disk in snapshot.disks:
+        if disk.usable_bytes is not None:
+            parts = [
+                (made[name].forecast, _part(size, made[name])) for name, size in disk.topics.items() if name in made
+            ]
+            found.append(DiskForecast(disk, full_in(disk.usable_bytes, parts)))
+    return found
+
+
+def _part(size_bytes: int, made: MadeForecast) -> float:
+    """What part of a topic lies on a disk; of an empty one all."""
+    return size_bytes / made.forecast.size_bytes if made.forecast.size_bytes else 1.0
+
+
+def _hold_disks(
+    platform: Platform, kafka: str, disks: Sequence[DiskForecast], began: datetime
+) -> tuple[list[str], list[str]]:
+    alarms = platform.control().alarms
+    now_open = {alarm.subject for alarm in alarms.list(limit=MOST_ALARMS) if alarm.kind == DISK}
+    new: list[str] = []
+    known: list[str] = []
+    for one in disks:
+        subject = f"{kafka}/broker {one.disk.broker} {one.disk.folder}"
+        if one.full.expected is not None and one.full.expected <= SOON_DAYS:
+            (new if alarms.open(DISK, subject, str(one)) else known).append(str(one))
+        elif subject in now_open:
+            alarms.close(DISK, subject, opened_before=began)
+    return new, known
+
+
+def forecast_lines(made: Mapping[str, MadeForecast]) -> Iterator[str]:
+    """What is to come of topics, a line each."""
+    for name, one in sorted(made.items()):
+        yield f"{name}: {in_words(one)}"
+
+
+def in_words(made: MadeForecast) -> str:
+    """What is to come of one topic."""
+    one = made.forecast
+    if not one.estimates:
+        return f"not forecast: {one.why}"
+    past = {each.days: each for each in made.past}
+    parts = []
+    for each in one.estimates:
+        band = f"{roughly_bytes(each.low)} to {roughly_bytes(each.high)}"
+        text = f"in {each.days} days {roughly_bytes(each.expected)} ({band}"
+        if each.days in past:
+            seen = past[each.days]
+            text += f"; off by {seen.error:.0%} so far, {seen.within} of {seen.count} within"
+        parts.append(text + ")")
+    return f"{roughly_bytes(one.size_bytes)} now, {', '.join(parts)}; {growth_in_words(made)}"
+
+
+def growth_in_words(made: MadeForecast) -> str:
+    """How what comes in grows."""
+    growth = made.forecast.growth
+    if growth is None:
+        return "its growth is not known"
+    month = growth.a_day.expected * 30
+    measured = f"measured over {growth.days} days" if growth.days else growth.why
+    differs = growth.as_declared is False and growth.declared is not None
+    other = f"; {growth.declared * 30:+.1%} was expected" if differs and growth.declared is not None else ""
+    return f"what comes in grows by {month:+.1%} a month ({measured}{other})"
