@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -14,10 +17,14 @@ from millrace.cli.output import emit, moment
 from millrace.domain.durations import roughly
 from millrace.domain.retention.bounds import Bound
 from millrace.domain.retention.flow import Flow
+from millrace.domain.retention.forecast import Keeping
+from millrace.domain.retention.forecast_history import MadeForecast
 from millrace.domain.sizes import roughly_bytes
 from millrace.domain.snapshots import DiskSeen
 from millrace.errors import UsageError
 from millrace.settings import open_settings
+from millrace.spec.fields import Wrong, parse_duration
+from millrace.usecases.growth import in_words, keeping, known_forecasts, size_for_days
 from millrace.usecases.sizing import PartitionSizing, Sizing, TopicSizing, cluster_of, size
 from millrace.wiring import open_platform
 
@@ -35,31 +42,59 @@ def sizing(
         str | None,
         typer.Option("--kafka", metavar="NAME", help="The Connection of the cluster; default: the topic's own."),
     ] = None,
+    max_age: Annotated[
+        str | None, typer.Option("--max-age", metavar="TIME", help="Say whether nothing gets older than that, as 10y.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """How large topics are and get at most, how old their oldest record is and gets at most, and what breaks that.
 
-    Ends with 1 where something breaks a bound.
+    Of one topic also its partitions, what it will be, and what retention by size holds how many days. Ends with 1 where
+    something breaks a bound, or a record may get older than --max-age.
     """
+    age = None if max_age is None else _age(max_age)
     settings = open_settings()
     connection = kafka or cluster_of(settings.root, topic)
-    found = size(open_platform(settings), connection, None if topic is None else [topic], read=topic is not None)
+    platform = open_platform(settings)
+    found = size(platform, connection, None if topic is None else [topic], read=topic is not None)
     if topic is not None and not found.topics:
         step = "see `millrace topics sizing` for those there are"
         raise UsageError(f"there is no topic `{topic}`", where=f"cluster of {connection}", next_step=step)
-    emit(_document(found), as_json=as_json, text=lambda console: _print(console, found, each=topic is not None))
-    if any(breach.wrong for one in found.topics for breach in one.breaches):
+    made, unknown = known_forecasts(platform, connection, [one.name for one in found.topics])
+    found = replace(found, not_known=[*found.not_known, *unknown])
+    kept = {} if age is None else {one.name: keeping(one, made.get(one.name), age) for one in found.topics}
+    seen = _Seen(found, made, kept)
+    emit(_document(seen), as_json=as_json, text=lambda console: _print(console, seen, each=topic is not None))
+    wrong = any(breach.wrong for one in found.topics for breach in one.breaches)
+    if wrong or not all(each.kept for own in kept.values() for each in own):
         raise typer.Exit(1)
 
 
-def _document(found: Sizing) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """All that is printed: sizes, forecasts by topic, and whether what may not get too old does not."""
+
+    sizing: Sizing
+    made: Mapping[str, MadeForecast]
+    kept: Mapping[str, Sequence[Keeping]]
+
+
+def _age(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except Wrong as error:
+        raise UsageError(f"--max-age: {error.what}", next_step=error.next_step) from None
+
+
+def _document(seen: _Seen) -> dict[str, object]:
+    found = seen.sizing
     return {
         "schema": "millrace.topics.sizing/1",
         "kafka": found.kafka,
         "cluster_id": found.snapshot.cluster_id,
         "at": found.snapshot.at,
         "not_known": list(found.not_known),
-        "topics": [_topic(one) for one in found.topics],
+        "topics": [_topic(one) | _to_come(one, seen) for one in found.topics],
         "disks": [
             {
                 "broker": disk.broker,
@@ -92,6 +127,16 @@ def _topic(one: TopicSizing) -> dict[str, object]:
     }
 
 
+def _to_come(one: TopicSizing, seen: _Seen) -> dict[str, object]:
+    made = seen.made.get(one.name)
+    held = size_for_days(made, one) if made else ()
+    return {
+        "forecast": None if made is None else {**asdict(made.forecast), "past": made.past},
+        "retention_bytes_for_days": {str(days): band for days, band in held},
+        "max_age": list(seen.kept.get(one.name, ())),
+    }
+
+
 def _partition(one: PartitionSizing) -> dict[str, object]:
     log = one.log
     return {
@@ -116,7 +161,8 @@ def _flow(flow: Flow | None) -> dict[str, object] | None:
     }
 
 
-def _print(console: Console, found: Sizing, *, each: bool) -> None:
+def _print(console: Console, seen: _Seen, *, each: bool) -> None:
+    found = seen.sizing
     console.print(Text(f"cluster of {found.kafka} at {moment(found.snapshot.at)}"), soft_wrap=True)
     for line in found.not_known:
         console.print(Text(f"not known: {line}"), soft_wrap=True)
@@ -125,15 +171,23 @@ def _print(console: Console, found: Sizing, *, each: bool) -> None:
         return
     console.print(sizing_table(found))
     for one in found.topics:
-        for line in topic_lines(one):
-            console.print(Text(f"{one.name}: {line}"), soft_wrap=True)
-        for line in advice_lines(one):
-            console.print(Text(f"{one.name}: advice: {line}", style="dim"), soft_wrap=True)
+        _print_lines(console, one, seen, each=each)
     for disk in found.disks:
         if line := disk_line(disk):
             console.print(Text(line), soft_wrap=True)
     if each:
         console.print(_partitions(found.topics[0]))
+
+
+def _print_lines(console: Console, one: TopicSizing, seen: _Seen, *, each: bool) -> None:
+    """What is to be said of a topic beside its numbers."""
+    for line in (*topic_lines(one), *to_come_lines(one, seen.made.get(one.name), each=each)):
+        console.print(Text(f"{one.name}: {line}"), soft_wrap=True)
+    for kept in seen.kept.get(one.name, ()):
+        told = f"{'kept' if kept.kept else 'not kept'}: {kept.text}"
+        console.print(Text(f"{one.name}: {told}", style="" if kept.kept else "red"), soft_wrap=True)
+    for line in advice_lines(one):
+        console.print(Text(f"{one.name}: advice: {line}", style="dim"), soft_wrap=True)
 
 
 def sizing_table(found: Sizing) -> Table:
@@ -166,6 +220,17 @@ def topic_lines(one: TopicSizing) -> list[str]:
     whys = sorted({each.bound.why for each in one.partitions if each.bound.why})
     breaches = (f"partition {breach.partition}: {breach.kind}: {breach.text}" for breach in one.breaches)
     return [*whys, *breaches, *one.differs]
+
+
+def to_come_lines(one: TopicSizing, made: MadeForecast | None, *, each: bool) -> list[str]:
+    """What a topic will be; of one that is asked for also what retention by size holds how many days."""
+    if made is None:
+        return ["not forecast yet: DAG PIPELINE.retention does it once a day"] if each else []
+    lines = [in_words(made)]
+    if each and (held := size_for_days(made, one)):
+        sizes = ", ".join(f"{days} days by {roughly_bytes(band.high)}" for days, band in held)
+        lines.append(f"retention.bytes that holds the fullest partition: {sizes} (with what the band allows)")
+    return lines
 
 
 def advice_lines(one: TopicSizing) -> list[str]:

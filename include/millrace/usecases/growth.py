@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import Pipeline
-from millrace.domain.retention.forecast import Full, full_in
+from millrace.domain.durations import roughly
+from millrace.domain.retention.forecast import (
+    HORIZONS,
+    Full,
+    Keeping,
+    Shown,
+    full_in,
+    keeps,
+    size_for,
+    size_reaches,
+)
 from millrace.domain.retention.forecast_history import MadeForecast
+from millrace.domain.retention.inflow import Band
 from millrace.domain.retention.settings import log_settings
 from millrace.domain.sizes import roughly_bytes
 from millrace.domain.snapshots import DiskSeen, Snapshot
+from millrace.errors import UnreachableError
 from millrace.usecases import forecasts
 from millrace.usecases.reader_alarms import MOST_ALARMS
-from millrace.usecases.sizing import declared_topics
+from millrace.usecases.sizing import TopicSizing, declared_topics
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -88,6 +100,39 @@ def disk_forecasts(snapshot: Snapshot, made: Mapping[str, MadeForecast]) -> list
                 (made[name].forecast, _part(size, made[name])) for name, size in disk.topics.items() if name in made
             ]
             found.append(DiskForecast(disk, full_in(disk.usable_bytes, parts)))
+    return found
+
+
+def known_forecasts(
+    platform: Platform, kafka: str, topics: Collection[str], *, now: datetime | None = None
+) -> tuple[Mapping[str, MadeForecast], Sequence[str]]:
+    """The newest forecast of each of these topics that has one, and what keeps anybody from knowing them."""
+    try:
+        return forecasts.latest(platform, kafka, now or datetime.now(UTC), topics), ()
+    except UnreachableError as error:
+        return {}, (f"forecasts: {error.what}",)
+
+
+def size_for_days(made: MadeForecast, topic: TopicSizing) -> Sequence[tuple[int, Band]]:
+    """The `retention.bytes` that holds 7, 30 and 90 days in the partition with the most; none where nobody knows."""
+    sizes = [one.log.size_bytes or 0 if one.log else 0 for one in topic.partitions]
+    busiest = max(sizes) / sum(sizes) if sum(sizes) else 1 / max(1, len(sizes))
+    found = ((horizon.days, size_for(made.forecast, horizon.days, busiest)) for horizon in HORIZONS)
+    return [(days, band) for days, band in found if band is not None]
+
+
+def keeping(topic: TopicSizing, made: MadeForecast | None, max_age: timedelta) -> Sequence[Keeping]:
+    """Whether no record of a topic, and of its archive where it has one, gets older than it may; what shows it."""
+    if topic.settings is None:
+        return [Keeping(False, Shown.NOTHING, "what it is set to is not known")]
+    days = None if made is None else size_reaches(made.forecast, topic.settings)
+    found = [keeps(max_age, topic.settings, topic.age, topic.broker, days)]
+    backup = topic.declared.backup if topic.declared else None
+    if backup is not None and backup.keep is None:
+        found.append(Keeping(False, Shown.NOTHING, "its archive keeps everything"))
+    elif backup is not None and backup.keep is not None:
+        text = f"its archive keeps it for {roughly(backup.keep)} at least, and lets it go when it is next collected"
+        found.append(Keeping(backup.keep < max_age, Shown.TIME, text))
     return found
 
 

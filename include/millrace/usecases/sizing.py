@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -63,6 +63,7 @@ class TopicSizing:
         partitions: by number.
         assumed: whether the rate is the declared one, for nothing was measured yet.
         advice: what of its settings is probably not meant.
+        broker: what its brokers are set to.
     """
 
     name: str
@@ -72,6 +73,7 @@ class TopicSizing:
     partitions: Sequence[PartitionSizing]
     assumed: bool = False
     advice: Sequence[Advice] = ()
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
 
     @property
     def size_bytes(self) -> int | None:
@@ -262,7 +264,7 @@ def _topic(
         fed_by_source=fed,
         declared=IN_FORCE,
     )
-    return TopicSizing(name, seen, settings, declared, made, assumed, advice if settings else ())
+    return TopicSizing(name, seen, settings, declared, made, assumed, advice if settings else (), broker)
 
 
 def _expected(declared: Topic | None, partitions: int) -> Flow | None:
