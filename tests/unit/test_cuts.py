@@ -70,7 +70,7 @@ def test_a_cut_says_what_it_takes_and_from_whom_and_runs_once_they_have_read_it(
     plan = plan_of(fake, "{time: 1d}")
     about = dict(plan.about)
     assert about["cut_1"].startswith(f"{TOPIC}: takes at most 240 records, about 23 KiB of 4 of its 4 partitions, the")
-    assert about["unread_1"].startswith("stream returns.items would lose 50 records and has not read them: ")
+    assert about["unread_1"].startswith("stream returns.items would lose 50 records that it has not read: ")
     assert "unread_2" not in about
     with pytest.raises(RefusedError, match=rf"returns\.items would lose 50 records .*{TOPIC}/1\[10, 60\)") as caught:
         run(fake, plan)
@@ -150,7 +150,7 @@ def test_a_stream_that_starts_at_the_latest_and_whose_commits_expired_is_not_new
     plan = plan_of(fake, "{time: 1d}")
     assert not [name for name, _ in plan.about if name.startswith("unread")]
     fake.streams.progress = lambda stream: object()  # type: ignore[assignment,method-assign,return-value]
-    with pytest.raises(RefusedError, match="purchases would lose 240 records and has never read anything"):
+    with pytest.raises(RefusedError, match="purchases would lose 240 records of which its group calls nothing read"):
         run(fake, plan)
 
 

@@ -159,13 +159,13 @@ def test_a_stream_stands_where_its_group_has_committed(
 def test_a_backup_stands_where_its_commits_call_it_archived() -> None:
     said = BackupMetadata("shop.backup", "id-1", 1, 7, 2, "a").encode()
     reader = reader_of(BACKUP, [P, Q], commits(9, said), has_run=False)
-    assert (reader.positions, reader.never_read) == ({P: 7, Q: 0}, False)
-    assert reader_of(BACKUP, [P, Q], commits(9), has_run=False).never_read
+    assert (reader.positions, reader.uncommitted) == ({P: 7, Q: 0}, False)
+    assert reader_of(BACKUP, [P, Q], commits(9), has_run=False).uncommitted
 
 
 def test_a_loss_names_reader_partitions_and_offsets() -> None:
     [loss] = losses([taken(1500)], [Reader(BACKUP, {P: 20, Q: 0})])
-    assert str(loss) == "backup shop.backup would lose 1,480 records and has not archived them: orders/0[20, 1500)"
+    assert str(loss) == "backup shop.backup would lose 1,480 records that it has not archived: orders/0[20, 1500)"
 
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (12 << 30, "12 GiB")])

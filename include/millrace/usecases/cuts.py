@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from millrace.domain import topics
-from millrace.domain.declaration import App, Stream
+from millrace.domain.declaration import App, Start, Stream
 from millrace.domain.headroom import Limits
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.plan import Change, Facts, Plan, Standing
@@ -184,7 +184,7 @@ def _readers(platform: Platform, kafka: str, apps: Sequence[App]) -> list[Reader
     for app in apps:
         own = [partition for partition in partitions if partition.topic in app.reads]
         commits = log.committed(app.group, own)
-        has_run = not commits and isinstance(app, Stream) and _has_run(platform, app)
+        has_run = not commits and isinstance(app, Stream) and app.start is Start.LATEST and _has_run(platform, app)
         found.append(cuts.reader_of(app, own, commits, has_run=has_run))
     return found
 

@@ -108,6 +108,7 @@ def hold(
         )
         budget = _within_budget(planned, budget_bytes, _free_bytes(seen, name))
         made = platform.control().holds.begin(planned.hold)
+        platform.control().alarms.close(ALARM, f"{kafka}/{name}")
         _set(platform, made, observed, made.after)
         platform.control().log.append(
             actor=actor,

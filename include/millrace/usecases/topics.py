@@ -192,10 +192,11 @@ def guard(platform: Platform, plan: Plan, standings: Sequence[Standing]) -> None
 def run_changes(platform: Platform, plan: Plan, standings: Sequence[Standing]) -> Iterator[tuple[Change, ChangeResult]]:
     """Make a plan's changes, one request for each sort of change; each change's result comes as soon as it is known.
 
-    A change that fails stops no other. What is found done is not done again.
+    A change that fails stops no other. What is found done is not done again. Settings come first: between the look at
+    what a cut takes and the cut, as little as may be comes in or is moved.
     """
     admin = platform.topic_admin(plan.connection)
-    pending: dict[str, list[Change]] = {topics.CREATE: [], topics.ADD_PARTITIONS: [], topics.SET_CONFIG: []}
+    pending: dict[str, list[Change]] = {topics.SET_CONFIG: [], topics.CREATE: [], topics.ADD_PARTITIONS: []}
     for change, standing in zip(plan.changes, standings, strict=True):
         if standing is Standing.DONE:
             yield change, ChangeResult(change.action, change.subject, Outcome.FOUND_DONE)

@@ -106,12 +106,12 @@ class Reader:
     Attributes:
         app: the stream or backup.
         positions: the first offset it has not read of each partition; one that is missing has nothing to lose.
-        never_read: whether nothing says that it has ever read.
+        uncommitted: whether its group's commits say nothing at all.
     """
 
     app: App
     positions: Mapping[TopicPartition, int]
-    never_read: bool = False
+    uncommitted: bool = False
 
     @property
     def what(self) -> str:
@@ -133,10 +133,10 @@ class Loss:
 
     def __str__(self) -> str:
         verb = "archived" if isinstance(self.reader.app, BackupApp) else "read"
-        yet = f"has never {verb} anything" if self.reader.never_read else f"has not {verb} them"
+        yet = f"of which its group calls nothing {verb}" if self.reader.uncommitted else f"that it has not {verb}"
         more = f" and {len(self.ranges) - _NAMED} more" if len(self.ranges) > _NAMED else ""
         named = ", ".join(str(each) for each in self.ranges[:_NAMED])
-        return f"{self.reader.what} would lose {_records(self.records)} and {yet}: {named}{more}"
+        return f"{self.reader.what} would lose {_records(self.records)} {yet}: {named}{more}"
 
 
 def narrowed(before: LogSettings, after: LogSettings) -> Limits | None:
@@ -231,15 +231,15 @@ def reader_of(
     """
     if isinstance(app, BackupApp):
         archived = archived_to(partitions, commits)
-        return Reader(app, archived, never_read=not any(archived.values()))
+        return Reader(app, archived, uncommitted=not any(archived.values()))
     known: dict[TopicPartition, int] = {}
     for partition in partitions:
         commit = commits.get((partition.topic, partition.partition))
         if commit is not None and _of_this_incarnation(commit, partition):
             known[partition] = commit.offset
     if not known and not has_run and app.start is Start.LATEST:
-        return Reader(app, {}, never_read=True)
-    return Reader(app, {partition: known.get(partition, 0) for partition in partitions}, never_read=not known)
+        return Reader(app, {}, uncommitted=True)
+    return Reader(app, {partition: known.get(partition, 0) for partition in partitions}, uncommitted=not known)
 
 
 def size_text(size_bytes: float) -> str:
