@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.dialects.postgresql import ARRAY, distinct_on, insert
 
 from millrace.adapters import control_forecast_tables as tables
 from millrace.adapters.control_connection import translated
@@ -151,13 +151,12 @@ class ForecastTable:
             for some in _some(list(rows.values())):
                 statement = insert(table).values(some)
                 new = statement.excluded
-                kept += session.execute(
-                    statement.on_conflict_do_update(
-                        index_elements=list(table.primary_key.columns),
-                        set_={"topic_id": new.topic_id, "made_at": new.made_at, "body": new.body},
-                        where=new.topic_id != table.c.topic_id,
-                    )
-                ).rowcount
+                added = statement.on_conflict_do_update(
+                    index_elements=list(table.primary_key.columns),
+                    set_={"topic_id": new.topic_id, "made_at": new.made_at, "body": new.body},
+                    where=new.topic_id != table.c.topic_id,
+                )
+                kept += len(session.execute(added.returning(table.c.topic)).all())
         return kept
 
     def latest(
@@ -171,7 +170,7 @@ class ForecastTable:
             day: only those of that day; None: of the newest day that the topic has one of.
         """
         table = tables.forecast
-        query = sa.select(table).distinct(table.c.topic).where(table.c.connection == connection)
+        query = sa.select(table).ext(distinct_on(table.c.topic)).where(table.c.connection == connection)
         if topics is not None:
             query = query.where(table.c.topic == sa.any_(sa.literal(sorted(topics), ARRAY(sa.Text))))
         if day is not None:

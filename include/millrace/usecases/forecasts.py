@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _LOOKED_BACK = timedelta(days=86)
 _YOUNG_DAYS = 4  # whoever has fewer rows of a day is looked at by the hour too
 _HOURLY = timedelta(days=3)
+_STALE = timedelta(hours=1)
 
 
 def note(platform: Platform, kafka: str, snapshot: Snapshot) -> int:
@@ -59,14 +60,14 @@ def forecast_all(
         growths: what is declared, as a fraction of the inflow a day, by topic.
 
     Guarantees: one a topic a day, however often this runs and how many do at once; another one only where the topic
-    was made again that day.
+    was made again that day. None is made of a snapshot that is older than an hour.
 
     Raises:
         UnreachableError: the control database does not answer.
     """
     store, snapshot = platform.control().forecasts, platform.control().snapshots.latest(kafka)
     _judge(platform, kafka, now, settings)
-    if snapshot is not None:
+    if snapshot is not None and now - snapshot.at < _STALE:
         seen = {
             name: look
             for name, topic in snapshot.topics.items()
