@@ -90,6 +90,15 @@ def latest(
     return _with_errors(platform, kafka, now, platform.control().forecasts.latest(kafka, topics))
 
 
+def tidy(platform: Platform, now: datetime) -> None:
+    """Let go of what is older than it is kept.
+
+    Raises:
+        UnreachableError: the control database does not answer.
+    """
+    platform.control().forecasts.tidy(now)
+
+
 def _missing(made: MadeForecast | None, look: TopicLook) -> bool:
     return made is None or made.topic_id != look.topic_id
 

@@ -85,7 +85,7 @@ def foresee(platform: Platform, pipeline: Pipeline, *, now: datetime | None = No
     }
     forecasts.note(platform, kafka, snapshot)
     made = forecasts.forecast_all(platform, kafka, began, settings, growths)
-    platform.control().forecasts.tidy(began)
+    forecasts.tidy(platform, began)
     disks = disk_forecasts(snapshot, made)
     new, known = _hold_disks(platform, kafka, disks, began)
     return Grown(made, disks, new, known)
