@@ -74,7 +74,15 @@ class World:
 
     def parts(self) -> ExampleParts:
         return ExampleParts(
-            self.pipeline, lambda: RECORDS, self, Reader(self), self, self, self.proof, self.state_folder
+            self.pipeline,
+            lambda: RECORDS,
+            self,
+            Reader(self),
+            self,
+            self,
+            self.proof,
+            lambda topic: f"{topic}: 5 B, without bound",
+            self.state_folder,
         )
 
     # Airflow
@@ -357,6 +365,7 @@ def test_what_was_archived_of_a_topic_that_is_gone_does_not_count(backed_up: Wor
 def test_the_printed_report_says_how_many_records_are_archived(backed_up: World) -> None:
     text = printed(run_example(backed_up.parts(), nothing, wait=backed_up.wait))
     assert "  backup       5 of 5 records proven, lost 0; evidence: audit/shop/page.html\n" in text
+    assert "  kept         shop.purchases: 5 B, without bound\n" in text
     assert "Every record is in the archive, by its proof." in text
 
 

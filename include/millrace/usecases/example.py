@@ -114,7 +114,7 @@ class SinkReads(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExampleParts:
-    """Everything the example works with; `proof` proves the archive of one incarnation of a topic."""
+    """Everything the example works with; `proof` proves an archive, `kept` says in a line what a topic keeps."""
 
     pipeline: Pipeline
     records: Callable[[], Iterable[SourceRecord]]
@@ -123,6 +123,7 @@ class ExampleParts:
     log: LogReads
     sink: SinkReads
     proof: Callable[[Incarnation], ProvenBackup]
+    kept: Callable[[str], str]
     state_folder: Path
 
     @property
@@ -140,7 +141,7 @@ class ExampleParts:
 class ExampleReport:
     """What came of the example. `findings` is empty where every source is once where it should be, unchanged.
 
-    `backup` is the archive by its proof; None where the topic is not backed up.
+    `backup` is the archive by its proof; None where the topic is not backed up. `kept`: what the topic keeps.
     """
 
     topic: str
@@ -154,6 +155,7 @@ class ExampleReport:
     findings: tuple[str, ...]
     complete: bool
     backup: ProvenBackup | None = None
+    kept: str = ""
     already_done: bool = False
 
     @property
@@ -232,6 +234,7 @@ def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> Example
         findings=(*wanted.findings, *map(str, found), *strangers, *faults),
         complete=wanted.complete,
         backup=backup,
+        kept=parts.kept(topic),
     )
 
 
