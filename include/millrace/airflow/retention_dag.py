@@ -7,7 +7,7 @@ from airflow.sdk import DAG
 from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
 from millrace.airflow.defaults import RETRIED, common, hourly
-from millrace.airflow.retention_operators import CheckRetention, EndHolds, ForecastTopics
+from millrace.airflow.retention_operators import CheckRetention
 from millrace.domain.declaration import Pipeline
 
 
@@ -19,7 +19,8 @@ def retention_dag(pipeline: Pipeline) -> DAG:
         doc_md=(
             f"Holds each topic of **{pipeline.name}** against the bounds of size and age that follow from its settings "
             "and its rate, and each reader of them (stream, backup, any group that commits) against what may be "
-            "deleted before it has read it. The log has a table of both. `forecast` says how large topics will be.\n\n"
+            "deleted before it has read it; the log has a table of both. Ends holds that are over. Once a day it says "
+            "what topics will be in 7, 30 and 90 days, and when a disk is full.\n\n"
             "Red: a reader is about to lose something, a topic breaks a bound that it kept before, or a topic's hold "
             "is over and waits for a reader; an alarm is open until it is over. The alarm of a reader comes from "
             "`millrace.snapshots`, within a minute; this run says it again.\n\n"
@@ -27,20 +28,6 @@ def retention_dag(pipeline: Pipeline) -> DAG:
         ),
         schedule=hourly(names.retention(pipeline)),
         **common(pipeline.owner, [pipeline.name, "topics"]),
-    )
-    EndHolds(
-        task_id="holds",
-        pipeline=pipeline.name,
-        doc_md="Ends holds whose time is over; one waits while a declared reader has not read what its end takes.",
-        dag=dag,
-        **RETRIED,
-    )
-    ForecastTopics(
-        task_id="forecast",
-        pipeline=pipeline.name,
-        doc_md="Says once a day what topics will be in 7, 30 and 90 days, and when a disk is full. Red: within a week.",
-        dag=dag,
-        **RETRIED,
     )
     CheckRetention(
         task_id="check",
