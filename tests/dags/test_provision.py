@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.fakes_logs import FakeHolds
 from support.fakes_plans import FakePlans
 from support.fakes_streams import FakePlatform
 from support.fakes_topics import FakeTopicAdmin
@@ -22,7 +23,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeTopicAdmin:
 
     admin, plans, platform = FakeTopicAdmin(), FakePlans(), FakePlatform(CHECKOUT)
     control = platform.control()
-    control.plans = plans
+    control.plans, control.holds = plans, FakeHolds()
     monkeypatch.setattr(platform, "control", lambda: control)
     monkeypatch.setattr(platform, "topic_admin", lambda connection: admin, raising=False)
     monkeypatch.setattr(settings, "airflow_platform", lambda: platform)
