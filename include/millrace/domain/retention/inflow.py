@@ -26,8 +26,8 @@ _WEEKS = 2
 _WEEKLY_GAIN = 0.6  # the days of the week count where they leave less than this of what days differ from their week
 _STEP_SIDE = 3  # days that a new level has lasted before it is one
 _STEP_AROUND = 7
-_STEP_GAIN = 0.7
-_STEP_SPREADS = 3.0
+_STEP_GAIN = 0.85
+_STEP_DOUBTS = 5.0  # of the two levels' medians
 _SURE = 2.33  # standard deviations, 98 %: at 95 % one steady topic in twenty would be said to grow
 _BAND = 2.0
 _TO_DEVIATION = 1.4826  # from the median absolute deviation to the standard deviation, of a normal distribution
@@ -269,7 +269,8 @@ def _step(times: Sequence[float], values: Sequence[float]) -> int | None:
     rests = [abs(rest) for part in parts for rest in part]
     height = abs(levels[1] - levels[0])
     told = sum(rests) < _STEP_GAIN * sum(map(abs, line))
-    high = height > _STEP_SPREADS * _TO_DEVIATION * median(rests) and height > 0.1 * abs(median(values))
+    doubt = 1.25 * _TO_DEVIATION * median(rests) * math.sqrt(1 / at + 1 / (count - at))
+    high = height > _STEP_DOUBTS * doubt and height > 0.1 * abs(median(values))
     return at if told and high else None
 
 
