@@ -173,7 +173,9 @@ def full_in(free_bytes: int, forecasts: Sequence[tuple[Forecast, float]]) -> Ful
     for index in range(len(days)):
         expected.append(sum((one.estimates[index].expected - one.size_bytes) * part for one, part in told))
         high.append(sum((one.estimates[index].high - one.size_bytes) * part for one, part in told))
-    return Full(_reaches(free_bytes, [0.0, *days], high), _reaches(free_bytes, [0.0, *days], expected))
+    likely, earliest = (_reaches(free_bytes, [0.0, *days], grown) for grown in (expected, high))
+    # What is expected may still rise after 90 days where the most there may be has reached its limit.
+    return Full(min((one for one in (likely, earliest) if one is not None), default=None), likely)
 
 
 def size_reaches(forecast: Forecast, settings: LogSettings) -> float | None:
