@@ -213,7 +213,7 @@ def test_a_pipeline_of_backups_only_has_a_form_to_operate_and_none_to_rewind(
 
     root = example_project(tmp_path, streams=False)
     dags = built(root, monkeypatch)
-    assert list(dags) == ["shop.topics", "shop.backup", "shop.backup_audit", "shop.operate"]
+    assert list(dags) == ["shop.topics", "shop.retention", "shop.backup", "shop.backup_audit", "shop.operate"]
     assert list(dags) == list(names.of_pipeline(load_pipeline(root, "shop")))
     assert dags["shop.operate"].params.get_param("stream").schema["enum"] == ["backup"]
 

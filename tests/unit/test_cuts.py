@@ -69,7 +69,9 @@ def test_a_cut_says_what_it_takes_and_from_whom_and_runs_once_they_have_read_it(
     fake.log.commits[OTHER] = committed({0: 60, 1: 10, 2: 60, 3: 60}, TOPIC)
     plan = plan_of(fake, "{time: 1d}")
     about = dict(plan.about)
-    assert about["cut_1"].startswith(f"{TOPIC}: takes at most 240 records, about 23 KiB of 4 of its 4 partitions, the")
+    assert about["cut_1"].startswith(
+        f"{TOPIC}: takes at most 240 records, about 23.4 KiB of 4 of its 4 partitions, the"
+    )
     assert about["unread_1"].startswith("stream returns.items would lose 50 records that it has not read: ")
     assert "unread_2" not in about
     with pytest.raises(RefusedError, match=rf"returns\.items would lose 50 records .*{TOPIC}/1\[10, 60\)") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from millrace.domain.topics import ObservedTopic
 from millrace.errors import UnreachableError
 from millrace.usecases.drift import Difference, Drift, MendedBy, find_drift
 from support.declarations import SHOP, example_project, replace_once
+from support.fakes_logs import FakeHolds
 from support.fakes_topics import DEFAULTS, FakeTopicAdmin
 
 NAME = "shop.purchases"
@@ -29,9 +31,19 @@ def observed(partitions: int = 4, replication: int = 1, **config: str) -> Observ
     return ObservedTopic(NAME, "id-1", partitions, replication, values, DEFAULTS)
 
 
+def platform_of(topic_admin: Callable[[str], FakeTopicAdmin]) -> Any:
+    """Clusters of which the topics' settings are known and nothing else, and a database in which nothing is held."""
+
+    def away(connection: str) -> None:
+        raise UnreachableError("nobody answers")
+
+    control = SimpleNamespace(holds=FakeHolds())
+    return SimpleNamespace(topic_admin=topic_admin, control=lambda: control, kafka_log=away)
+
+
 def found(declared: Topic, *there: ObservedTopic) -> Drift:
     admin = FakeTopicAdmin(there)
-    platform: Any = SimpleNamespace(topic_admin=lambda connection: admin)  # it has no control database
+    platform = platform_of(lambda connection: admin)
     drifted = find_drift(platform, Pipeline("shop", "owner", "main_kafka", (declared,), ()))
     assert set(admin.calls) == {"observe"}
     assert (drifted.pipeline, drifted.kafka, drifted.cluster_id) == ("shop", "main_kafka", "cluster-1")
@@ -104,7 +116,7 @@ def admins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeTop
         ObservedTopic("__consumer_offsets", "id-2", 50, 1, {}, DEFAULTS),
     ]
     made = {"millrace_kafka": FakeTopicAdmin(there)}
-    platform = SimpleNamespace(topic_admin=lambda connection: made[connection])
+    platform = platform_of(lambda connection: made[connection])
     monkeypatch.setattr(drift, "open_platform", lambda settings: platform)
     return made
 

@@ -23,7 +23,6 @@ from millrace.domain.retention.cuts import (
     losses,
     narrowed,
     reader_of,
-    size_text,
     young_from_ms,
 )
 from millrace.domain.retention.settings import BrokerSettings, LogSettings
@@ -166,8 +165,3 @@ def test_a_backup_stands_where_its_commits_call_it_archived() -> None:
 def test_a_loss_names_reader_partitions_and_offsets() -> None:
     [loss] = losses([taken(1500)], [Reader(BACKUP, {P: 20, Q: 0})])
     assert str(loss) == "backup shop.backup would lose 1,480 records that it has not archived: orders/0[20, 1500)"
-
-
-@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (12 << 30, "12 GiB")])
-def test_sizes_are_told_in_the_unit_that_suits_them(size: int, text: str) -> None:
-    assert size_text(size) == text

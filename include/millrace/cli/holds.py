@@ -14,8 +14,8 @@ from rich.text import Text
 from millrace.cli.actor import actor
 from millrace.cli.output import emit, moment
 from millrace.cli.reason import OptionalReason
-from millrace.domain.retention.cuts import size_text
 from millrace.domain.retention.holds import Hold
+from millrace.domain.sizes import roughly_bytes
 from millrace.errors import UsageError
 from millrace.settings import open_settings
 from millrace.spec.fields import Wrong, parse_duration, parse_size
@@ -86,7 +86,7 @@ def _print(console: Console, made: holds.Held) -> None:
     for key, value in made.hold.after.items():
         console.print(Text(f"  {key}: {made.hold.found[key]} before, {value} now"))
     if made.budget_bytes is not None:
-        need, budget = size_text(made.need_bytes), size_text(made.budget_bytes)
+        need, budget = roughly_bytes(made.need_bytes), roughly_bytes(made.budget_bytes)
         console.print(Text(f"  may need {need} of the {budget} it may have, on all brokers together"))
 
 

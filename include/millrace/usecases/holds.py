@@ -12,9 +12,10 @@ from millrace.domain import topics
 from millrace.domain.declaration import Manage, Pipeline, Topic
 from millrace.domain.plan import Plan, Standing
 from millrace.domain.retention import holds
-from millrace.domain.retention.cuts import Loss, size_text
+from millrace.domain.retention.cuts import Loss
 from millrace.domain.retention.holds import Asked, Hold, HoldPlan, Load
 from millrace.domain.retention.settings import BrokerSettings, log_settings
+from millrace.domain.sizes import roughly_bytes
 from millrace.domain.snapshots import Snapshot
 from millrace.domain.topics import ObservedTopic
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
@@ -292,7 +293,7 @@ def _within_budget(planned: HoldPlan, budget_bytes: int | None, free_bytes: int 
     if not planned.need_bytes:
         return None
     name, budget = planned.hold.topic, holds.budget_of(budget_bytes, free_bytes)
-    need = size_text(planned.need_bytes)
+    need = roughly_bytes(planned.need_bytes)
     if budget is None:
         raise RefusedError(
             f"it may need {need}, and no broker says how much is free on its disks",
@@ -300,9 +301,9 @@ def _within_budget(planned: HoldPlan, budget_bytes: int | None, free_bytes: int 
             next_step=f"say --budget: at least {need}, where there is that much on the brokers together",
         )
     if planned.need_bytes > budget:
-        of = "" if budget_bytes is not None else f", half of the {size_text(free_bytes or 0)} that are free"
+        of = "" if budget_bytes is not None else f", half of the {roughly_bytes(free_bytes or 0)} that are free"
         raise RefusedError(
-            f"it may need {need} at the rate of the last hour, more than the {size_text(budget)} it may have{of}",
+            f"it may need {need} at the rate of the last hour, more than the {roughly_bytes(budget)} it may have{of}",
             where=name,
             next_step="hold it for a shorter time, or say a larger --budget",
         )

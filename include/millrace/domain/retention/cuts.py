@@ -5,7 +5,6 @@ Kafka deletes whole segments, so what is really deleted is at most what is said 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,7 @@ from millrace.domain.groups import CommitMetadata, Committed, PlannedMove, archi
 from millrace.domain.headroom import Limits
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.retention.settings import BrokerSettings, LogSettings
+from millrace.domain.sizes import roughly_bytes
 from millrace.domain.time_travel import PartitionTimes
 
 KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
@@ -24,7 +24,6 @@ KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
 _NAMED = 8  # partitions of a reader that are named
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class Cut:
         if not self.records:
             return f"{self.topic}: nothing that is there now is older, or more, than it will keep"
         hit = sum(1 for each in self.partitions if each.records)
-        size = "" if self.size_bytes is None else f", about {size_text(self.size_bytes)}"
+        size = "" if self.size_bytes is None else f", about {roughly_bytes(self.size_bytes)}"
         oldest = "" if self.oldest is None else f", the oldest of {self.oldest:%Y-%m-%d %H:%M:%S} UTC"
         return (
             f"{self.topic}: takes at most {_records(self.records)}{size} of {hit} of its {len(self.partitions)} "
@@ -240,15 +239,6 @@ def reader_of(
     if not known and not has_run and app.start is Start.LATEST:
         return Reader(app, {}, uncommitted=True)
     return Reader(app, {partition: known.get(partition, 0) for partition in partitions}, uncommitted=not known)
-
-
-def size_text(size_bytes: float) -> str:
-    """Bytes in the unit that suits them: `512 B`, `3.4 MiB`, `12 GiB`."""
-    if size_bytes < 1024:
-        return f"{size_bytes:.0f} B"
-    power = min(int(math.log(size_bytes, 1024)), len(_UNITS))
-    value = size_bytes / 1024**power
-    return f"{value:.0f} {_UNITS[power - 1]}" if value >= 10 else f"{value:.1f} {_UNITS[power - 1]}"
 
 
 def _records(count: int) -> str:
