@@ -58,7 +58,7 @@ class Lived:
         growth: the true growth at NOW, as a fraction of the inflow a day.
         truth: bytes on disk at each horizon.
         peak: the most that its logs held in the 90 days after NOW, looked at each hour.
-        kept_days: over how many days before NOW it was there.
+        rate: the true inflow at NOW, in bytes a day; of a weekly one, of that day.
     """
 
     points: tuple[Point, ...]
@@ -67,7 +67,7 @@ class Lived:
     growth: float
     truth: tuple[int, ...]
     peak: int
-    kept_days: float
+    rate: float
 
 
 @dataclass
@@ -204,7 +204,7 @@ def _live(plan: _Plan, settings: LogSettings, before: LogSettings, noise: float,
             log.append(hour, came / PARTITIONS, in_force)
             log.clean(hour, in_force)
     now = Now(there, PARTITIONS)
-    return Lived(tuple(points), settings, now, plan.growth, tuple(truth), int(peak), -first / 24)
+    return Lived(tuple(points), settings, now, plan.growth, tuple(truth), int(peak), plan.rate(0))
 
 
 def _seen(plan: _Plan, hour: int, first: int) -> bool:

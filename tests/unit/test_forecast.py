@@ -27,7 +27,7 @@ from millrace.domain.retention.forecast import (
     size_reaches,
 )
 from millrace.domain.retention.forecast_errors import Comparison, compare, errors
-from millrace.domain.retention.inflow import Band, Growth, Point, measure
+from millrace.domain.retention.inflow import Band, Growth, Inflow, Point, measure
 from millrace.domain.retention.settings import LogSettings
 from support.topic_histories import DAY, HOUR, NOW, Kind, Limited, Lived, live
 
@@ -86,6 +86,14 @@ def test_growth_is_measured_where_there_is_any() -> None:
     assert sum(within) >= 0.9 * len(within) > 20
 
 
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.WEEKLY])
+def test_the_inflow_of_now_lies_within_its_band_however_much_days_differ(kind: Kind) -> None:
+    found = [live(kind, Limited.NOT, seed, noise=0.3) for seed in range(40)]
+    levels = [inflow.level for one in found if (inflow := measure(one.points)) is not None]
+    within = [level.low <= one.rate <= level.high for one, level in zip(found, levels, strict=True)]
+    assert sum(within) >= 0.8 * len(within)
+
+
 @pytest.mark.parametrize("kind", [Kind.STEP_UP, Kind.STEP_DOWN, Kind.FLAT, Kind.CHANGED])
 def test_neither_a_step_nor_another_retention_is_taken_for_growth(kind: Kind) -> None:
     taken = [one for _, one in lives(kind) if one.growth is not None and abs(one.growth.a_day.expected) > 0.003]
@@ -121,6 +129,59 @@ def test_a_steady_topic_by_its_limits() -> None:
     assert [one.expected / GIGABYTE for one in small.estimates] == pytest.approx([37, 40, 40], rel=0.01)
     skewed = forecast(points, sized, Now(30 * GIGABYTE, 2, (0.9, 0.1)), NOW)
     assert skewed.estimates[-1].expected / GIGABYTE == pytest.approx(20 + 12, rel=0.01)
+
+
+def test_a_segment_stays_until_its_last_record_is_old() -> None:
+    settings = LogSettings(time=timedelta(days=7), segment_time=timedelta(days=2))
+    week = forecast(steady(30), settings, Now(8 * GIGABYTE, 2), NOW).estimates[1]
+    assert [size / GIGABYTE for size in (week.low, week.expected, week.high)] == pytest.approx([7, 8, 9], rel=0.05)
+    full = forecast(steady(30), LogSettings(time=timedelta(days=7)), Now(8 * GIGABYTE, 2), NOW).estimates[1]
+    assert full.high / GIGABYTE == pytest.approx(9, rel=0.1), "a segment is full after two days"
+
+
+def test_days_in_a_gap_are_not_taken_for_measured() -> None:
+    points = steady(40)
+    gap = [point for point in points if not 10 * DAY < NOW - point.at < 20 * DAY]
+    whole, holey = measure(points), measure(gap)
+    assert whole is not None
+    assert holey is not None
+    assert whole.growth.days - holey.growth.days == 11
+    sparse = measure(steady(40, every=4 * DAY))
+    assert sparse is not None
+    assert (sparse.growth.days, sparse.growth.why) == (0, "seen with too many gaps")
+    assert sparse.level.expected == pytest.approx(GIGABYTE)
+
+
+def test_of_a_topic_of_some_days_whole_days_count_back_from_now() -> None:
+    """Its busy hours would count more often than its quiet ones."""
+    began = NOW - 36 * HOUR
+    busy = [12 * HOUR, 24 * HOUR, 36 * HOUR]  # a million in the first and third half day, nothing in the second
+    points = [Point(began, 0, 1.0)] + [
+        Point(began + hours, ends, 1.0) for hours, ends in zip(busy, (10**6, 10**6, 2 * 10**6), strict=True)
+    ]
+    inflow = measure(points)
+    assert inflow is not None
+    assert inflow.level.expected == pytest.approx(10**6)
+    assert inflow.level.low < 0.7 * 10**6 < 1.4 * 10**6 < inflow.level.high
+
+
+def test_what_comes_in_by_the_days_of_the_week() -> None:
+    monday = datetime(2026, 11, 23, 18, tzinfo=UTC)
+    growth = Growth(Band(0.0, 0.0, 0.0), 30)
+    mondays = Inflow(monday, Band(90.0, 100.0, 110.0), growth, 0.0, (7.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+    assert mondays.total(0, 3).expected == pytest.approx(700 / 4)
+    assert mondays.total(6.25, 7.25).expected == pytest.approx(700)
+    assert mondays.total(3, 3) == Band(0.0, 0.0, 0.0)
+    even = Inflow(monday, Band(90.0, 100.0, 110.0), growth, 0.0)
+    assert even.total(0, 10) == Band(pytest.approx(900), pytest.approx(1000), pytest.approx(1100))
+    hours = even.total(1, 1.25)
+    assert hours.low < 25 * 0.7 < 25 * 1.3 < hours.high, "six hours may be the busiest of the day"
+
+
+def test_a_band_is_never_a_point() -> None:
+    inflow = measure(steady(30))
+    assert inflow is not None
+    assert inflow.level.low < 0.98 * GIGABYTE < 1.02 * GIGABYTE < inflow.level.high
 
 
 def test_what_was_cut_does_not_come_back_when_the_retention_is_raised() -> None:
