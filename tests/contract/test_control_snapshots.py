@@ -69,7 +69,11 @@ def orders(*ends: int, topic_id: str = "id-1") -> dict[str, TopicSeen]:
 
 def plain(history: History) -> tuple[object, ...]:
     """A history for comparison: series of groups and partitions of which nothing is known say nothing."""
-    logs = {p: (list(one.starts), list(one.ends), list(one.stables)) for p, one in history.logs.items()}
+    logs = {
+        p: (list(one.starts), list(one.ends), list(one.stables))
+        for p, one in history.logs.items()
+        if any(end is not None for end in one.ends)
+    }
     commits = {
         (name, p): list(series)
         for name, own in history.commits.items()

@@ -322,6 +322,7 @@ def watched_control(life: Life, store: ControlStore) -> Any:
         log=life.watch("log", store.log, hang_up=drop),
         alarms=life.watch("alarms", store.alarms, hang_up=drop),
         holds=life.watch("holds", store.holds, hang_up=drop, blocks=("working",)),
+        snapshots=life.watch("snapshots", store.snapshots, hang_up=drop),
     )
 
 
