@@ -90,13 +90,13 @@ def latest(
     return _with_errors(platform, kafka, now, platform.control().forecasts.latest(kafka, topics))
 
 
-def tidy(platform: Platform, now: datetime) -> None:
-    """Let go of what is older than it is kept.
+def tidy(platform: Platform, now: datetime) -> int:
+    """Let go of what topics were more than 400 days ago, and of forecasts older than 200 days; how many rows.
 
     Raises:
         UnreachableError: the control database does not answer.
     """
-    platform.control().forecasts.tidy(now)
+    return platform.control().forecasts.tidy(now)
 
 
 def _missing(made: MadeForecast | None, look: TopicLook) -> bool:

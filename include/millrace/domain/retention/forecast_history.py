@@ -13,7 +13,7 @@ from millrace.domain.snapshots import LogSeen, Snapshot, TopicSeen
 
 DAYS_KEPT = timedelta(days=400)
 FORECASTS_KEPT = timedelta(days=200)
-_NEAR = timedelta(hours=6)
+_NEAR = timedelta(hours=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def judged(due: DueEstimate, limits: Limits) -> Comparison | None:
     """An estimate beside what there was; None where they cannot be compared.
 
     So it is where the topic was made again meanwhile, its limits are others than those counted on, or nobody looked
-    within six hours of the time.
+    within three hours of the time.
 
     Args:
         due: the estimate.
