@@ -101,9 +101,10 @@ def samples_of(
         },
     ).all()
     newest: dict[str, Any] = {row.topic: row.topic_id for row in rows}  # oldest first: the last one stays
+    there = {row.topic for row in rows if row.seen_at == moments[-1].at}
     found: dict[Partition, list[LogSample]] = defaultdict(list)
     for row in rows:
-        if row.topic_id is None or row.topic_id != newest[row.topic]:
+        if row.topic_id is None or row.topic_id != newest[row.topic] or row.topic not in there:
             continue
         for number, (start, end, size) in enumerate(zip(row.starts, row.ends, row.sizes, strict=True)):
             if start is not None and end is not None:

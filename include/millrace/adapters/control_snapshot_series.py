@@ -141,7 +141,7 @@ def _logs(
     logs: dict[Partition, LogSeries] = {}
     for (topic,), rows in _rows(session, query, table, connection, times, wanted):
         newest = rows[-1]
-        if newest.topic_id is None:
+        if newest.topic_id is None or newest.at < times.base[-1]:  # gone, also where a new day has not even a row of it
             continue
         of_topic = [(times.nothing(), times.nothing(), times.nothing()) for _ in newest.ends]
         for row, first, end in times.spans(rows):
