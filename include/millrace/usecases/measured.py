@@ -59,19 +59,19 @@ class Measured:
                 found[partition] = made
         return found
 
-    def appended(self, positions: Sequence[Position]) -> Mapping[TopicPartition, Mapping[int, datetime]]:
-        """When the records at these positions came at the earliest."""
+    def appended(self, positions: Sequence[Position]) -> Mapping[TopicPartition, Mapping[int, datetime]] | None:
+        """When the records at these positions came at the earliest; None where it cannot be asked."""
         asked: dict[TopicPartition, set[int]] = defaultdict(set)
         for position in positions:
             asked[position.partition].add(position.offset)
         if not asked or self.not_known:
-            return {}
+            return None
         try:
             snapshots = self._platform.control().snapshots
             return snapshots.appended(self._kafka, asked, self._seen.at - SNAPSHOTS_KEPT)
         except UnreachableError as error:
             self._gone(error)
-            return {}
+            return None
 
     def resting(self, groups: Collection[str], since: datetime) -> set[str]:
         """Those of these groups that have committed nothing new since; none where nobody knows."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import BackupApp
 from millrace.domain.headroom import Danger
+from millrace.domain.offsets import TopicPartition
 from millrace.domain.retention import readers
 from millrace.domain.retention.readers import Position, Room
 from millrace.domain.retention.settings import log_settings
@@ -82,21 +83,30 @@ class Readers:
     not_known: Sequence[str] = ()
 
 
+Key = tuple[str, int, int]
+"""A topic's id, the number of one of its partitions, and an offset."""
+
+
 @dataclass(slots=True)
 class Memory:
-    """Timestamps of records that were read in former looks; of a reader that stands still it is always the same one.
+    """What former looks found out by topic id, partition and offset; of a reader that stands still it stays the same.
 
-    `nothing` holds the log's end where no record was found up to there, only what transactions leave.
+    Attributes:
+        stamps: timestamps of records that were read.
+        nothing: the log's end where no record was found up to there, only what transactions leave.
+        appended: when the record came at the earliest; None where that was before all snapshots.
     """
 
-    stamps: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    nothing: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    stamps: dict[Key, int] = field(default_factory=dict)
+    nothing: dict[Key, int] = field(default_factory=dict)
+    appended: dict[Key, datetime | None] = field(default_factory=dict)
 
-    def keep(self, used: Collection[tuple[str, int, int]]) -> None:
+    def keep(self, used: Collection[Key]) -> None:
         """Forget all others."""
         wanted = set(used)
         self.stamps = {key: value for key, value in self.stamps.items() if key in wanted}
         self.nothing = {key: value for key, value in self.nothing.items() if key in wanted}
+        self.appended = {key: value for key, value in self.appended.items() if key in wanted}
 
 
 def look(
@@ -153,7 +163,7 @@ def _rooms(
     behind = [position for position in positions if _unread(seen, position)]
     flows = history.flows({position.partition.topic for position in behind}, RATES_OVER)
     most = sorted(behind, key=lambda position: -_unread(seen, position))[:MOST_LOOKED_UP]
-    appended = history.appended(most)
+    appended = _appended(most, history, memory)
     settings = {name: log_settings(topic.settings) for name, topic in seen.topics.items() if topic.settings}
     rooms = readers.rooms(seen, positions, flows, appended, memory.stamps)
     asked = readers.in_doubt(rooms, settings)
@@ -163,6 +173,21 @@ def _rooms(
     if asked:
         rooms = readers.rooms(seen, positions, flows, appended, memory.stamps)
     return [_emptied(seen, room, memory) for room in rooms]
+
+
+def _appended(
+    positions: Sequence[Position], history: Measured, memory: Memory
+) -> Mapping[TopicPartition, Mapping[int, datetime]]:
+    """When the first unread records came; only those are looked up of which it is not remembered."""
+    asked = [position for position in positions if _key(position) not in memory.appended]
+    if (answer := history.appended(asked)) is not None:
+        for position in asked:
+            memory.appended[_key(position)] = answer.get(position.partition, {}).get(position.offset)
+    found: dict[TopicPartition, dict[int, datetime]] = {}
+    for position in positions:
+        if (at := memory.appended.get(_key(position))) is not None:
+            found.setdefault(position.partition, {})[position.offset] = at
+    return found
 
 
 def _read(
@@ -192,7 +217,7 @@ def _emptied(seen: Snapshot, room: Room, memory: Memory) -> Room:
     return Room(room.position, 0) if nothing else room
 
 
-def _key(position: Position) -> tuple[str, int, int]:
+def _key(position: Position) -> Key:
     return position.partition.topic_id, position.partition.partition, position.offset
 
 
