@@ -34,6 +34,7 @@ class FakeStreams:
         self._clock = clock
         self._desired: dict[str, DesiredStream] = {}
         self._attempts: dict[tuple[str, int], Attempt] = {}
+        self.said: dict[str, StreamProgress] = {}
         self.looks: dict[str, StreamLook] = {}
         self.down = False
         self.busy = ""
@@ -136,7 +137,11 @@ class FakeStreams:
         self.looks[look.stream] = look
 
     def progress(self, stream: str) -> StreamProgress | None:
-        return None
+        return self.said.get(stream)
+
+    def all_progress(self) -> tuple[StreamProgress, ...]:
+        self._ask()
+        return tuple(self.said[name] for name in sorted(self.said))
 
 
 class FakeAlarms:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,10 +14,11 @@ from millrace.domain.declaration import Environment
 from millrace.domain.groups import BackupMetadata, CommitMetadata, Committed
 from millrace.domain.headroom import Danger, Rule
 from millrace.domain.retention import readers
-from millrace.domain.retention.readers import Position, Room
-from millrace.domain.snapshots import GroupSeen, GroupType, LogSeen, Member, Snapshot, TopicSeen
-from millrace.domain.sources import TopicRecord
-from millrace.errors import DataLossError, UnreachableError
+from millrace.domain.retention.flow import flow
+from millrace.domain.retention.readers import FirstRecords, Position, Room
+from millrace.domain.snapshots import GroupSeen, GroupType, LogSeen, Member, Partition, Snapshot, TopicSeen
+from millrace.domain.streams import DesiredState
+from millrace.errors import UnreachableError
 from millrace.spec import load_pipeline
 from millrace.usecases import snapshots
 from millrace.usecases.reader_alarms import HEADROOM, watch
@@ -32,7 +32,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 KAFKA = "millrace_kafka"
 STREAM, BACKUP = "millrace.shop.purchases", "millrace.shop.backup"
 TOPIC = "shop.purchases"
-MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 NOW_MS = int(BEGAN.timestamp() * 1000)
 KEPT = {"retention.ms": str(10 * 3_600_000)}  # ten hours
 ENVIRONMENT = Environment("test", ignored_readers=("console-*",))
@@ -40,19 +40,23 @@ ENVIRONMENT = Environment("test", ignored_readers=("console-*",))
 
 @dataclass
 class FakeRecords:
-    """Records of partitions by number: offset and age in milliseconds."""
+    """Records of partitions by number: offset and age in milliseconds. `fault`: why none of them can be read."""
 
     records: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     asked: list[tuple[int, int]] = field(default_factory=list)
-    error: Exception | None = None
+    looks: int = 0
+    fault: str = ""
 
-    def between(self, topic: str, partition: int, first: int, end: int) -> Iterator[TopicRecord]:
-        self.asked.append((partition, first))
-        if self.error:
-            raise self.error
-        for offset, age_ms in self.records.get(partition, []):
-            if first <= offset < end:
-                yield TopicRecord(partition, offset, None, b"", (), NOW_MS - age_ms, False)
+    def first_records(self, asked: dict[Partition, tuple[int, int]], within: timedelta) -> FirstRecords:
+        self.looks += 1
+        self.asked += [(number, first) for (_, number), (first, _) in asked.items()]
+        if self.fault:
+            return FirstRecords({}, dict.fromkeys(asked, self.fault))
+        found: dict[Partition, int | None] = {}
+        for (topic, number), (first, end) in asked.items():
+            ages = [age_ms for offset, age_ms in self.records.get(number, []) if first <= offset < end]
+            found[topic, number] = NOW_MS - ages[0] if ages else None
+        return FirstRecords(found, {})
 
 
 @pytest.fixture
@@ -210,7 +214,7 @@ def test_what_only_transactions_left_is_nothing_unread(platform: GroupsPlatform)
 
 
 def test_a_record_that_cannot_be_read_is_said_and_not_guessed(platform: GroupsPlatform) -> None:
-    records_of(platform).error = DataLossError("it is gone")
+    records_of(platform).fault = "it is gone"
     platform.clusters[KAFKA] = FakeCluster(seen(group("r", 41)))
     found = look(platform, KAFKA, ENVIRONMENT)
     assert found.not_known == [f"{TOPIC}/0 at 41: it is gone"]
@@ -312,7 +316,6 @@ def test_the_hourly_look_is_red_for_who_is_about_to_lose_and_for_new_breaches(pl
     ahead = replace(log(0, 100, first_age=HOUR * 9.5, size=1_000), last_ms=NOW_MS + 7_200_000)
     snapshot = replace(late(), topics={TOPIC: TopicSeen("id", (ahead,), KEPT, 1)})
     platform.clusters[KAFKA] = FakeCluster(snapshot)
-    platform.snapshots.add(KAFKA, snapshot)
     first = check(platform, pipeline, now=BEGAN)
     assert [line.split(":")[0] for line in first.wrong] == ["stream shop.purchases", f"{TOPIC}/0 is future-dated"]
     assert open_alarms(platform, BOUND) == [f"{KAFKA}/{TOPIC} future-dated"]
@@ -338,3 +341,123 @@ def test_a_cluster_that_does_not_answer_is_an_error(platform: GroupsPlatform) ->
     with pytest.raises(UnreachableError):
         check(platform, load_pipeline(platform.root, "shop"), now=BEGAN)
     assert Position("g", next(readers.positions(seen(group("g", 1)), "g")).partition, 1).lost == 0
+
+
+def test_a_compacting_topic_that_deletes_too_alarms_before_the_loss() -> None:
+    settings = {"cleanup.policy": "compact,delete", "retention.ms": str(7 * 86_400_000)}
+    age = DAY * 7 - MINUTE * 20
+    [room] = rooms(seen(group("r", 0), logs=(log(0, 100, first_age=age),), settings=settings))
+    assert (room.rule, room.danger) == (Rule.TIME, Danger.ALARM)
+
+
+def test_purged_by_a_retention_of_nothing_is_in_danger() -> None:
+    [room] = rooms(seen(group("r", 0), settings={"retention.ms": "0"}))
+    assert (room.left, room.danger) == (timedelta(0), Danger.ALARM)
+
+
+def test_a_slow_look_makes_no_record_of_the_future(platform: GroupsPlatform) -> None:
+    """Groups are asked first; the greatest timestamp is asked for seconds after the snapshot was begun."""
+    fresh = replace(log(0, 100, first_age=HOUR, size=1_000), last_ms=NOW_MS + 30_000)
+    platform.clusters[KAFKA] = FakeCluster(replace(seen(logs=(fresh,)), seconds=6.0))
+    assert check(platform, load_pipeline(platform.root, "shop"), now=BEGAN).wrong == []
+
+
+def markers(count: int) -> tuple[Snapshot, Snapshot]:
+    """A caught-up reader of an idle transactional topic stands before the last markers: then, and now."""
+    old = replace(log(0, 100), last_ms=NOW_MS - int(9.5 * 3_600_000))
+    reader = group("r", *([99] * count))
+    then = replace(seen(reader, logs=(replace(old, end=99, stable=99),) * count), at=BEGAN - HOUR * 9.5)
+    return then, seen(reader, logs=(old,) * count)
+
+
+def test_partitions_with_a_marker_at_their_end_are_no_alarm_however_many(platform: GroupsPlatform) -> None:
+    then, now = markers(500)
+    platform.snapshots.add(KAFKA, then)
+    platform.snapshots.add(KAFKA, replace(now, at=BEGAN - HOUR * 9))
+    memory = Memory()
+    for _ in range(3):
+        watch(platform, KAFKA, now, memory)
+        assert open_alarms(platform) == []
+    assert len(set(records_of(platform).asked)) == len(records_of(platform).asked) == 500
+
+
+def test_the_hourly_look_does_not_open_what_the_minutes_look_knows_better(platform: GroupsPlatform) -> None:
+    then, now = markers(500)
+    for snapshot in (then, replace(now, at=BEGAN - HOUR * 9), now):
+        platform.snapshots.add(KAFKA, snapshot)
+    platform.clusters[KAFKA] = FakeCluster(now)
+    assert check(platform, load_pipeline(platform.root, "shop"), now=BEGAN).wrong == []
+    assert open_alarms(platform) == []
+
+
+def test_records_dated_back_are_seen_before_they_are_lost(platform: GroupsPlatform) -> None:
+    """What comes is three hours old by its own timestamps; ten hours are kept."""
+    for quarter in range(33):
+        at = BEGAN - HOUR * (8 - quarter / 4)
+        platform.snapshots.add(KAFKA, replace(seen(group("r", 110), logs=(log(0, 100 + 25 * quarter),)), at=at))
+    behind = 3 * 3_600_000
+    records_of(platform).records[0] = [(110, int(6.9 * 3_600_000) + behind)]
+    now = replace(log(0, 900), first_ms=NOW_MS - 10 * 3_600_000, last_ms=NOW_MS - behind)
+    [reader] = reading(platform, seen(group("r", 110), logs=(now,)))
+    assert reader.danger is Danger.ALARM
+
+
+def test_a_record_that_cannot_be_read_is_not_asked_for_each_minute(platform: GroupsPlatform) -> None:
+    records_of(platform).fault = "it was not read in time"
+    memory = Memory()
+    for minute in range(12):
+        reading(platform, seen(group("r", *([41] * 40)), logs=(log(0, 100),) * 40, minute=minute), memory)
+    assert records_of(platform).looks == 2
+
+
+def test_what_cannot_be_looked_up_is_said_with_the_snapshot(platform: GroupsPlatform) -> None:
+    records_of(platform).fault = "it was not read in time"
+    logs = (log(0, 100),) * 5
+    lines = watch(platform, KAFKA, seen(group("r", *([41] * 5)), logs=logs), Memory())
+    assert lines[:1] == [f"not known: {TOPIC}/0 at 41: it was not read in time"]
+    assert lines[-1] == "not known: 2 more"
+
+
+def test_by_size_what_came_last_counts_where_it_is_larger() -> None:
+    """A million of 100 bytes, read; then a million of 10,000 bytes, unread: nearly the whole limit."""
+    size = 1_000_000 * 100 + 1_000_000 * 10_000
+    settings = {"retention.ms": "-1", "retention.bytes": "10200000000"}
+    came = flow([(BEGAN - HOUR, 1_900_000), (BEGAN, 2_000_000)], 10_000)
+    logs = (log(0, 2_000_000, size=size),)
+    [room] = rooms(seen(group("r", 1_000_000), logs=logs, settings=settings), flows={(TOPIC, 0): came})
+    assert room.left is not None
+    assert room.left <= MINUTE * 12
+
+
+def test_a_reader_of_ours_whose_commits_have_expired_is_not_out_of_danger(platform: GroupsPlatform) -> None:
+    """Kafka drops the commits of who is away for seven days; the stream goes on at its record of work."""
+    records_of(platform).records[0] = [(0, int(9.5 * 3_600_000))]
+    watch(platform, KAFKA, late(), Memory())
+    assert open_alarms(platform) == [f"{KAFKA}/{STREAM} {TOPIC}"]
+    platform.clock.now += MINUTE
+    watch(platform, KAFKA, replace(late(minute=1), groups={}), Memory())
+    assert open_alarms(platform) == [f"{KAFKA}/{STREAM} {TOPIC}"]
+
+
+def test_an_app_that_should_run_is_watched_before_its_first_commit(platform: GroupsPlatform) -> None:
+    records_of(platform).records[0] = [(0, int(9.5 * 3_600_000))]
+    nobody = replace(late(), groups={})
+    assert reading(platform, nobody) == []
+    platform.streams.set_desired("shop.purchases", actor="me", reason="a test", state=DesiredState.RUNNING)
+    [reader] = reading(platform, nobody)
+    assert (reader.group, reader.what, reader.unread, reader.danger) == (
+        STREAM,
+        "stream shop.purchases",
+        100,
+        Danger.ALARM,
+    )
+    assert reading(platform, replace(nobody, faults=("broker 2: dead",))) == []
+
+
+def test_many_groups_cost_as_much_as_they_have_positions(platform: GroupsPlatform) -> None:
+    """A look goes once through the positions, not once for each group."""
+    logs = tuple(log(0, 100, first_age=HOUR) for _ in range(20))
+    names = [f"g{number}" for number in range(300)]
+    found = reading(platform, seen(*(group(name, *([100] * 20)) for name in names), logs=logs))
+    assert sorted(one.group for one in found) == sorted(names)
+    assert {len(one.rooms) for one in found} == {20}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from millrace.domain.headroom import Danger, Rule, danger
 from millrace.domain.retention.bounds import Bound, BreachKind, bound, breaches, clean_bytes, span
-from millrace.domain.retention.flow import Flow, flow
+from millrace.domain.retention.flow import flow, steady, weight_of
 from millrace.domain.retention.settings import BrokerSettings, LogSettings, log_settings
 from millrace.domain.snapshots import LogSample
 
@@ -20,10 +21,6 @@ HOUR, DAY, MINUTE = timedelta(hours=1), timedelta(days=1), timedelta(minutes=1)
 BEGAN = datetime(2026, 11, 2, 8, tzinfo=UTC)
 BROKER = BrokerSettings(MINUTE * 5)
 SETTINGS = LogSettings(time=DAY, segment_time=DAY * 7, segment_bytes=100 * MIB)
-
-
-def steady(bytes_per_second: float) -> Flow:
-    return Flow(bytes_per_second, bytes_per_second, bytes_per_second, bytes_per_second, DAY)
 
 
 def test_a_record_stays_for_retention_its_segments_time_and_one_interval() -> None:
@@ -64,7 +61,9 @@ def test_compaction_bounds_bytes_by_what_was_clean_and_no_age() -> None:
     assert (found.log_bytes, found.age, found.by) == (2_100 * MIB, None, Rule.COMPACTION)
     assert bound(settings, BROKER, steady(1)).why
     both = bound(replace(settings, deletes=True), BROKER, steady(1))
-    assert both.age == DAY + SETTINGS.segment_time + MINUTE * 5
+    assert (both.age, both.log_bytes, both.why != "") == (None, None, True)
+    by_size = bound(replace(settings, deletes=True, size_bytes=10 * MIB), BROKER, steady(0))
+    assert (by_size.age, by_size.by, by_size.log_bytes) == (None, Rule.SIZE, 110 * MIB)
 
 
 def sample(minute: int, start: int, end: int, size: int | None) -> LogSample:
@@ -91,8 +90,10 @@ def test_what_breaks_a_bound_is_named() -> None:
     assert named(found, youngest=DAY * 9_000, age=DAY * 10_000) == [(BreachKind.PAST, True)]
     assert named(found, age=DAY * 3) == [(BreachKind.AGE, True)]
     assert named(found, age=DAY * 3, grows=None) == [(BreachKind.AGE, True)]
-    assert named(found, age=DAY * 3, grows=False) == [(BreachKind.IDLE, False)]
+    assert named(found, age=DAY * 3, grows=False) == [(BreachKind.AGE, True)]
     assert named(found, size_bytes=int(found.log_bytes) + 1) == [(BreachKind.SIZE, True)]
+    assert named(found, size_bytes=int(found.log_bytes) + 1, grows=False) == [(BreachKind.IDLE, False)]
+    assert named(found, youngest=-MINUTE, age=DAY) == []
     assert named(found, replace(SETTINGS, deletes=False), age=DAY * 900) == []
 
 
@@ -106,36 +107,90 @@ def points(*ends: int | None, every: timedelta = MINUTE) -> list[tuple[datetime,
 
 
 def test_the_flow_is_measured_over_times_as_long_as_is_kept() -> None:
-    bursty = points(0, 600, 600, 600, 600, 1_200, 1_200, 1_200, 1_200)
-    found = flow(bursty, MINUTE * 4)
+    found = flow(points(0, 600, 600, 600, 600, 1_200, 1_200, 1_200, 1_200))
     assert found is not None
     assert (found.burst, found.mean, found.over) == (10.0, 1_200 / 480, MINUTE * 8)
-    assert (found.peak, found.least) == (600 / 240, 600 / 240)
-    short = flow(bursty, MINUTE)
-    assert short is not None
-    assert (short.peak, short.least) == (10.0, 0.0)
+    assert (found.peak(MINUTE * 4), found.peak(MINUTE), found.peak(DAY)) == (600 / 240, 10.0, 1_200 / 480)
+
+
+def test_the_longest_time_in_which_so_much_came() -> None:
+    quiet = flow(points(0, 600, 600, 600, 600, 1_200, 1_800))
+    assert quiet is not None
+    assert quiet.longest(0) == MINUTE * 3
+    assert quiet.longest(300) == MINUTE * 3.5
+    assert quiet.longest(600) == MINUTE * 4
+    assert quiet.longest(1_800) is None
+    even = steady(5.0).longest(5.0 * 60)
+    assert even == MINUTE
 
 
 def test_nothing_is_known_of_one_moment_and_a_log_that_goes_back_has_not_grown() -> None:
-    assert flow(points(5), MINUTE) is None
-    assert flow(points(None, 5, None), MINUTE) is None
-    back = flow(points(100, 40), None)
+    assert flow(points(5)) is None
+    assert flow(points(None, 5, None)) is None
+    back = flow(points(100, 40, 50))
     assert back is not None
-    assert back.mean == 0.0
+    assert back.mean == 10 / 120
 
 
-@given(st.lists(st.integers(0, 10_000), min_size=2, max_size=40), st.integers(1, 90))
-def test_least_mean_and_peak_are_in_order(grown: list[int], minutes: int) -> None:
-    total, ends = 0, []
+def test_an_offset_weighs_what_it_did_at_most_while_nothing_was_deleted() -> None:
+    assert weight_of([sample(0, 0, 10, 100), sample(1, 0, 20, 1_100), sample(2, 5, 30, 99_999)]) == 100.0
+    assert weight_of([sample(0, 0, 10, None), sample(1, 0, 20, 100), sample(2, 0, 20, 100)]) is None
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=2, max_size=40), st.integers(1, 90), st.integers(0, 20_000))
+def test_no_time_that_is_longer_than_the_longest_had_as_little(grown: list[int], minutes: int, amount: int) -> None:
+    total, ends = 0, [0]
     for each in grown:
         total += each
         ends.append(total)
-    found = flow(points(*ends), MINUTE * minutes)
+    found = flow(points(*ends))
     assert found is not None
-    assert 0 <= found.least <= found.peak <= found.burst + 1e-9
-    whole = flow(points(*ends), None)
-    assert whole is not None
-    assert whole.least == whole.mean == whole.peak
+    assert 0 <= found.peak(MINUTE * minutes) <= found.burst + 1e-9
+    longest = found.longest(amount)
+    if longest is None:
+        assert total <= amount
+        return
+    for first, start in enumerate(ends):
+        for last in range(first, len(ends)):
+            if MINUTE * (last - first) > longest + timedelta(seconds=1):
+                assert ends[last] - start > amount
+
+
+def lived(came: list[tuple[datetime, float]], settings: LogSettings) -> Iterator[tuple[datetime, timedelta, float]]:
+    """Kafka's own rules, looked at every five minutes: when, how old the oldest record is, and how many bytes."""
+    segments: list[tuple[datetime, datetime, float]] = []
+    at, index = came[0][0], 0
+    while at < came[-1][0]:
+        at += MINUTE * 5
+        while index < len(came) and came[index][0] <= at:
+            when, size = came[index]
+            index += 1
+            full = not segments or segments[-1][2] + size > settings.segment_bytes
+            if full or when - segments[-1][0] > settings.segment_time:
+                segments.append((when, when, 0.0))
+            segments[-1] = (segments[-1][0], when, segments[-1][2] + size)
+        while segments and settings.time is not None and at - segments[0][1] > settings.time:
+            segments.pop(0)
+        if segments:
+            yield at, at - segments[0][0], sum(size for _, _, size in segments)
+
+
+def test_quiet_nights_and_weekends_break_no_bound() -> None:
+    """Three and a half segments a working day; the one that is open on Friday evening spans the weekend."""
+    settings = LogSettings(time=DAY * 7, segment_time=DAY * 7, segment_bytes=1 << 30)
+    monday = datetime(2026, 1, 5, tzinfo=UTC)
+    hourly = 3.5 * (1 << 30) / 8
+    busy = [monday + HOUR * n for n in range(24 * 7 * 4)]
+    busy = [at for at in busy if at.weekday() < 5 and 9 <= at.hour < 17]
+    came = [(at + MINUTE * m, hourly / 60) for at in busy for m in range(60)]
+    ends = [(monday + HOUR * n, int(hourly * sum(at < monday + HOUR * n for at in busy))) for n in range(24 * 7 * 4)]
+    for at, age, size in lived(came, settings):
+        if at - monday > DAY * 15 and not at.minute:
+            found = bound(settings, BROKER, flow([point for point in ends if at - DAY * 7 <= point[0] <= at]))
+            assert found.age is not None
+            assert found.log_bytes is not None
+            assert age <= found.age, at
+            assert size <= found.log_bytes, at
 
 
 @pytest.mark.parametrize(

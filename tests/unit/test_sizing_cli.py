@@ -19,8 +19,8 @@ from millrace.domain.groups import Committed
 from millrace.domain.retention.forecast import Estimate, Forecast, Limits
 from millrace.domain.retention.forecast_history import MadeForecast
 from millrace.domain.retention.inflow import Band, Growth
-from millrace.domain.snapshots import DiskSeen, GroupSeen, GroupType, LogSeen, Snapshot, TopicSeen
-from millrace.errors import DataLossError
+from millrace.domain.retention.readers import FirstRecords
+from millrace.domain.snapshots import DiskSeen, GroupSeen, GroupType, LogSeen, Partition, Snapshot, TopicSeen
 from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -36,8 +36,8 @@ KEPT = {"retention.ms": "36000000", "segment.ms": "3600000"}
 class NoRecords:
     """Everything was deleted before it could be read."""
 
-    def between(self, *_: object) -> list[object]:
-        raise DataLossError("it is gone")
+    def first_records(self, asked: dict[Partition, tuple[int, int]], within: timedelta) -> FirstRecords:
+        return FirstRecords({}, dict.fromkeys(asked, "it is gone"))
 
 
 class Forecasts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from confluent_kafka import (
@@ -19,6 +20,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millrace.adapters.kafka_offsets import list_offsets
+from millrace.domain.retention.readers import FirstRecords
 from millrace.domain.sources import TopicRecord
 from millrace.errors import DataLossError, DeclarationError, MillraceError, RefusedError, UnreachableError
 from millrace.settings import KafkaSettings
@@ -26,6 +28,7 @@ from millrace.settings import KafkaSettings
 _ANSWER_SECONDS = 30.0
 _READ_SECONDS = 60.0
 _BATCH_RECORDS = 5_000
+_FIRST_BYTES = 64 * 1024
 _BATCH_SECONDS = 0.1  # the client waits so long where fewer come, also at the end of the log
 _RECORDS_BETWEEN_PROGRESS = 10_000
 
@@ -119,6 +122,37 @@ class TopicReader:
         todo = {partition: end} if first < end else {}
         return self._read(topic, {partition: first}, todo, lambda _: None)
 
+    def first_records(self, asked: Mapping[tuple[str, int], tuple[int, int]], within: timedelta) -> FirstRecords:
+        """The first committed record of each partition from an offset on, of many partitions at once.
+
+        Args:
+            asked: by topic and partition the first offset, and the end: no record from there on counts.
+            within: how long it may take, however many they are and whoever does not answer.
+        """
+        found: dict[tuple[str, int], int | None] = {}
+        failed: dict[tuple[str, int], str] = {}
+        deadline = time.monotonic() + within.total_seconds()
+        consumer = Consumer(self._settings() | {"max.partition.fetch.bytes": _FIRST_BYTES})
+        try:
+            consumer.assign([TopicPartition(topic, number, first) for (topic, number), (first, _) in asked.items()])
+            while len(found) + len(failed) < len(asked) and (left := deadline - time.monotonic()) > 0:
+                for message in consumer.consume(_BATCH_RECORDS, min(left, _BATCH_SECONDS)):
+                    here = (message.topic(), message.partition())
+                    if here not in asked or here in found or here in failed:
+                        continue
+                    error = message.error()
+                    if error is None:
+                        kind, stamp = message.timestamp()
+                        found[here] = stamp if kind and message.offset() < asked[here][1] else None
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        found[here] = None
+                    else:
+                        failed[here] = error.str()
+                    consumer.incremental_unassign([TopicPartition(*here)])
+        finally:
+            consumer.close()
+        return FirstRecords(found, failed)
+
     def _wait_for_transactions(self, topic: str, ends: Mapping[int, int]) -> None:
         """Wait until every transaction that was open below `ends` is decided."""
         deadline = time.monotonic() + self._settle_seconds
@@ -141,17 +175,7 @@ class TopicReader:
     ) -> Iterator[TopicRecord]:
         if not todo:
             return
-        consumer = Consumer(
-            dict(self._kafka.librdkafka)
-            | {
-                "log_level": 0,  # what it warns of is raised as well, or tried again
-                "group.id": "millrace.reader",  # asked for by the client; never joined and never committed to
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-            }
-        )
+        consumer = Consumer(self._settings())
         try:
             consumer.assign([TopicPartition(topic, partition, starts[partition]) for partition in todo])
             count = 0
@@ -171,6 +195,16 @@ class TopicReader:
             progress(count)
         finally:
             consumer.close()
+
+    def _settings(self) -> dict[str, Any]:
+        return dict(self._kafka.librdkafka) | {
+            "log_level": 0,  # what it warns of is raised as well, or tried again
+            "group.id": "millrace.reader",  # asked for by the client; never joined and never committed to
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
 
     def _messages(self, consumer: Any, topic: str, todo: dict[int, int]) -> Iterator[Any]:
         """The messages below each partition's end, until every partition has reached its own."""

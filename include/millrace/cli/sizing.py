@@ -155,8 +155,7 @@ def _flow(flow: Flow | None) -> dict[str, object] | None:
         return None
     return {
         "bytes_per_second": flow.mean,
-        "most_bytes_per_second": flow.peak,
-        "least_bytes_per_second": flow.least,
+        "most_bytes_per_second": flow.burst,
         "measured_over_seconds": flow.over,
     }
 

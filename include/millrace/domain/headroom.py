@@ -101,6 +101,8 @@ def danger(left: timedelta, window: timedelta | None) -> Danger:
         left: until the record may be deleted.
         window: how long the topic keeps, by the rule that is met first; None: nobody knows.
     """
+    if left <= timedelta(0):
+        return Danger.ALARM
     if window is None:
         return Danger.ALARM if left < LEAST_HEADROOM else Danger.NONE
     if left < max(window / 10, min(LEAST_HEADROOM, window / 2)):

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.offsets import TopicPartition
-from millrace.domain.retention.flow import Flow, flow
+from millrace.domain.retention.flow import Flow, flow, weight_of
 from millrace.domain.retention.readers import Position
 from millrace.domain.snapshots import SNAPSHOTS_KEPT, LogSample, Partition, Snapshot
 from millrace.errors import UnreachableError
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from millrace.wiring import Platform
 
 RATES_OVER = timedelta(hours=1)
-_SCALES = ((SNAPSHOTS_KEPT, 168), (timedelta(hours=6), 72), (RATES_OVER, 12), (timedelta(minutes=5), 10))
+_SCALES = ((SNAPSHOTS_KEPT, 84), (timedelta(hours=6), 24), (RATES_OVER, 12), (timedelta(minutes=5), 5))
+
+
+def _average(sample: LogSample) -> float:
+    """The bytes that an offset takes, of all that a log holds; 1 where nobody knows."""
+    count = sample.end - sample.start
+    return sample.size_bytes / count if sample.size_bytes and count > 0 else 1.0
 
 
 class Measured:
@@ -51,11 +57,12 @@ class Measured:
         }
 
     def flows(self, topics: Collection[str], over: timedelta) -> Mapping[Partition, Flow]:
-        """Offsets a second over the last hour."""
+        """What came in over the last so long, weighed by the bytes that an offset took at most."""
         found = {}
         for partition, own in self._samples(topics, self._seen.at - over, 12).items():
-            points = [(sample.at, sample.end) for sample in self._with_now(partition, own)]
-            if (made := flow(points, None)) is not None:
+            samples = self._with_now(partition, own)
+            made = flow([(sample.at, sample.end) for sample in samples], weight_of(samples) or _average(samples[-1]))
+            if made is not None:
                 found[partition] = made
         return found
 

@@ -14,6 +14,7 @@ from millrace.usecases.alarms import environment_of
 from millrace.usecases.readers import Memory, Reader, Readers, look
 
 if TYPE_CHECKING:
+    from millrace.domain.control import Alarm
     from millrace.wiring import Platform
 
 HEADROOM = "reader.headroom"
@@ -25,27 +26,30 @@ def watch(platform: Platform, kafka: str, snapshot: Snapshot, memory: Memory) ->
     """Open an alarm for each reader and topic of which unread records may soon be deleted, and close those over.
 
     Returns:
-        A line for each alarm that was opened now.
+        A line for each alarm that was opened now, and for what could not be looked up.
 
     Raises:
         UnreachableError: the control database does not answer.
         UsageError: the environment file has errors.
     """
     found = look(platform, kafka, environment_of(platform.settings.root), snapshot=snapshot, memory=memory)
-    return hold_against(platform, found, began=snapshot.at)
+    lines = hold_against(platform, found, began=snapshot.at)
+    not_known = [f"not known: {line}" for line in found.not_known[:_NAMED]]
+    more = len(found.not_known) - _NAMED
+    return [*lines, *not_known, *([f"not known: {more} more"] if more > 0 else [])]
 
 
 def hold_against(platform: Platform, found: Readers, *, began: datetime) -> list[str]:
     """The alarms that what was found opens and closes; a line for each that was opened now."""
     alarms = platform.control().alarms
-    now_open = {alarm.subject for alarm in alarms.list(limit=MOST_ALARMS) if alarm.kind == HEADROOM}
+    now_open = {alarm.subject for alarm in alarms.list(limit=MOST_ALARMS) if is_headroom(alarm)}
     still: set[str] = set()
     lines = []
     for reader in found.readers:
         for topic, rooms in by_topic(reader):
             if not any(room.danger is Danger.ALARM for room in rooms):
                 continue
-            subject = f"{found.kafka}/{reader.group} {topic}"
+            subject = subject_of(found, reader, topic)
             still.add(subject)
             text = in_words(reader, rooms)
             if alarms.open(HEADROOM, subject, text):
@@ -54,6 +58,16 @@ def hold_against(platform: Platform, found: Readers, *, began: datetime) -> list
         if _is_over(found, subject):
             alarms.close(HEADROOM, subject, opened_before=began)
     return lines
+
+
+def is_headroom(alarm: Alarm) -> bool:
+    """Whether it is one of these."""
+    return alarm.kind == HEADROOM
+
+
+def subject_of(found: Readers, reader: Reader, topic: str) -> str:
+    """What an alarm of a reader and a topic is about."""
+    return f"{found.kafka}/{reader.group} {topic}"
 
 
 def by_topic(reader: Reader) -> Iterable[tuple[str, Sequence[Room]]]:
@@ -85,8 +99,11 @@ def _is_over(found: Readers, subject: str) -> bool:
         return False
     group, _, topic = name.rpartition(" ")
     reader = next((reader for reader in found.readers if reader.group == group), None)
-    if reader is None or topic not in found.snapshot.topics:
+    if topic not in found.snapshot.topics:
         return not found.snapshot.faults
-    seen = found.snapshot.topics[topic]
-    known = all(seen.logs) and found.snapshot.groups[group].commits is not None
-    return known and not any(room.why for room in reader.rooms if room.position.partition.topic == topic)
+    if reader is None:  # one of ours is not out of danger because its commits have expired
+        return group not in found.declared and not found.snapshot.faults
+    rooms = [room for room in reader.rooms if room.position.partition.topic == topic]
+    seen = found.snapshot.groups.get(group)
+    known = all(found.snapshot.topics[topic].logs) and (seen is None or seen.commits is not None)
+    return known and (bool(rooms) or not reader.declared) and not any(room.why for room in rooms)

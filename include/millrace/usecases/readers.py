@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import BackupApp
@@ -15,8 +14,9 @@ from millrace.domain.offsets import TopicPartition
 from millrace.domain.retention import readers
 from millrace.domain.retention.readers import Position, Room
 from millrace.domain.retention.settings import log_settings
-from millrace.domain.snapshots import Snapshot
-from millrace.errors import MillraceError
+from millrace.domain.snapshots import GroupSeen, GroupType, LogSeen, Partition, Snapshot
+from millrace.domain.streams import DesiredState
+from millrace.errors import UnreachableError
 from millrace.usecases.groups import FETCH, declared_groups, what_it_is
 from millrace.usecases.measured import RATES_OVER, Measured
 
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from millrace.wiring import Platform
 
 MOST_LOOKED_UP = 2_000  # positions whose time is looked for in the snapshots: those with the most unread
-MOST_READ = 32  # positions of which a record is read in one look
-_DANGERS = (Danger.ALARM, Danger.WARNING, Danger.NONE)
+MOST_READ = 200  # positions of which a record is read in one look
+READ_WITHIN = timedelta(seconds=10)  # for all of them: snapshots of other clusters wait
+AGAIN_AFTER = timedelta(minutes=10)  # a record that could not be read
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Reader:
     @property
     def danger(self) -> Danger:
         """The worst of its partitions'."""
-        return min((room.danger for room in self.rooms), key=_DANGERS.index, default=Danger.NONE)
+        return min((room.danger for room in self.rooms), key=readers.WORST_FIRST.index, default=Danger.NONE)
 
     @property
     def unread(self) -> int:
@@ -75,12 +77,14 @@ class Readers:
         snapshot: what all of this was read from.
         readers: them.
         not_known: what could not be looked up, a line each.
+        declared: the groups that sound declarations have, seen or not.
     """
 
     kafka: str
     snapshot: Snapshot
     readers: Sequence[Reader]
     not_known: Sequence[str] = ()
+    declared: Collection[str] = ()
 
 
 Key = tuple[str, int, int]
@@ -94,11 +98,13 @@ class Memory:
     Attributes:
         stamps: timestamps of records that were read.
         nothing: the log's end where no record was found up to there, only what transactions leave.
+        failed: when it was last tried in vain to read a record.
         appended: when the record came at the earliest; None where that was before all snapshots.
     """
 
     stamps: dict[Key, int] = field(default_factory=dict)
     nothing: dict[Key, int] = field(default_factory=dict)
+    failed: dict[Key, datetime] = field(default_factory=dict)
     appended: dict[Key, datetime | None] = field(default_factory=dict)
 
     def keep(self, used: Collection[Key]) -> None:
@@ -106,6 +112,7 @@ class Memory:
         wanted = set(used)
         self.stamps = {key: value for key, value in self.stamps.items() if key in wanted}
         self.nothing = {key: value for key, value in self.nothing.items() if key in wanted}
+        self.failed = {key: value for key, value in self.failed.items() if key in wanted}
         self.appended = {key: value for key, value in self.appended.items() if key in wanted}
 
 
@@ -146,9 +153,48 @@ def look(
         )
     ]
     not_known: list[str] = []
+    forgotten = _forgotten(platform, seen, {name: declared[name] for name in names if name in declared}, not_known)
+    positions += forgotten
     rooms = _rooms(platform, kafka, seen, positions, history, memory or Memory(), not_known)
-    found = [_reader(seen, name, declared.get(name), rooms) for name in names if name in seen.groups]
-    return Readers(kafka, seen, sorted(found, key=_order), [*history.not_known, *not_known])
+    by_group: dict[str, list[Room]] = {name: [] for name in names}
+    for room in rooms:
+        by_group[room.position.group].append(room)
+    found = [
+        _reader(seen, name, declared.get(name), own) for name, own in by_group.items() if own or name in seen.groups
+    ]
+    return Readers(kafka, seen, sorted(found, key=_order), [*history.not_known, *not_known], frozenset(declared))
+
+
+def _forgotten(platform: Platform, seen: Snapshot, declared: Mapping[str, App], not_known: list[str]) -> list[Position]:
+    """Where apps of ours go on of which the cluster has no commit, as once these have expired, or before the first.
+
+    An app that was never started reads nothing. One that ran goes on at its record of work, of which there is a copy.
+    """
+    groups = {name: seen.groups.get(name) for name in declared}
+    silent = {name for name, group in groups.items() if group is not None and group.commits is None}
+    absent = [name for name, group in groups.items() if name not in silent and not (group and group.commits)]
+    if not absent or seen.faults:  # a group may be where nobody answers
+        return []
+    try:
+        streams = platform.control().streams
+        wanted = {one.stream for one in streams.all_desired() if one.state is DesiredState.RUNNING}
+        ran = {one.stream: one.positions for one in streams.all_progress()}
+    except UnreachableError as error:
+        not_known.append(f"apps of which the cluster has no commits: {error.what}")
+        return []
+    found = []
+    for name in absent:
+        app = declared[name]
+        if app.qualified_name not in wanted and app.qualified_name not in ran:
+            continue
+        for topic in app.reads:
+            there = seen.topics.get(topic)
+            for number, log in enumerate(there.logs if there else ()):
+                if there is not None and log is not None:
+                    done = ran.get(app.qualified_name, {}).get(f"{topic}/{number}", log.start)
+                    at = done if log.start <= done <= log.end else log.start
+                    found.append(Position(name, TopicPartition(topic, there.topic_id, number), at))
+    return found
 
 
 def _rooms(
@@ -166,13 +212,14 @@ def _rooms(
     appended = _appended(most, history, memory)
     settings = {name: log_settings(topic.settings) for name, topic in seen.topics.items() if topic.settings}
     rooms = readers.rooms(seen, positions, flows, appended, memory.stamps)
-    asked = readers.in_doubt(rooms, settings)
     memory.keep([_key(position) for position in positions])
-    for position in [each for each in asked if _key(each) not in memory.stamps][:MOST_READ]:
-        _read(platform, kafka, seen, position, memory, not_known)
+    doubted = [each for each in readers.in_doubt(rooms, settings) if not _is_settled(seen, each, memory)]
+    asked = sorted(doubted, key=lambda each: memory.failed.get(_key(each), _NEVER))[:MOST_READ]
     if asked:
+        _read(platform, kafka, seen, asked, memory, not_known)
         rooms = readers.rooms(seen, positions, flows, appended, memory.stamps)
-    return [_emptied(seen, room, memory) for room in rooms]
+    waiting = {_key(each) for each in doubted if not _is_settled(seen, each, memory)} - memory.failed.keys()
+    return [_settled(seen, room, memory, waiting) for room in rooms]
 
 
 def _appended(
@@ -191,30 +238,61 @@ def _appended(
 
 
 def _read(
-    platform: Platform, kafka: str, seen: Snapshot, position: Position, memory: Memory, not_known: list[str]
+    platform: Platform,
+    kafka: str,
+    seen: Snapshot,
+    asked: Sequence[Position],
+    memory: Memory,
+    not_known: list[str],
 ) -> None:
-    """Read the timestamp of the first record at a position or after it, if there is one."""
-    here = position.partition
-    log = seen.log((here.topic, here.partition))
-    if log is None or memory.nothing.get(_key(position)) == log.stable:
-        return
-    try:
-        records = platform.topic_reader(kafka).between(here.topic, here.partition, position.offset, log.stable)
-        first = next(islice(records, 1), None)
-    except MillraceError as error:
-        not_known.append(f"{here} at {position.offset:,}: {error.what}")
-        return
-    if first is None:
-        memory.nothing[_key(position)] = log.stable
-    elif first.timestamp_ms is not None:
-        memory.stamps[_key(position)] = first.timestamp_ms
+    """Read the timestamps of the first records at these positions or after them, in one go for all partitions.
+
+    Of two readers of one partition that stand at different offsets the second has its turn in the next look.
+    """
+    here: dict[Partition, Position] = {}
+    for position in asked:
+        here.setdefault((position.partition.topic, position.partition.partition), position)
+    spans = {at: (position.offset, _stable(seen, position)) for at, position in here.items()}
+    read = platform.topic_reader(kafka).first_records(spans, READ_WITHIN)
+    for at, position in here.items():
+        key = _key(position)
+        if at not in read.found:
+            memory.failed[key] = seen.at
+            not_known.append(f"{position.partition} at {position.offset:,}: {read.why(*at)}")
+            continue
+        memory.failed.pop(key, None)
+        stamp = read.found[at]
+        if stamp is None:
+            memory.nothing[key] = spans[at][1]
+        else:
+            memory.stamps[key] = stamp
 
 
-def _emptied(seen: Snapshot, room: Room, memory: Memory) -> Room:
-    """The same, but for what has nothing unread other than what transactions leave."""
-    log = seen.log((room.position.partition.topic, room.position.partition.partition))
-    nothing = log is not None and memory.nothing.get(_key(room.position)) == log.stable == log.end
-    return Room(room.position, 0) if nothing else room
+def _is_settled(seen: Snapshot, position: Position, memory: Memory) -> bool:
+    """Whether it is known what stands at a position, or that it could not be read a moment ago."""
+    key = _key(position)
+    failed = memory.failed.get(key)
+    tried = failed is not None and seen.at - failed < AGAIN_AFTER and failed != seen.at
+    return tried or key in memory.stamps or memory.nothing.get(key) == _stable(seen, position)
+
+
+def _settled(seen: Snapshot, room: Room, memory: Memory, waiting: Collection[Key]) -> Room:
+    """The same, but for what has nothing unread other than what transactions leave, and what waits to be read."""
+    key, log = _key(room.position), _log(seen, room.position)
+    if log is not None and memory.nothing.get(key) == log.stable == log.end:
+        return Room(room.position, 0)
+    if key in waiting and not room.why:
+        return replace(room, danger=Danger.NONE, why="its record is read in one of the next looks")
+    return room
+
+
+def _log(seen: Snapshot, position: Position) -> LogSeen | None:
+    return seen.log((position.partition.topic, position.partition.partition))
+
+
+def _stable(seen: Snapshot, position: Position) -> int:
+    log = _log(seen, position)
+    return position.offset if log is None else log.stable
 
 
 def _key(position: Position) -> Key:
@@ -222,7 +300,7 @@ def _key(position: Position) -> Key:
 
 
 def _unread(seen: Snapshot, position: Position) -> int:
-    log = seen.log((position.partition.topic, position.partition.partition))
+    log = _log(seen, position)
     return max(0, log.end - position.offset) if log else 0
 
 
@@ -231,7 +309,7 @@ def _watched(seen: Snapshot, declared: Mapping[str, App], environment: Environme
     others = [name for name in seen.groups if name not in declared and not _is_ignored(name, environment)]
     empty = [name for name in others if not seen.groups[name].members and seen.groups[name].commits]
     gone = history.resting(empty, seen.at - environment.readers_within)
-    return sorted(name for name in seen.groups if name in declared or (name in others and name not in gone))
+    return sorted({*declared, *(name for name in others if name not in gone)})
 
 
 def _is_ignored(name: str, environment: Environment) -> bool:
@@ -239,16 +317,25 @@ def _is_ignored(name: str, environment: Environment) -> bool:
 
 
 def _reader(seen: Snapshot, name: str, app: App | None, rooms: Sequence[Room]) -> Reader:
-    own = [room for room in rooms if room.position.group == name]
-    ordered = sorted(own, key=lambda room: (_DANGERS.index(room.danger), room.left or timedelta.max))
-    return Reader(name, what_it_is(seen.groups[name], app), app is not None, ordered)
+    ordered = sorted(
+        rooms,
+        key=lambda room: (
+            readers.WORST_FIRST.index(room.danger),
+            room.left if room.left is not None else timedelta.max,
+        ),
+    )
+    group = seen.groups.get(name) or GroupSeen(name, GroupType.UNKNOWN, "")
+    return Reader(name, what_it_is(group, app), app is not None, ordered)
 
 
 def _order(reader: Reader) -> tuple[int, timedelta, str]:
-    return _DANGERS.index(reader.danger), reader.left or timedelta.max, reader.group
+    left = reader.left if reader.left is not None else timedelta.max
+    return readers.WORST_FIRST.index(reader.danger), left, reader.group
 
 
 def worst(found: Readers) -> Iterator[tuple[Reader, Room]]:
     """Every partition that is in danger, the greatest first."""
     rows = [(reader, room) for reader in found.readers for room in reader.rooms if room.danger is not Danger.NONE]
-    yield from sorted(rows, key=lambda row: (_DANGERS.index(row[1].danger), row[1].left or timedelta(0), row[0].group))
+    yield from sorted(
+        rows, key=lambda row: (readers.WORST_FIRST.index(row[1].danger), row[1].left or timedelta(0), row[0].group)
+    )

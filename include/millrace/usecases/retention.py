@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import Pipeline
@@ -13,7 +13,7 @@ from millrace.domain.headroom import Danger
 from millrace.domain.retention.readers import Room
 from millrace.domain.sizes import roughly_bytes
 from millrace.usecases.alarms import environment_of
-from millrace.usecases.reader_alarms import MOST_ALARMS, by_topic, hold_against, in_words
+from millrace.usecases.reader_alarms import MOST_ALARMS, by_topic, hold_against, in_words, is_headroom, subject_of
 from millrace.usecases.readers import Reader, Readers, look
 from millrace.usecases.sizing import Sizing, TopicSizing, size
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from millrace.wiring import Platform
 
 BOUND = "topic.bound"
+LOOKED_AT_LAST = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,12 @@ def check(platform: Platform, pipeline: Pipeline, *, now: datetime | None = None
     snapshot = platform.cluster_reader(pipeline.kafka).take()
     sizing = size(platform, pipeline.kafka, names, snapshot=snapshot)
     readers = look(platform, pipeline.kafka, environment_of(platform.settings.root), snapshot=snapshot)
-    hold_against(platform, readers, began=began)
+    newest = platform.control().snapshots.newest(pipeline.kafka)
+    if newest is None or began - newest.at > LOOKED_AT_LAST:  # the look of each minute knows more: leave it to that
+        hold_against(platform, readers, began=began)
     mine = replace(readers, readers=list(_of(readers, set(names))))
     new, old = _hold_bounds(platform, sizing, began)
-    in_danger = [(danger, text) for one in mine.readers for danger, text in _dangers(one)]
+    in_danger = list(_alarmed(platform, mine))
     absent = sorted(set(names) - {one.name for one in sizing.topics})
     return Checked(
         wrong=[*(text for danger, text in in_danger if danger is Danger.ALARM), *new],
@@ -76,10 +79,19 @@ def _of(readers: Readers, names: set[str]) -> Iterator[Reader]:
             yield replace(one, rooms=rooms)
 
 
-def _dangers(reader: Reader) -> Iterator[tuple[Danger, str]]:
-    for _, rooms in by_topic(reader):
-        if rooms[0].danger is not Danger.NONE:
-            yield rooms[0].danger, in_words(reader, rooms)
+def _alarmed(platform: Platform, readers: Readers) -> Iterator[tuple[Danger, str]]:
+    """What is in danger of these readers: alarms that are open, and what is near to that."""
+    subjects = {
+        subject_of(readers, one, topic): (one, rooms) for one in readers.readers for topic, rooms in by_topic(one)
+    }
+    alarmed = {
+        each.subject: each.detail for each in platform.control().alarms.list(limit=MOST_ALARMS) if is_headroom(each)
+    }
+    for subject, (one, rooms) in subjects.items():
+        if subject in alarmed:
+            yield Danger.ALARM, alarmed[subject]
+        elif rooms[0].danger is not Danger.NONE:
+            yield Danger.WARNING, in_words(one, rooms)
 
 
 def _hold_bounds(platform: Platform, sizing: Sizing, began: datetime) -> tuple[list[str], list[str]]:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from millrace.domain.retention.advice import IN_FORCE, Advice, advise
 from millrace.domain.retention.bounds import Bound, Breach, bound, breaches, clean_bytes
-from millrace.domain.retention.flow import Flow, flow
+from millrace.domain.retention.flow import Flow, flow, steady
 from millrace.domain.retention.settings import BrokerSettings, LogSettings, log_settings
 from millrace.domain.snapshots import DiskSeen, LogSample, LogSeen, Partition, Snapshot, TopicSeen
-from millrace.errors import MillraceError
 from millrace.spec import load
 from millrace.usecases.measured import Measured
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 LATELY = timedelta(minutes=15)
 MOST_READ = 32  # partitions
+READ_WITHIN = timedelta(seconds=10)
 _FACTOR = 1.5  # by which what is measured may be more or less than what was expected
 INTERNAL = "__"
 
@@ -200,21 +200,21 @@ def _with_first_records(
     platform: Platform, kafka: str, seen: Snapshot, names: Sequence[str], not_known: list[str]
 ) -> Snapshot:
     """The same snapshot, but `first_ms` is of the first record that a reader of committed data gets."""
-    left = MOST_READ
+    held = [((name, n), log) for name in names for n, log in enumerate(seen.topics[name].logs) if log is not None]
+    asked = {here: (log.start, log.stable) for here, log in held if log.end > log.start}
+    asked = dict(islice(asked.items(), MOST_READ))
+    if not asked:
+        return seen
+    read = platform.topic_reader(kafka).first_records(asked, READ_WITHIN)
+    not_known += [
+        f"the first record of {name}/{n}: {read.why(name, n)}" for name, n in asked if (name, n) not in read.found
+    ]
     topics = dict(seen.topics)
     for name in names:
-        logs = list(seen.topics[name].logs)
-        for number, log in enumerate(logs):
-            if log is None or log.end == log.start or not left:
-                continue
-            left -= 1
-            try:
-                records = platform.topic_reader(kafka).between(name, number, log.start, log.stable)
-                first = next(islice(records, 1), None)
-            except MillraceError as error:  # as where it is deleted meanwhile
-                not_known.append(f"the first record of {name}/{number}: {error.what}")
-            else:
-                logs[number] = replace(log, first_ms=None if first is None else first.timestamp_ms)
+        logs = [
+            log if log is None or (name, n) not in read.found else replace(log, first_ms=read.found[name, n])
+            for n, log in enumerate(seen.topics[name].logs)
+        ]
         topics[name] = replace(seen.topics[name], logs=tuple(logs))
     return replace(seen, topics=topics)
 
@@ -272,8 +272,7 @@ def _expected(declared: Topic | None, partitions: int) -> Flow | None:
     expect = declared.expect if declared else None
     if expect is None or expect.rate_per_second is None or expect.record_bytes is None or not partitions:
         return None
-    rate = expect.rate_per_second * expect.record_bytes / partitions
-    return Flow(rate, rate, rate, rate, timedelta(0))
+    return steady(expect.rate_per_second * expect.record_bytes / partitions)
 
 
 def _partition(
@@ -287,9 +286,9 @@ def _partition(
     number, log = partition[1], snapshot.log(partition)
     if log is None or settings is None:
         return PartitionSizing(number, log, None, Bound(why="it is not known how it is, or what it is set to"), None)
-    offsets = flow([(sample.at, sample.end) for sample in samples], settings.time)
     of_offset = log.size_bytes / (log.end - log.start) if log.size_bytes and log.end > log.start else None
-    rate = expected if offsets is None or of_offset is None else offsets.in_bytes(of_offset)
+    measured = flow([(sample.at, sample.end) for sample in samples], of_offset) if of_offset else None
+    rate = measured or expected
     found = bound(settings, broker, rate, clean_bytes(samples))
     age = _age(snapshot, log.first_ms) if log.end > log.start else None
     wrong = breaches(
@@ -298,7 +297,7 @@ def _partition(
         partition=number,
         size_bytes=log.size_bytes,
         age=age,
-        youngest=_age(snapshot, log.last_ms),
+        youngest=_age(snapshot, log.last_ms, asked=timedelta(seconds=snapshot.seconds)),
         grows=_grows(snapshot, samples),
     )
     return PartitionSizing(number, log, rate, found, age, tuple(wrong))
@@ -309,10 +308,11 @@ def _grows(snapshot: Snapshot, samples: Sequence[LogSample]) -> bool | None:
     return None if len(lately) < 2 else lately[-1] > lately[0]
 
 
-def _age(snapshot: Snapshot, stamp_ms: int | None) -> timedelta | None:
+def _age(snapshot: Snapshot, stamp_ms: int | None, *, asked: timedelta = timedelta(0)) -> timedelta | None:
+    """How old a record is; `asked`: how long after the snapshot was begun its timestamp may have been asked for."""
     if stamp_ms is None:
         return None
-    return timedelta(milliseconds=_in_bounds(int(snapshot.at.timestamp() * 1000) - stamp_ms))
+    return timedelta(milliseconds=_in_bounds(int((snapshot.at + asked).timestamp() * 1000) - stamp_ms))
 
 
 def _in_bounds(milliseconds: int) -> int:

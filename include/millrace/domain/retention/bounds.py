@@ -3,8 +3,9 @@
 Kafka deletes whole segments: by time once a segment's youngest record is older than `retention.ms`, by size as long as
 the rest still has `retention.bytes`. It looks every `log.retention.check.interval.ms`, and the files go
 `file.delete.delay.ms` later. A segment is rolled when a record comes that does not fit in `segment.bytes`, or that is
-`segment.ms` younger than the segment's first one; where no record comes, none is rolled. So a record stays for
-`retention.ms`, the time its segment spans, and one interval at most. Source: `UnifiedLog` and `LogManager`, Kafka 4.3.
+`segment.ms` younger than the segment's first one; where no record comes, none is rolled, but the last one is deleted as
+well once all in it is old. So a record stays for `retention.ms`, the time its segment spans, and one interval at most.
+Source: `UnifiedLog`, `LogManager` and `LogCleaner` of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from millrace.domain.retention.flow import Flow
 from millrace.domain.retention.settings import BrokerSettings, LogSettings
 from millrace.domain.snapshots import LogSample
 
-_CLOCKS = timedelta(seconds=1)  # producers' and brokers' may differ so much before a record is called of the future
-_LONGEST = timedelta.max.total_seconds() / 2
+_CLOCKS = timedelta(minutes=1)  # producers' and brokers' may differ so much before a record is called of the future
+_MATTERS = 100  # the part of retention by which a record's date has to be ahead to be told
+_MERGED = "it is compacted too: compaction merges segments, so no limit by time bounds it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class BreachKind(StrEnum):
     """Why a partition holds more, or older records, than its settings let one expect."""
 
     FUTURE = "future-dated"  # a record of the future keeps its segment
-    IDLE = "idle"  # no record comes, so no segment is rolled
+    IDLE = "idle"  # larger than what comes in now explains, for nothing does
     PAST = "dated-back"  # records are dated so that retention deletes them as soon as it looks
     AGE = "too-old"
     SIZE = "too-large"
@@ -74,7 +76,7 @@ def bound(settings: LogSettings, broker: BrokerSettings, flow: Flow | None, clea
     Args:
         settings: its topic's.
         broker: its broker's.
-        flow: bytes a second that come in, measured over times as long as the topic keeps; None where nobody knows.
+        flow: the bytes that came in; None where nobody knows.
         clean_bytes: of a compacted log: what it had right after it was compacted, where that was seen.
 
     Guarantees: as long as records come as they did, and are dated when they come, no more and nothing older is kept.
@@ -91,21 +93,21 @@ def bound(settings: LogSettings, broker: BrokerSettings, flow: Flow | None, clea
     if settings.size_bytes is not None:
         log_bytes = settings.size_bytes + settings.segment_bytes + _grown(flow, broker.check_every)
         found.append((log_bytes, log_bytes + _grown(flow, settings.delete_delay), Rule.SIZE))
-    if settings.time is not None and flow is not None:
-        kept = settings.time + span(settings, flow) + broker.check_every
-        found.append((flow.peak * _seconds(kept), flow.peak * _seconds(kept + settings.delete_delay), Rule.TIME))
+    if settings.time is not None and flow is not None and not settings.compacts:
+        rest = span(settings, flow) + broker.check_every
+        log_bytes = _came(flow, settings.time) + _came(flow, rest)
+        found.append((log_bytes, log_bytes + _grown(flow, settings.delete_delay), Rule.TIME))
     if not found:
-        return Bound(age=age, age_by=age_by, why="nobody knows yet how fast records come")
+        why = _MERGED if settings.compacts else "nobody knows yet how fast records come"
+        return Bound(age=age, age_by=age_by, why=why)
     log_bytes, disk_bytes, by = min(found)
-    segments = None if flow is None else _segments(settings, log_bytes, age)
-    return Bound(log_bytes, disk_bytes, by, age, age_by, segments)
+    return Bound(log_bytes, disk_bytes, by, age, age_by, _segments(settings, log_bytes, age))
 
 
 def span(settings: LogSettings, flow: Flow | None) -> timedelta:
-    """The longest time that one segment holds the records of."""
-    if flow is None or flow.least <= 0:
-        return settings.segment_time
-    return min(settings.segment_time, _time(settings.segment_bytes / flow.least))
+    """The longest time that one segment holds the records of: over a quiet weekend it is not rolled."""
+    filled = None if flow is None else flow.longest(settings.segment_bytes)
+    return settings.segment_time if filled is None else min(settings.segment_time, filled)
 
 
 def breaches(
@@ -132,19 +134,22 @@ def breaches(
     if not settings.deletes:
         return
     ahead = -youngest if youngest is not None else timedelta(0)
-    if ahead > _CLOCKS and settings.time is not None:
+    future = settings.time is not None and ahead > max(_CLOCKS, settings.time / _MATTERS)
+    if future and settings.time is not None:
         kept = roughly(ahead + settings.time)
         text = f"a record is dated {roughly(ahead)} ahead: its segment, and all after it, is kept for {kept} more"
         yield Breach(BreachKind.FUTURE, partition, text, wrong=True)
     if grows and settings.time is not None and youngest is not None and youngest > settings.time:
         text = f"records that came lately are dated {roughly(youngest)} back: retention deletes them when it next looks"
         yield Breach(BreachKind.PAST, partition, text, wrong=True)
-    elif age is not None and found.age is not None and age > found.age and ahead <= _CLOCKS:
+    elif age is not None and found.age is not None and age > found.age and not future:
         text = f"its oldest record is {roughly(age)} old, and {roughly(found.age)} is the most that follows"
-        yield _exceeded(BreachKind.AGE, partition, text, grows)
-    if size_bytes is not None and found.log_bytes is not None and size_bytes > found.log_bytes and ahead <= _CLOCKS:
+        yield Breach(BreachKind.AGE, partition, text, wrong=True)
+    if size_bytes is not None and found.log_bytes is not None and size_bytes > found.log_bytes and not future:
         text = f"it takes {size_bytes:,} bytes, and {found.log_bytes:,.0f} is the most that follows"
-        yield _exceeded(BreachKind.SIZE, partition, text, grows)
+        idle = grows is False and found.by is Rule.TIME
+        why = ": no record comes, so the rate is not what it was when these did" if idle else ""
+        yield Breach(BreachKind.IDLE if idle else BreachKind.SIZE, partition, text + why, wrong=not idle)
 
 
 def clean_bytes(samples: Sequence[LogSample]) -> int | None:
@@ -160,20 +165,17 @@ def clean_bytes(samples: Sequence[LogSample]) -> int | None:
     return found
 
 
-def _exceeded(kind: BreachKind, partition: int, text: str, grows: bool | None) -> Breach:
-    if grows is False:
-        why = "no record comes, so its last segment is not rolled, and the rate is not what it was"
-        return Breach(BreachKind.IDLE, partition, f"{text}: {why}")
-    return Breach(kind, partition, text, wrong=True)
-
-
 def _age(settings: LogSettings, broker: BrokerSettings, flow: Flow | None) -> tuple[timedelta | None, Rule | None]:
+    """How old a record gets. Compaction merges segments, and the whole is as young as its youngest record."""
+    if settings.compacts:
+        return None, None
     ages = []
     if settings.time is not None:
-        ages.append((settings.time + span(settings, flow) + broker.check_every, Rule.TIME))
-    if settings.size_bytes is not None and flow is not None and flow.least > 0:
-        fills = (settings.size_bytes + settings.segment_bytes) / flow.least
-        ages.append((_time(fills) + broker.check_every, Rule.SIZE))
+        ages.append((_plus(settings.time, span(settings, flow), broker.check_every), Rule.TIME))
+    if settings.size_bytes is not None and flow is not None:
+        pushed_out = flow.longest(settings.size_bytes + settings.segment_bytes)
+        if pushed_out is not None:
+            ages.append((_plus(pushed_out, broker.check_every), Rule.SIZE))
     return min(ages, default=(None, None))
 
 
@@ -197,12 +199,15 @@ def _segments(settings: LogSettings, log_bytes: float, age: timedelta | None) ->
 
 
 def _grown(flow: Flow | None, over: timedelta) -> float:
-    return 0.0 if flow is None else max(flow.peak, flow.burst) * _seconds(over)
+    return 0.0 if flow is None else flow.burst * over.total_seconds()
 
 
-def _seconds(over: timedelta) -> float:
-    return over.total_seconds()
+def _came(flow: Flow, over: timedelta) -> float:
+    return flow.peak(over) * over.total_seconds()
 
 
-def _time(seconds: float) -> timedelta:
-    return timedelta(seconds=min(seconds, _LONGEST))
+def _plus(*spans: timedelta) -> timedelta:
+    total = timedelta(0)
+    for each in spans:
+        total = timedelta.max if each > timedelta.max - total else total + each
+    return total

@@ -217,7 +217,7 @@ def keeps(
 
 def _time_bound(settings: LogSettings, broker: BrokerSettings) -> timedelta | None:
     """The age at which the limit of time has deleted a record for certain, its whole segment being that old."""
-    if not settings.deletes or settings.time is None:
+    if not settings.deletes or settings.time is None or settings.compacts:  # compaction merges segments
         return None
     bound = _NO_TIME
     for part in (settings.time, settings.segment_time, broker.check_every, settings.delete_delay):

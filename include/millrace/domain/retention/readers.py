@@ -12,14 +12,33 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from millrace.domain.groups import BackupMetadata, CommitMetadata, PlannedMove
-from millrace.domain.headroom import Danger, Headroom, Limits, Rule, Unread, danger, headroom
+from millrace.domain.headroom import Danger, Limits, Rule, Unread, danger, headroom
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.retention.flow import Flow
 from millrace.domain.retention.settings import LogSettings, log_settings
 from millrace.domain.snapshots import GroupSeen, LogSeen, Partition, Snapshot, TopicSeen
 
+WORST_FIRST = (Danger.ALARM, Danger.WARNING, Danger.NONE)
+
 Stamps = Mapping[tuple[str, int, int], int]
 """Timestamps of records, in milliseconds since 1970, by topic id, partition and offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRecords:
+    """The first records from some offsets on, by topic and partition.
+
+    Attributes:
+        found: their timestamps, in milliseconds since 1970; None where there is none below the end, or it has none.
+        failed: why one could not be read. What is in neither was not read in time.
+    """
+
+    found: Mapping[Partition, int | None]
+    failed: Mapping[Partition, str]
+
+    def why(self, topic: str, partition: int) -> str:
+        """Why nothing is known of one."""
+        return self.failed.get((topic, partition), "it was not read in time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +110,8 @@ def _offset(group: GroupSeen, partition: Partition, seen: TopicSeen, *, backup: 
     if backup:
         said = BackupMetadata.decode(commit.metadata)
         return said.offset if said is not None and said.topic_id == seen.topic_id else None
-    own = CommitMetadata.decode(commit.metadata) or PlannedMove.decode(commit.metadata)
+    text = commit.metadata  # most readers write none
+    own = (CommitMetadata.decode(text) or PlannedMove.decode(text)) if text else None
     return commit.offset if own is None or own.topic_id == seen.topic_id else None
 
 
@@ -107,7 +127,7 @@ def rooms(
     Args:
         snapshot: what was seen.
         found: the positions.
-        flows: offsets a second by partition, over the last minutes.
+        flows: offsets that came into each partition in the last hour, weighed by the bytes that one takes.
         appended: for some positions, when the record there was appended at the earliest.
         stamps: the timestamps of some records, as they were read.
     """
@@ -125,20 +145,45 @@ def rooms(
         if own is None:
             made.append(Room(position, log.end - position.offset, why="the topic's settings are not known"))
         else:
-            made.append(_room(position, log, own, flow, _first(position, log, since, stamp), snapshot.at))
+            first_ms = _first(position, log, since, stamp, own, flow)
+            made.append(_room(position, log, own, flow, first_ms, snapshot.at))
     return made
 
 
-def _first(position: Position, log: LogSeen, appended: datetime | None, stamp: int | None) -> int | None:
-    """The first unread record's timestamp, or the least that it can be by what is known."""
+def _first(
+    position: Position,
+    log: LogSeen,
+    appended: datetime | None,
+    stamp: int | None,
+    settings: LogSettings,
+    flow: Flow | None,
+) -> int | None:
+    """The first unread record's timestamp, or the least that it can be by what is known.
+
+    Where records come dated back, as with times of events or out of a mirror, it is taken to be dated back as far as
+    the youngest one was when the log last grew.
+    """
     if stamp is not None:
         return stamp
     if position.offset == log.start and log.first_ms is not None:
         return log.first_ms
     if appended is None:
         return None
-    at_least = int(appended.timestamp() * 1000)  # where it was dated when it came; never after the youngest of all
-    return at_least if log.last_ms is None else min(at_least, log.last_ms)
+    came_ms = int(appended.timestamp() * 1000)
+    if log.last_ms is None or settings.by_append_time:
+        return came_ms
+    grew_ms = _last_growth_ms(flow)
+    dated_back = max(0, grew_ms - log.last_ms) if grew_ms is not None else 0
+    return min(came_ms - dated_back, log.last_ms)
+
+
+def _last_growth_ms(flow: Flow | None) -> int | None:
+    """The last moment at which the log had not grown to where it is, in milliseconds since 1970; None: it has not."""
+    if flow is None:
+        return None
+    newest = flow.points[-1][1]
+    before = [at for at, end in flow.points if end < newest]
+    return int(before[-1].timestamp() * 1000) if before else None
 
 
 def _room(
@@ -149,26 +194,26 @@ def _room(
         return Room(position, 0)
     if not settings.limited and not settings.compacts:
         return Room(position, unread)
-    size = log.size_bytes / (log.end - log.start) if log.size_bytes and log.end > log.start else None
-    rate = max(flow.mean, flow.burst) * (size or 0.0) if flow else 0.0
-    waiting = Unread(position.partition, position.offset, first_ms, (size or 0.0) * unread, rate)
+    size = log.size_bytes / (log.end - log.start) if log.size_bytes and log.end > log.start else 0.0
+    size = max(size, flow.weight if flow else 0.0)  # what came last may be larger than what was there
+    rate = flow.burst / flow.weight * size if flow else 0.0
+    waiting = Unread(position.partition, position.offset, first_ms, size * unread, rate)
     limits = Limits(settings.time, settings.size_bytes) if settings.deletes else Limits()
     now_ms = int(now.timestamp() * 1000)
-    choices: list[tuple[Headroom, timedelta | None]] = []
+    choices = []
     if (by_limits := headroom(waiting, limits, now_ms)) is not None:
         window = settings.time if by_limits.rule is Rule.TIME else _window(settings.size_bytes, rate)
-        choices.append((by_limits, window))
+        level = danger(by_limits.left, window)
+        choices.append(Room(position, unread, by_limits.left, by_limits.rule, window, level))
     if settings.compacts and first_ms is not None:  # markers of deleted keys go, values do not
         kept = headroom(waiting, Limits(time=settings.tombstones), now_ms)
         if kept is not None:
-            choices.append((Headroom(waiting, kept.left, Rule.TOMBSTONES), settings.tombstones))
+            level = danger(kept.left, settings.tombstones)
+            level = Danger.WARNING if level is Danger.ALARM else level  # it misses that a key was deleted, if one was
+            choices.append(Room(position, unread, kept.left, Rule.TOMBSTONES, settings.tombstones, level))
     if not choices:
         return Room(position, unread, why=_not_known(settings, first_ms, flow))
-    chosen, window = min(choices, key=lambda each: each[0].left)
-    level = danger(chosen.left, window)
-    if chosen.rule is Rule.TOMBSTONES and level is Danger.ALARM:
-        level = Danger.WARNING  # only what was deleted since is missed, if anything was
-    return Room(position, unread, chosen.left, chosen.rule, window, level)
+    return min(choices, key=lambda room: (WORST_FIRST.index(room.danger), room.left))
 
 
 def _not_known(settings: LogSettings, first_ms: int | None, flow: Flow | None) -> str:
