@@ -111,6 +111,10 @@ def looks(broker: Brokers, platform: GroupsPlatform, until: int) -> dict[str, li
     found: dict[str, list[Measured]] = {name: [] for name in TOPICS}
     with ClusterReader(broker.settings) as reader:
 
+        def led() -> bool:
+            seen = reader.take()
+            return all(seen.log((name, 0)) for name in TOPICS)
+
         def look() -> bool:
             seen = reader.take()
             platform.snapshots.add(KAFKA, seen)
@@ -120,6 +124,7 @@ def looks(broker: Brokers, platform: GroupsPlatform, until: int) -> dict[str, li
             time.sleep(0.5)
             return all(own[-1].start > until for own in found.values())
 
+        eventually(led, within=Deadline.METADATA, what="the new topics")
         eventually(look, within=Deadline.SERVER, what="records that were deleted")
     return found
 

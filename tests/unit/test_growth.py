@@ -69,6 +69,21 @@ def test_a_disk_is_full_when_what_lies_on_it_has_grown_by_what_is_free() -> None
     assert disk_forecasts(seen(replace(disk(GIB), usable_bytes=None)), {}) == []
 
 
+def test_a_topic_that_was_small_when_it_was_forecast_lies_on_the_disk_as_a_whole_all_the_same() -> None:
+    small = made(GIB / 1000, size_bytes=GIB // 1000)
+    [found] = disk_forecasts(seen(disk(GIB * 50)), {TOPIC: small})
+    assert found.full.expected is None or found.full.expected > 3_000
+
+
+def test_what_was_seen_for_less_than_a_week_is_no_alarm_and_a_disk_that_is_nearly_full_is() -> None:
+    young = made(GIB)
+    young = replace(young, forecast=replace(young.forecast, growth=Growth(Band(0.0, 0.0, 0.0), 0, "too short")))
+    [found] = disk_forecasts(seen(disk(GIB * 20)), {TOPIC: young})
+    assert (found.full.expected == pytest.approx(20), found.soon) == (True, False)
+    [little] = disk_forecasts(seen(disk(GIB * 5)), {TOPIC: made(0.0)})
+    assert little.soon
+
+
 def test_a_disk_that_is_full_soon_is_an_alarm_until_it_is_not(
     platform: GroupsPlatform, monkeypatch: pytest.MonkeyPatch
 ) -> None:

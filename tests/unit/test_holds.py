@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -12,8 +13,11 @@ import pytest
 from millrace.domain.declaration import Topic
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.plan import PlanStatus
+from millrace.domain.retention.cuts import narrowed
+from millrace.domain.retention.settings import log_settings
+from millrace.domain.snapshots import Snapshot
 from millrace.domain.topics import ObservedTopic
-from millrace.errors import RefusedError, UnreachableError, UsageError
+from millrace.errors import IncompleteError, RefusedError, UnreachableError, UsageError
 from millrace.spec import load_pipeline
 from millrace.usecases import holds, plans, topics
 from millrace.wiring import Platform
@@ -303,3 +307,90 @@ def test_where_a_declaration_is_wrong_the_holds_of_its_topics_stay(fake: LogsPla
 def test_what_is_not_held_cannot_be_ended(fake: LogsPlatform) -> None:
     with pytest.raises(UsageError, match="not held"):
         holds.end(cast(Platform, fake), TOPIC, actor="cli:ann", reason="enough", now=fake.clock.now)
+
+
+def provision(fake: LogsPlatform) -> None:
+    with suppress(IncompleteError):  # for a setting that the fake does not know
+        topics.provision(cast(Platform, fake), load_pipeline(fake.root, "shop"), "dag:shop.topics", "daily")
+
+
+def test_a_hold_that_is_extended_never_shortens_what_was_declared_meanwhile(fake: LogsPlatform) -> None:
+    hold(fake)
+    replace_once(fake.root / SHOP, "retention: {time: 7d}", "retention: {time: 30d}")
+    provision(fake)
+    assert retention(fake) == str(30 * DAY_MS)
+    hold(fake, 2)
+    assert retention(fake) == str(30 * DAY_MS)
+
+
+def test_a_hold_that_begins_while_a_cut_is_measured_stops_it(
+    fake: LogsPlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_once(fake.root / SHOP, "retention: {time: 7d}", "retention: {time: 1d}")
+    plan = topics.make_plan(cast(Platform, fake), load_pipeline(fake.root, "shop"), by="test")
+    snapshot, held = fake.log.snapshot, list[bool]()
+
+    def and_hold(at: datetime) -> Snapshot:
+        if not held:
+            held.append(True)
+            hold(fake)
+        return snapshot(at)
+
+    monkeypatch.setattr(fake.log, "snapshot", and_hold)
+    with pytest.raises(RefusedError, match="is held until"):
+        plans.run(cast(Platform, fake), plan.id, actor="test", now=fake.clock.now)
+    assert retention(fake) == fake.holds.rows[0].after["retention.ms"]
+
+
+def test_what_somebody_made_longer_while_it_was_held_stays(fake: LogsPlatform) -> None:
+    replace_once(fake.root / SHOP, "    retention: {time: 7d}\n", "")
+    hold(fake)
+    fake.admin.set_config({TOPIC: {"retention.ms": str(90 * DAY_MS)}})
+    assert plan_of(fake) == ()
+    later(fake, DAY)
+    end_due(fake)
+    assert retention(fake) == str(90 * DAY_MS)
+
+
+def test_a_hold_waits_while_a_declaration_cannot_be_read(fake: LogsPlatform) -> None:
+    """Its stream has not read everything, and nobody knows that there is one."""
+    fake.log.commits[OTHER] = committed({0: 10, 1: 100, 2: 100, 3: 100}, TOPIC)
+    hold(fake, 3)
+    later(fake, 3 * DAY)
+    (fake.root / RETURNS).write_text("pipeline: returns\n  <<<<<<< HEAD\n")
+    [line] = end_due(fake)
+    assert "nobody knows what streams of include/pipelines/returns.yaml have not read" in line
+    assert retention(fake) != WEEK
+
+
+def rename_connection(fake: LogsPlatform) -> None:
+    for name in (SHOP, RETURNS):
+        text = (fake.root / name).read_text().replace("kafka: millrace_kafka\n", "")
+        (fake.root / name).write_text(text.replace("owner: commerce-data\n", "owner: commerce-data\nkafka: same\n"))
+
+
+def test_readers_count_whatever_the_name_of_the_connection_to_their_cluster(fake: LogsPlatform) -> None:
+    fake.log.commits[OTHER] = committed({0: 10, 1: 100, 2: 100, 3: 100}, TOPIC)
+    hold(fake, 3)
+    later(fake, 3 * DAY)
+    rename_connection(fake)
+    with pytest.raises(RefusedError, match=r"returns\.items"):
+        holds.end(cast(Platform, fake), TOPIC, actor="cli:ann", reason="enough", now=fake.clock.now)
+
+
+def test_what_the_cluster_does_not_take_is_not_held(fake: LogsPlatform) -> None:
+    fake.admin.failing[TOPIC] = "TOPIC_AUTHORIZATION_FAILED: no Alter"
+    with pytest.raises(RefusedError, match="no Alter"):
+        hold(fake)
+    assert (retention(fake), holds.list_holds(cast(Platform, fake))) == (WEEK, ())
+
+
+def test_a_segment_may_take_for_ever(fake: LogsPlatform) -> None:
+    fake.admin.set_config({TOPIC: {"segment.ms": str(2**63 - 1)}})
+    assert int(hold(fake).hold.after["retention.ms"]) > 7 * DAY_MS
+
+
+def test_no_policy_at_all_deletes_nothing_and_a_policy_that_deletes_is_a_cut(fake: LogsPlatform) -> None:
+    before, after = log_settings({"cleanup.policy": ""}), log_settings({"cleanup.policy": "delete"})
+    assert (before.deletes, before.compacts) == (False, False)
+    assert narrowed(before, after) is not None

@@ -67,9 +67,15 @@ def test_the_first_young_record_may_hide_behind_one_below_the_log_start() -> Non
     bounds = LogBounds(10, 90)
     assert first_young(PartitionTimes(bounds, RecordAt(40, 5)), 5) == 40
     assert first_young(PartitionTimes(bounds, RecordAt(4, 5)), 5) == 10
-    assert first_young(PartitionTimes(bounds, None, latest=RecordAt(80, 4)), 5) == 90
     assert first_young(PartitionTimes(bounds, None, latest=RecordAt(70, 6)), 5) == 70
-    assert first_young(PartitionTimes(bounds, None), 5) == 90
+
+
+@pytest.mark.parametrize("latest", [None, RecordAt(80, 4), RecordAt(999, 6)])
+def test_what_lies_behind_an_open_transaction_is_taken_too(latest: RecordAt | None) -> None:
+    """A reader of committed data is told of nothing behind offset 50; the brokers delete up to 1,000."""
+    young = first_young(PartitionTimes(LogBounds(0, 50), None, latest=latest), 5)
+    cut = cut_of("t", Limits(DAY), [LogNow(TopicPartition("t", "i", 0), 0, 1_000, young)])
+    assert cut.partitions[0].until >= 999
 
 
 @given(

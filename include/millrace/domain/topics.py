@@ -247,7 +247,12 @@ def _held(wanted: dict[str, str], observed: ObservedTopic, least: Mapping[str, s
     if least is None:
         return wanted
     held = {key: longer_limit(wanted.get(key, value), value) for key, value in least.items()}
+    held = {key: value for key, value in held.items() if key in wanted or _is_shorter(observed.setting(key), value)}
     return {key: value for key, value in (wanted | held).items() if key != _POLICY or not _begins(observed, value)}
+
+
+def _is_shorter(one: str, other: str) -> bool:
+    return not same_setting("retention.ms", one, other) and longer_limit(one, other) == other
 
 
 def _begins(observed: ObservedTopic, policy: str) -> bool:

@@ -120,13 +120,14 @@ def measure_settings(
     limits = {name: each for name, each in found.items() if each is not None}
     if not limits:
         return Measured(at)
-    logs = _logs(platform, kafka, limits, broker or BrokerSettings(), at)
+    logs = _logs(platform, kafka, limits, broker, at)
     made = [
         cuts.cut_of(name, each, (log for log in logs if log.partition.topic == name)) for name, each in limits.items()
     ]
     hit = {cut.topic for cut in made if cut.records}
     project = load(platform.settings.root)
-    apps = [app for each in project.pipelines if each.kafka == kafka for app in each.apps if hit & set(app.reads)]
+    readers_of = ((each.kafka, app) for each in project.pipelines for app in each.apps if hit & set(app.reads))
+    apps = [app for connection, app in readers_of if connection == kafka or _same_cluster(platform, connection, kafka)]
     readers = _readers(platform, kafka, apps)
     unsound = tuple(sorted({finding.file for finding in project.findings}))
     return Measured(at, tuple(made), cuts.losses(made, readers), unsound)
@@ -153,19 +154,33 @@ def refuse_losses(platform: Platform, plan: Plan, standings: Sequence[Standing])
         UnreachableError: it could not be told.
     """
     pending = [change for change, standing in zip(plan.changes, standings, strict=True) if standing is Standing.PENDING]
-    lost = measure(platform, plan.connection, pending).losses
-    if lost:
-        raise refusal(lost, where=plan.id, again=f"`millrace plans run {plan.id}`")
+    found = measure(platform, plan.connection, pending)
+    if (refused := refusal(found, where=plan.id, again=f"`millrace plans run {plan.id}`")) is not None:
+        raise refused
 
 
-def refusal(lost: Sequence[Loss], *, where: str, again: str) -> RefusedError:
-    """Why it may not be done now.
+def _same_cluster(platform: Platform, one: str, other: str) -> bool:
+    """Whether two Connections lead to one cluster, as where one was given another name."""
+    return platform.topic_admin(one).cluster_id() == platform.topic_admin(other).cluster_id()
+
+
+def refusal(found: Measured, *, where: str, again: str) -> RefusedError | None:
+    """Why it may not be done now; None: it may.
 
     Args:
-        lost: at least one.
+        found: what it would take, and from whom.
         where: the plan or topic.
         again: what to do once the readers have read it.
     """
+    if found.unsound and any(cut.records for cut in found.cuts):
+        return RefusedError(
+            f"nobody knows what streams of {', '.join(found.unsound)} have not read of it: it has errors",
+            where=where,
+            next_step=f"mend it, see `millrace spec check`, then {again} again",
+        )
+    lost = found.losses
+    if not lost:
+        return None
     apps = [loss.reader.app.qualified_name for loss in lost]
     starts = " and ".join(f"`millrace streams start {name}`" for name in apps)
     return RefusedError(
@@ -195,7 +210,7 @@ def _has_run(platform: Platform, app: App) -> bool:
 
 
 def _logs(
-    platform: Platform, kafka: str, limits: Mapping[str, Limits], broker: BrokerSettings, now: datetime
+    platform: Platform, kafka: str, limits: Mapping[str, Limits], broker: BrokerSettings | None, now: datetime
 ) -> list[LogNow]:
     leaders = platform.kafka_log(kafka).leaders(sorted(limits))
     silent = [str(partition) for partition, led in leaders.items() if not led]
@@ -206,8 +221,11 @@ def _logs(
             where=", ".join([*missing, *silent]),
             next_step="see with `millrace doctor` whether every broker runs",
         )
-    times = _times(platform, kafka, limits, sorted(leaders), broker, now)
-    seen = _sizes(platform, kafka, leaders, needed=any(each.size_bytes is not None for each in limits.values()))
+    snapshot = _snapshot(platform, kafka, needed=any(each.size_bytes is not None for each in limits.values()))
+    every = None if snapshot is None else snapshot.check_every
+    said = broker or (BrokerSettings() if every is None else BrokerSettings(every))
+    times = _times(platform, kafka, limits, sorted(leaders), said, now)
+    seen = {partition: None if snapshot is None else _seen(snapshot, partition) for partition in leaders}
     unweighed = [str(p) for p, log in seen.items() if limits[p.topic].size_bytes is not None and _size(log) is None]
     if unweighed:
         raise UnreachableError(
@@ -290,17 +308,14 @@ def _times(
     return found
 
 
-def _sizes(
-    platform: Platform, kafka: str, partitions: Collection[TopicPartition], *, needed: bool
-) -> dict[TopicPartition, LogSeen | None]:
-    """What the cluster says of the logs' sizes; where only people want to know them, they may stay unknown."""
+def _snapshot(platform: Platform, kafka: str, *, needed: bool) -> Snapshot | None:
+    """The cluster as it is; where only people want to know sizes, they may stay unknown."""
     try:
-        snapshot = platform.cluster_reader(kafka).take()
+        return platform.cluster_reader(kafka).take()
     except MillraceError:
         if needed:
             raise
-        return dict.fromkeys(partitions)
-    return {partition: _seen(snapshot, partition) for partition in partitions}
+        return None
 
 
 def _seen(snapshot: Snapshot, partition: TopicPartition) -> LogSeen | None:

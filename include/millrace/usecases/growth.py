@@ -34,14 +34,23 @@ if TYPE_CHECKING:
 
 DISK = "disk.full"
 SOON_DAYS = 7.0
+NEARLY_FULL = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class DiskForecast:
-    """When a broker's disk is full, as the forecasts of the topics on it say."""
+    """When a broker's disk is full, as the forecasts of the topics on it say; `surely`: those that are a week old."""
 
     disk: DiskSeen
     full: Full
+    surely: Full
+
+    @property
+    def soon(self) -> bool:
+        """Whether it is nearly full, or within a week by what topics grow whose growth was measured over a week."""
+        disk = self.disk
+        little = bool(disk.total_bytes) and (disk.usable_bytes or 0) < (disk.total_bytes or 0) * NEARLY_FULL
+        return little or (self.surely.expected is not None and self.surely.expected <= SOON_DAYS)
 
     def __str__(self) -> str:
         """In a line for people."""
@@ -97,9 +106,13 @@ def disk_forecasts(snapshot: Snapshot, made: Mapping[str, MadeForecast]) -> list
     for disk in snapshot.disks:
         if disk.usable_bytes is not None:
             parts = [
-                (made[name].forecast, _part(size, made[name])) for name, size in disk.topics.items() if name in made
+                (made[name].forecast, _part(snapshot, name, size))
+                for name, size in disk.topics.items()
+                if name in made and name in snapshot.topics
             ]
-            found.append(DiskForecast(disk, full_in(disk.usable_bytes, parts)))
+            sure = [each for each in parts if each[0].growth is not None and each[0].growth.days]
+            full, surely = full_in(disk.usable_bytes, parts), full_in(disk.usable_bytes, sure)
+            found.append(DiskForecast(disk, full, surely))
     return found
 
 
@@ -136,9 +149,10 @@ def keeping(topic: TopicSizing, made: MadeForecast | None, max_age: timedelta) -
     return found
 
 
-def _part(size_bytes: int, made: MadeForecast) -> float:
-    """What part of a topic lies on a disk; of an empty one all."""
-    return size_bytes / made.forecast.size_bytes if made.forecast.size_bytes else 1.0
+def _part(snapshot: Snapshot, topic: str, size_bytes: int) -> float:
+    """What lies on a disk of a topic, as a part of its leaders' replicas as they are now; of an empty one all."""
+    led = sum(log.size_bytes or 0 for log in snapshot.topics[topic].logs if log is not None)
+    return size_bytes / led if led else 1.0
 
 
 def _hold_disks(
@@ -150,7 +164,7 @@ def _hold_disks(
     known: list[str] = []
     for one in disks:
         subject = f"{kafka}/broker {one.disk.broker} {one.disk.folder}"
-        if one.full.expected is not None and one.full.expected <= SOON_DAYS:
+        if one.soon:
             (new if alarms.open(DISK, subject, str(one)) else known).append(str(one))
         elif subject in now_open:
             alarms.close(DISK, subject, opened_before=began)

@@ -12,7 +12,6 @@ from millrace.domain import topics
 from millrace.domain.declaration import Manage, Pipeline, Topic
 from millrace.domain.plan import Plan, Standing
 from millrace.domain.retention import holds
-from millrace.domain.retention.cuts import Loss
 from millrace.domain.retention.holds import Asked, Hold, HoldPlan, Load
 from millrace.domain.retention.settings import BrokerSettings, log_settings
 from millrace.domain.sizes import roughly_bytes
@@ -50,7 +49,7 @@ class _Ending:
     """What came of ending a hold: ended with these limits, or what its readers would lose by that."""
 
     line: str
-    losses: Sequence[Loss] = ()
+    refused: RefusedError | None = None
 
 
 def hold(
@@ -110,7 +109,12 @@ def hold(
         budget = _within_budget(planned, budget_bytes, _free_bytes(seen, name))
         made = platform.control().holds.begin(planned.hold)
         platform.control().alarms.close(ALARM, f"{kafka}/{name}")
-        _set(platform, made, observed, made.after)
+        try:
+            _set(platform, made, observed, made.after)
+        except RefusedError as error:  # what was never raised is not held
+            if made.began_at == at:
+                _note_end(platform, made, actor, reason, at, after={}, outcome=f"refused: {error.what}")
+            raise
         platform.control().log.append(
             actor=actor,
             action="topic.hold",
@@ -135,8 +139,8 @@ def end(platform: Platform, name: str, *, actor: str, reason: str, now: datetime
     with _working(platform, kafka, name):
         found = _held(platform, name)
         ending = _end(platform, found, _declaration(platform, found), actor=actor, reason=reason, now=at)
-    if ending.losses:
-        raise cuts.refusal(ending.losses, where=name, again=f"`millrace topics hold {name} --end`")
+    if ending.refused is not None:
+        raise ending.refused
     return found
 
 
@@ -238,9 +242,9 @@ def _end_or_wait(platform: Platform, hold: Hold, declared: Topic | None, actor: 
         if not mine or current is None or current.until > now:
             return f"{hold.topic}: somebody is at its hold"
         ending = _end(platform, current, declared, actor=actor, reason="its time is over", now=now)
-    if not ending.losses:
+    if ending.refused is None:
         return ending.line
-    waits = f"its hold is over and waits: {'; '.join(str(loss) for loss in ending.losses)}"
+    waits = f"its hold is over and waits: {ending.refused.what}"
     platform.control().alarms.open(ALARM, subject, f"{hold.topic}: {waits}")
     return f"{hold.topic}: {waits}"
 
@@ -254,11 +258,13 @@ def _end(platform: Platform, hold: Hold, declared: Topic | None, *, actor: str, 
         return _Ending(f"{hold.topic}: its hold has ended: {outcome}")
     full = declared is not None and declared.manage is Manage.FULL
     after = holds.settled(hold, topics.wanted_config(declared) if declared is not None and full else {})
+    after = {key: value for key, value in after.items() if key not in holds.left_alone(hold, _in_force(observed))}
     in_force = {**_in_force(observed), **holds.in_force_after(hold, after)}
     step = (log_settings(_in_force(observed)), log_settings(in_force))
-    lost = cuts.measure_settings(platform, hold.kafka, {hold.topic: step}, now=now).losses
-    if lost:
-        return _Ending("", lost)
+    found = cuts.measure_settings(platform, hold.kafka, {hold.topic: step}, now=now)
+    again = f"`millrace topics hold {hold.topic} --end`"
+    if (refused := cuts.refusal(found, where=hold.topic, again=again)) is not None:
+        return _Ending("", refused)
     _set(platform, hold, observed, after)
     shown = {key: in_force[key] for key in holds.LIMITS}
     _note_end(platform, hold, actor, reason, now, after=shown, outcome="done")

@@ -185,8 +185,8 @@ def guard(platform: Platform, plan: Plan, standings: Sequence[Standing]) -> None
         RefusedError: a topic is held, or a declared reader would lose what it has not read yet.
         UnreachableError: it could not be told.
     """
-    holds.refuse_held(platform, plan, standings)
     cuts.refuse_losses(platform, plan, standings)
+    holds.refuse_held(platform, plan, standings)  # last: measuring takes a while, in which a hold may begin
 
 
 def run_changes(platform: Platform, plan: Plan, standings: Sequence[Standing]) -> Iterator[tuple[Change, ChangeResult]]:

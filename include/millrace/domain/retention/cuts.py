@@ -21,6 +21,7 @@ from millrace.domain.time_travel import PartitionTimes
 KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
 """The topic settings whose change may delete records."""
 
+_BEYOND = 2**63 - 1
 _NAMED = 8  # partitions of a reader that are named
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -161,18 +162,16 @@ def young_from_ms(limit: timedelta, now: datetime, broker: BrokerSettings) -> in
 
 
 def first_young(times: PartitionTimes, time_ms: int) -> int:
-    """The first offset whose record has this timestamp or a later one, or the log's end.
+    """The first offset whose record has this timestamp or a later one; beyond all offsets where none is known to have.
 
-    Where a record below the log start hides it, the last one it can be.
+    Where a record below the log start hides it, the last one it can be. Behind an open transaction nobody tells.
     """
     bounds = times.bounds
     if times.at is not None:
-        found = times.at.offset
-    elif times.latest is not None and times.latest.timestamp_ms >= time_ms:
-        found = times.latest.offset
-    else:
-        found = bounds.end
-    return min(max(found, bounds.start), bounds.end)
+        return min(max(times.at.offset, bounds.start), bounds.end)
+    if times.latest is not None and times.latest.timestamp_ms >= time_ms:
+        return max(times.latest.offset, bounds.start)
+    return _BEYOND
 
 
 def cut_of(topic: str, limits: Limits, logs: Iterable[LogNow]) -> Cut:

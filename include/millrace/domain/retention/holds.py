@@ -135,6 +135,7 @@ def plan_hold(
             after[SIZE] = str(min(size + settings.segment_bytes, _LONGEST))
         if settings.limited:
             need = math.ceil(sum(load.bytes_per_second for load in loads.values()) * left * ROOM) * replication
+    after = {key: longer_limit(value, in_force.get(key, value)) for key, value in after.items()}
     hold = Hold(
         kafka=asked.kafka,
         topic=asked.topic,
@@ -193,6 +194,12 @@ def settled(hold: Hold, declared: Mapping[str, str]) -> dict[str, str | None]:
         longer = wanted is not None and longer_limit(wanted, hold.found[key]) == wanted
         found[key] = wanted if longer else hold.before.get(key)
     return found
+
+
+def left_alone(hold: Hold, in_force: Mapping[str, str]) -> list[str]:
+    """The limits that somebody has made longer than the hold did: they stay as they are."""
+    longer = ((key, in_force.get(key, hold.after[key])) for key in LIMITS)
+    return [key for key, now in longer if now != hold.after[key] and longer_limit(now, hold.after[key]) == now]
 
 
 def in_force_after(hold: Hold, settled: Mapping[str, str | None]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 _MILLISECOND = timedelta(milliseconds=1)
-_LONGEST_MS = timedelta.max // _MILLISECOND
+_LONGEST_MS = timedelta(days=3_650_000) // _MILLISECOND  # ten thousand years: sums of these are still times
 _DEFAULTS = {
     "cleanup.policy": "delete",
     "delete.retention.ms": "86400000",
@@ -80,7 +80,8 @@ def log_settings(values: Mapping[str, str]) -> LogSettings:
     def text(key: str) -> str:
         return values.get(key) or _DEFAULTS[key]
 
-    policies = {part.strip().lower() for part in text("cleanup.policy").split(",")}
+    policy = values.get("cleanup.policy", _DEFAULTS["cleanup.policy"])  # empty: neither, as Kafka has it since KIP-1161
+    policies = {part.strip().lower() for part in policy.split(",")}
     size = int(text("retention.bytes"))
     return LogSettings(
         deletes="delete" in policies,
@@ -99,7 +100,7 @@ def log_settings(values: Mapping[str, str]) -> LogSettings:
 
 
 def limit_of(milliseconds: str) -> timedelta | None:
-    """A limit of time as Kafka has it: -1, and what no time can hold, is without limit."""
+    """A limit of time as Kafka has it: -1, and what is longer than ten thousand years, is without limit."""
     number = int(milliseconds)
     return None if number < 0 or number > _LONGEST_MS else timedelta(milliseconds=number)
 
