@@ -112,7 +112,7 @@ def test_a_forecast_is_told_with_its_band_its_growth_and_its_past_error() -> Non
         "what comes in grows by +3.0% a month (measured over 40 days)"
     )
     other = replace(one.forecast, growth=Growth(Band(0.0, 0.001, 0.002), 40, "", 0.05))
-    assert in_words(replace(one, forecast=other)).endswith("(measured over 40 days; +150.0% was expected)")
+    assert in_words(replace(one, forecast=other)).endswith("(measured over 40 days; +332.2% was expected)")
     assert in_words(made(1, why="seen for less than an hour")) == "not forecast: seen for less than an hour"
 
 
@@ -150,3 +150,12 @@ def test_without_the_control_database_no_forecast_is_known(
 
     monkeypatch.setattr(growth.forecasts, "latest", silent)
     assert known_forecasts(platform, KAFKA, [TOPIC]) == ({}, ("forecasts: the control database does not answer",))
+
+
+def test_a_topic_of_which_something_else_deletes_records_fills_no_disk() -> None:
+    """As repartition topics of Kafka Streams: without limits, and their logs begin behind their first record."""
+    snapshot = seen(disk(GIB))
+    logs = tuple(replace(log, start=50) if log else None for log in snapshot.topics[TOPIC].logs)
+    topics = {TOPIC: replace(snapshot.topics[TOPIC], logs=logs)}
+    [found] = disk_forecasts(replace(snapshot, topics=topics), {TOPIC: made(GIB)})
+    assert found.full.expected is None

@@ -46,7 +46,7 @@ BACKUP = BackupApp("shop", (Topic("orders", "shop", backup=Backup()),))
         (LogSettings(time=DAY), LogSettings(time=DAY, size_bytes=10), Limits(None, 10)),
         (LogSettings(time=DAY, size_bytes=5), LogSettings(time=7 * DAY, size_bytes=4), Limits(None, 4)),
         (LogSettings(deletes=False, compacts=True), LogSettings(compacts=True), Limits(7 * DAY, None)),
-        (LogSettings(), LogSettings(deletes=False, compacts=True, time=DAY), None),
+        (LogSettings(), LogSettings(deletes=False, compacts=True, time=DAY), Limits(timedelta(0), None)),
         (LogSettings(deletes=False, compacts=True), LogSettings(time=None), None),
     ],
 )
@@ -171,3 +171,11 @@ def test_a_backup_stands_where_its_commits_call_it_archived() -> None:
 def test_a_loss_names_reader_partitions_and_offsets() -> None:
     [loss] = losses([taken(1500)], [Reader(BACKUP, {P: 20, Q: 0})])
     assert str(loss) == "backup shop.backup would lose 1,480 records that it has not archived: orders/0[20, 1500)"
+
+
+def test_a_log_that_begins_to_be_compacted_may_lose_all_of_it() -> None:
+    deleting, compacting = LogSettings(), LogSettings(deletes=False, compacts=True)
+    limits = narrowed(deleting, compacting)
+    assert limits is not None
+    assert cut_of("t", limits, [LogNow(TopicPartition("t", "i", 0), 0, 1_000, 2**63 - 1)]).partitions[0].until == 1_000
+    assert narrowed(compacting, compacting) is None

@@ -51,9 +51,13 @@ class HoldTable:
             return _hold(connection.execute(table.insert().values(_values(hold)).returning(table)).one())
 
     def list(self, kafka: str | None = None, *, only_open: bool = True, limit: int = 1_000) -> tuple[Hold, ...]:
-        """Holds by topic, the newest of each first; `kafka`: of the cluster of this Connection alone."""
+        """Holds by topic, the newest of each first; `kafka`: of the cluster of this Connection alone.
+
+        All that are open; with those that have ended `limit` at most.
+        """
         table = tables.topic_hold
-        query = table.select().order_by(table.c.connection, table.c.topic, table.c.id.desc()).limit(limit)
+        query = table.select().order_by(table.c.connection, table.c.topic, table.c.id.desc())
+        query = query if only_open else query.limit(limit)
         if kafka is not None:
             query = query.where(table.c.connection == kafka)
         if only_open:

@@ -266,7 +266,18 @@ def _weighed(
         return list(logs)
     read = platform.topic_reader(kafka).between
     samples = {log.partition: _samples(read, log, stable[log.partition]) for log in largest}
-    return [replace(log, samples=samples.get(log.partition, ())) for log in logs]
+    worst = max((_ratio(own) for own in samples.values()), default=1.0)
+    return [replace(log, samples=samples.get(log.partition) or _guessed(log, worst)) for log in logs]
+
+
+def _ratio(samples: Sequence[tuple[int, float]]) -> float:
+    weights = [weight for _, weight in samples if weight > 0]
+    return max(weights) / min(weights) if weights else 1.0
+
+
+def _guessed(log: LogNow, ratio: float) -> tuple[tuple[int, float], ...]:
+    """Weights of a log that was not sampled: as uneven as the worst that was, and the heaviest at its end."""
+    return ((log.start, 1.0), (log.end - 1, ratio)) if log.end - log.start > 1 else ()
 
 
 def _samples(read: Read, log: LogNow, stable: int) -> tuple[tuple[int, float], ...]:

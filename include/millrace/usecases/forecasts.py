@@ -18,12 +18,13 @@ from millrace.domain.retention.forecast_history import (
     now_of,
     points_of,
 )
-from millrace.domain.retention.settings import LogSettings
-from millrace.domain.snapshots import Snapshot
+from millrace.domain.retention.settings import LogSettings, log_settings
+from millrace.domain.snapshots import Snapshot, TopicSeen
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
 
+_PURGED = "no limit deletes its records and something does, so how large it is does not follow from what comes in"
 _LOOKED_BACK = timedelta(days=86)
 _YOUNG_DAYS = 4  # whoever has fewer rows of a day is looked at by the hour too
 _HOURLY = timedelta(days=3)
@@ -90,6 +91,12 @@ def latest(
     return _with_errors(platform, kafka, now, platform.control().forecasts.latest(kafka, topics))
 
 
+def purged(topic: TopicSeen, settings: LogSettings | None = None) -> bool:
+    """Whether something else than its settings deletes its records, as Kafka Streams does in its repartition topics."""
+    own = settings or (log_settings(topic.settings) if topic.settings else LogSettings())
+    return not own.limited and not own.compacts and any(log.start > 0 for log in topic.logs if log is not None)
+
+
 def tidy(platform: Platform, now: datetime) -> int:
     """Let go of what topics were more than 400 days ago, and of forecasts older than 200 days; how many rows.
 
@@ -123,6 +130,8 @@ def _make(
         points = points_of([*hourly.get(name, ()), *daily.get(name, ()), look], look.topic_id)
         here = now_of(look, snapshot.topics[name].logs)
         told = forecast(points, settings[name], here, now, growths.get(name))
+        if purged(snapshot.topics[name], settings[name]):
+            told = replace(told, inflow=None, growth=None, estimates=(), why=_PURGED)
         found.append(MadeForecast(name, look.topic_id, told))
     return found
 

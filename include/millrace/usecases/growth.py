@@ -26,6 +26,7 @@ from millrace.domain.sizes import roughly_bytes
 from millrace.domain.snapshots import DiskSeen, Snapshot
 from millrace.errors import UnreachableError
 from millrace.usecases import forecasts
+from millrace.usecases.forecasts import purged
 from millrace.usecases.reader_alarms import MOST_ALARMS
 from millrace.usecases.sizing import TopicSizing, declared_topics
 
@@ -108,7 +109,7 @@ def disk_forecasts(snapshot: Snapshot, made: Mapping[str, MadeForecast]) -> list
             parts = [
                 (made[name].forecast, _part(snapshot, name, size))
                 for name, size in disk.topics.items()
-                if name in made and name in snapshot.topics
+                if name in made and name in snapshot.topics and not purged(snapshot.topics[name])
             ]
             sure = [each for each in parts if each[0].growth is not None and each[0].growth.days]
             full, surely = full_in(disk.usable_bytes, parts), full_in(disk.usable_bytes, sure)
@@ -202,5 +203,6 @@ def growth_in_words(made: MadeForecast) -> str:
     month = growth.a_day.expected * 30
     measured = f"measured over {growth.days} days" if growth.days else growth.why
     differs = growth.as_declared is False and growth.declared is not None
-    other = f"; {growth.declared * 30:+.1%} was expected" if differs and growth.declared is not None else ""
+    declared = None if growth.declared is None else (1 + growth.declared) ** 30 - 1
+    other = f"; {declared:+.1%} was expected" if differs and declared is not None else ""
     return f"what comes in grows by {month:+.1%} a month ({measured}{other})"

@@ -142,8 +142,11 @@ class Loss:
 def narrowed(before: LogSettings, after: LogSettings) -> Limits | None:
     """The limits that bite sooner, or for the first time, after a change; None: none does.
 
-    What compaction takes is no loss: the last record of each key stays.
+    A log that begins to be compacted may lose any record, as one without a key or with one that came again: all of it
+    counts. What one loses that was compacted before is no loss.
     """
+    if after.compacts and not before.compacts:
+        return Limits(timedelta(0), None)
     if not after.deletes:
         return None
     time = after.time if _less(after.time, before.time if before.deletes else None) else None
