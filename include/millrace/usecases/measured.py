@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millrace.wiring import Platform
 
 RATES_OVER = timedelta(hours=1)
-_SCALES = ((SNAPSHOTS_KEPT, 84), (timedelta(hours=6), 24), (RATES_OVER, 12), (timedelta(minutes=5), 5))
+_SCALES = ((SNAPSHOTS_KEPT, 84), (timedelta(hours=6), 24), (RATES_OVER, 12), (timedelta(minutes=5), 10))
 
 
 def _average(sample: LogSample) -> float:
