@@ -86,6 +86,7 @@ def progress(settings: Settings, columns: str) -> list[tuple[int, ...]]:
         return connection.execute(query, (STREAM,)).fetchall()
 
 
+@pytest.mark.full
 def test_who_reads_is_told_and_the_stream_comes_to_rest(settings: Settings) -> None:
     platform, driven = open_platform(settings), Driven(settings.root, STREAM)
     topic, day = new_topic(settings), timedelta(days=1)

@@ -108,6 +108,7 @@ def platform(kafka: Stack, control_databases: Databases, tmp_path: Path) -> Plat
     )
 
 
+@pytest.mark.full
 def test_a_reader_that_hangs_is_found_within_three_of_its_intervals(
     kafka: Stack, topic: str, platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,8 @@ NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
 MONTH = str(30 * 86_400_000)
 PLENTY = 1 << 40
-MOMENTS = (Moment.AFTER, Moment.ANSWER_LOST, pytest.param(Moment.BEFORE, marks=pytest.mark.full))
+FULL = pytest.mark.full
+MOMENTS = (Moment.AFTER, *(pytest.param(moment, marks=FULL) for moment in (Moment.ANSWER_LOST, Moment.BEFORE)))
 
 
 @pytest.fixture
