@@ -1,0 +1,89 @@
+"""Which rows a check is about: what the record of work gained since what is proven.
+
+Rows below the record of work do not change but by a rewind, which opens a new timeline and writes again what lies
+between its first offset and the former end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from millrace.domain.offsets import OffsetRange, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A row of a sink's record of work: what one timeline has done of a partition, `first <= offset < next`."""
+
+    timeline: int
+    partition: TopicPartition
+    first: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Up to where rows are proven, exclusive, as of a timeline. Timeline 0 with no offsets: nothing is."""
+
+    timeline: int = 0
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+def reached(work: Iterable[Work]) -> Mark:
+    """Where a record of work stands now.
+
+    Args:
+        work: all rows of the stream's record of work, of every timeline.
+    """
+    rows = tuple(work)
+    timeline = max((row.timeline for row in rows), default=0)
+    # Of a partition that the newest timeline has no row for, the newest that has one says where it stands.
+    newest: dict[TopicPartition, Work] = {}
+    for row in rows:
+        held = newest.get(row.partition)
+        if held is None or (row.timeline, -row.next) > (held.timeline, -held.next):
+            newest[row.partition] = row
+    return Mark(timeline, {partition: row.next for partition, row in newest.items()})
+
+
+def gained(mark: Mark, work: Iterable[Work]) -> tuple[OffsetRange, ...]:
+    """The offsets whose rows are not proven: from the mark, or from where a newer timeline began, to the record's end.
+
+    Args:
+        mark: what is proven.
+        work: all rows of the stream's record of work, of every timeline.
+
+    Returns:
+        By partition; none is empty.
+    """
+    rows = tuple(work)
+    ends = reached(rows).offsets
+    begins: dict[TopicPartition, int] = {}
+    for row in rows:
+        known = mark.offsets.get(row.partition)
+        if known is None or row.timeline > mark.timeline:
+            begins[row.partition] = min(begins.get(row.partition, row.first), row.first)
+    found = []
+    for partition, end in sorted(ends.items()):
+        known = mark.offsets.get(partition)
+        first = min(each for each in (known, begins.get(partition)) if each is not None)
+        if first < end:
+            found.append(OffsetRange(partition, first, end))
+    return tuple(found)
+
+
+def within(ranges: Sequence[OffsetRange], work: Iterable[Work]) -> tuple[OffsetRange, ...]:
+    """The part of these ranges that the record of work has reached; none is empty."""
+    ends = reached(work).offsets
+    found = []
+    for one in ranges:
+        end = min(one.next, ends.get(one.partition, 0))
+        if one.first < end:
+            found.append(OffsetRange(one.partition, one.first, end))
+    return tuple(found)
+
+
+def offsets_in(ranges: Iterable[OffsetRange]) -> int:
+    """How many offsets lie in these ranges."""
+    return sum(len(one) for one in ranges)
