@@ -1,0 +1,1 @@
+"""Rules held against the rows of a sink by Great Expectations."""

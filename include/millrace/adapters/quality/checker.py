@@ -1,0 +1,251 @@
+"""Rules held against the rows of a sink's table: counted by Great Expectations, within a deadline, without a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import great_expectations  # noqa: TID253  loaded by checks alone
+from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult  # noqa: TID253
+
+from millrace.adapters.quality.pages import page_of
+from millrace.adapters.quality.session import Session, is_gone, open_session, said, unreachable
+from millrace.adapters.quality.sources import sources_of
+from millrace.adapters.quality.suite import RISKY, Surroundings, expectation_of, rows_for, rows_of
+from millrace.domain.offsets import OffsetRange
+from millrace.domain.quality.results import Outcome, RuleResult
+from millrace.domain.quality.rules import OF_THE_WHOLE, Fresh, HasType, Query, RowCount, Rule, Volume
+from millrace.settings import PostgresSettings
+
+RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
+"""Counts, and of the values that break a rule none."""
+LONGEST_RULE = timedelta(minutes=3)
+LONGEST_CHECK = timedelta(minutes=20)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be held against a table.
+
+    Attributes:
+        table: `schema.table`.
+        rules: what has to be.
+        ranges: the offsets whose rows are looked at.
+        gained: those of them, or others, that came since the last look.
+        now: the present.
+        known_age: by rule of freshness: how old, in seconds, the newest is that was seen before, or that Kafka knows.
+        usual: by rule of volume: how many rows are usual, least and most, or why nobody knows.
+    """
+
+    table: str
+    rules: Sequence[Rule]
+    ranges: Sequence[OffsetRange]
+    gained: Sequence[OffsetRange]
+    now: datetime
+    known_age: Mapping[str, float]
+    usual: Mapping[str, tuple[int, int] | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found.
+
+    Attributes:
+        columns: the table's columns, with their types as PostgreSQL spells them; none where it is not there.
+        rows: how many rows lie in the ranges.
+        gained_rows: how many in those that came since the last look.
+        results: of each rule that could be tried or failed to be, by its name.
+        ages: by rule of freshness: how old the newest is, in seconds, where one was seen.
+        page: the library's page of it, as HTML.
+    """
+
+    columns: Mapping[str, str]
+    rows: int
+    gained_rows: int
+    results: Mapping[str, RuleResult]
+    ages: Mapping[str, float]
+    page: str
+
+
+class QualityChecker:
+    """Holds rules against tables of one database.
+
+    Args:
+        settings: the database, as a role that may read.
+        statement: how long one statement may take.
+        rule: how long one rule may take, or all those that are counted together.
+        check: how long all of them may take.
+    """
+
+    def __init__(
+        self,
+        settings: PostgresSettings,
+        *,
+        statement: timedelta | None = None,
+        rule: timedelta = LONGEST_RULE,
+        check: timedelta = LONGEST_CHECK,
+    ) -> None:
+        self._settings = settings
+        self._options = {} if statement is None else {"statement": statement}
+        self._rule = rule
+        self._check = check
+
+    def columns(self, table: str) -> Mapping[str, str]:
+        """The columns of a table, with their types as PostgreSQL spells them; none where it is not there.
+
+        Raises:
+            UnreachableError: the database does not answer.
+        """
+        with open_session(self._settings, **self._options) as session:
+            return _columns(session, table)
+
+    def hold(self, asked: Asked) -> Found:
+        """Hold rules against the rows of some ranges, all as they are at one moment.
+
+        Guarantees: no value of a row comes back, and none is in the page. The memory that it takes does not depend on
+        how many rows there are.
+
+        Raises:
+            UnreachableError: the database does not answer, or went away meanwhile.
+        """
+        with open_session(self._settings, **self._options) as session, session.within(self._check):
+            return _Run(session, asked, self._rule).run()
+
+
+class _Run:
+    """One check."""
+
+    def __init__(self, session: Session, asked: Asked, longest: timedelta) -> None:
+        self._session = session
+        self._asked = asked
+        self._longest = longest
+        self._columns = _columns(session, asked.table)
+        usual = {name: band for name, band in asked.usual.items() if not isinstance(band, str)}
+        self._around = Surroundings(
+            asked.table, self._columns, asked.ranges, asked.gained, asked.now, asked.known_age, usual
+        )
+        self._raw: list[ExpectationValidationResult] = []
+        self._results: dict[str, RuleResult] = {}
+        self._ages: dict[str, float] = {}
+
+    def run(self) -> Found:
+        """Rules that are counted over the same rows go together; those that may fail or hang go alone."""
+        if not self._columns:
+            return Found({}, 0, 0, {}, {}, "")
+        rows = self._count(self._asked.ranges)
+        gained = rows if self._asked.gained == self._asked.ranges else self._count(self._asked.gained)
+        together: dict[str, list[Rule]] = {}
+        for rule in self._asked.rules:
+            if (why := self._not_now(rule, rows)) is not None:
+                self._results[rule.name] = RuleResult(rule.name, rule.kind, rule.severity, Outcome.SKIPPED, detail=why)
+            elif isinstance(rule.check, RISKY) or rule.where is not None:
+                self._try([rule])
+            else:
+                together.setdefault(rows_for(rule, self._around), []).append(rule)
+        for rules in together.values():
+            self._try(rules)
+        names = [rule.name for rule in self._asked.rules]
+        self._raw.sort(key=lambda result: names.index(_name(result)))
+        page = page_of(self._raw, self._asked.table, self._asked.now)
+        return Found(self._columns, rows, gained, self._results, self._ages, page)
+
+    def _not_now(self, rule: Rule, rows: int) -> str | None:
+        """Why a rule has nothing to be held against; None where it has."""
+        if isinstance(rule.check, Volume):
+            usual = self._asked.usual.get(rule.name, "nobody knows what is usual")
+            return usual if isinstance(usual, str) else None
+        return None if rows or isinstance(rule.check, OF_THE_WHOLE) else "there are no rows"
+
+    def _count(self, ranges: Sequence[OffsetRange]) -> int:
+        [(count,)] = self._session.rows(f"SELECT count(*) FROM ({rows_of(self._asked.table, ranges)}) AS _rows")
+        return int(count)
+
+    def _try(self, rules: Sequence[Rule]) -> None:
+        """Hold rules over the same rows against them; where one fails, each by itself."""
+        self._session.taken_errors()
+        with self._session.within(self._longest):
+            results = self._validated(rules)
+        errors = self._session.taken_errors()
+        for error in errors:
+            if is_gone(error):
+                raise unreachable(self._session.settings, error)
+        if len(rules) > 1 and any(_failed(result) for result in results.values()):
+            for rule in rules:
+                self._try([rule])
+            return
+        for rule in rules:
+            self._keep(rule, results[rule.name], errors)
+
+    def _validated(self, rules: Sequence[Rule]) -> dict[str, ExpectationValidationResult]:
+        suite = great_expectations.ExpectationSuite(name=self._asked.table)
+        for rule in rules:
+            suite.add_expectation(expectation_of(rule, self._around))
+        batch = self._session.batch(rows_for(rules[0], self._around))
+        validated: ExpectationSuiteValidationResult = batch.validate(suite, result_format=RESULT_FORMAT)
+        return {_name(result): result for result in validated.results}
+
+    def _keep(self, rule: Rule, result: ExpectationValidationResult, errors: Sequence[BaseException]) -> None:
+        self._raw.append(result)
+        made = RuleResult(rule.name, rule.kind, rule.severity, Outcome.ERROR)
+        if _failed(result):
+            detail = said(errors[-1]) if errors else "Great Expectations could not try it"
+            result.exception_info = {"raised_exception": True, "exception_message": detail, "exception_traceback": ""}
+            self._results[rule.name] = RuleResult(*_head(made), Outcome.ERROR, detail=detail)
+            return
+        outcome = Outcome.PASSED if result.success else Outcome.FAILED
+        counts = result.result
+        if isinstance(rule.check, OF_THE_WHOLE):
+            detail = self._detail(rule, counts.get("observed_value"))
+            self._results[rule.name] = RuleResult(*_head(made), outcome, detail=detail)
+            return
+        broken = int(counts.get("unexpected_count") or 0)
+        sources = sources_of(self._session, rule, self._around, result, self._longest) if broken else ()
+        rows = int(counts.get("element_count") or 0)
+        detail = "the query found more rows than there are" if isinstance(rule.check, Query) and broken > rows else ""
+        self._results[rule.name] = RuleResult(*_head(made), outcome, rows, broken, detail, sources)
+
+    def _detail(self, rule: Rule, observed: Any) -> str:
+        match rule.check:
+            case HasType(column, type_):
+                return f"{column} is {observed or 'not there'}, declared {type_}"
+            case RowCount():
+                return f"{observed:,} rows"
+            case Volume():
+                least, most = self._around.usual[rule.name]
+                return f"{observed:,} rows came, usual are {least:,} to {most:,}"
+            case Fresh(at_most):
+                if observed is None:
+                    return "no time of a newest one is known"
+                self._ages[rule.name] = float(observed)
+                return f"the newest is {timedelta(seconds=round(observed))} old, at most {at_most} is allowed"
+        return ""
+
+
+def _head(made: RuleResult) -> tuple[Any, ...]:
+    return made.rule, made.kind, made.severity
+
+
+def _columns(session: Session, table: str) -> Mapping[str, str]:
+    schema, _, name = table.partition(".")
+    found = session.rows(
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "JOIN pg_class ON pg_class.oid = attrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+        "WHERE nspname = %s AND relname = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        schema,
+        name,
+    )
+    return {str(column): str(type_) for column, type_ in found}
+
+
+def _name(result: ExpectationValidationResult) -> str:
+    return str(result.expectation_config.meta["rule"])
+
+
+def _failed(result: ExpectationValidationResult) -> bool:
+    """Whether a rule could not be tried: the library tells that by rule, or by each metric of it."""
+    info: Mapping[str, Any] = result.exception_info or {}
+    if "raised_exception" in info:
+        return bool(info["raised_exception"])
+    return bool(info)

@@ -1,0 +1,197 @@
+"""One moment of a sink database, looked at by Great Expectations within a deadline.
+
+Every transaction sees the same snapshot, may only read, and gets what is left of the time of those who asked. The
+connections are made here, so that no password reaches the library.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import great_expectations  # noqa: TID253  loaded by checks alone
+import psycopg
+import sqlalchemy as sa
+from great_expectations.core.batch import Batch  # noqa: TID253
+
+from millrace.adapters.postgres_connection import Fault, SinkFailure, connect, fault_of
+from millrace.adapters.quality.expectations import escaped
+from millrace.errors import MillraceError, UnreachableError
+from millrace.settings import PostgresSettings
+
+LONGEST_STATEMENT = timedelta(minutes=2)
+LONGEST_LOCK = timedelta(seconds=10)
+_NAME = "millrace quality"
+# The library gives the address of its PostgreSQL data source to nobody: connections come from `creator`.
+_ADDRESS = "postgresql+psycopg://nobody@nowhere/nothing"
+
+
+class OutOfTimeError(Exception):
+    """The time of a rule, or of a whole check, is over."""
+
+
+@dataclass
+class Session:
+    """What a check works with while it looks.
+
+    Attributes:
+        settings: the database.
+        snapshot: the moment that every transaction sees, by PostgreSQL's name for it.
+        statement: how long one statement may take.
+        errors: what the database said no to, since they were last taken.
+    """
+
+    settings: PostgresSettings
+    anchor: psycopg.Connection[tuple[Any, ...]]
+    snapshot: str
+    statement: timedelta
+    errors: list[BaseException] = field(default_factory=list)
+    _until: float = float("inf")
+    _batches: dict[str, Batch] = field(default_factory=dict)
+    _source: Any = None
+
+    @contextmanager
+    def within(self, longest: timedelta) -> Iterator[None]:
+        """Let what is asked in this block take so long, all together; what comes after that is refused."""
+        before, self._until = self._until, min(self._until, time.monotonic() + longest.total_seconds())
+        try:
+            yield
+        finally:
+            self._until = before
+
+    def batch(self, rows: str) -> Batch:
+        """The rows of a query, as a batch of the library; the same one for the same query."""
+        if rows not in self._batches:
+            source = self._opened()
+            asset = source.add_query_asset(f"rows_{len(self._batches)}", query=escaped(rows))
+            self._batches[rows] = asset.add_batch_definition_whole_table("rows").get_batch()
+        return self._batches[rows]
+
+    def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """What a query of our own finds at this moment."""
+        self._hurry()
+        with self.translated():
+            limit = self._limit_ms()
+            self.anchor.execute(f"SET LOCAL statement_timeout = {limit}")
+            return self.anchor.execute(query, parameters or None).fetchall()  # type: ignore[arg-type]
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Errors of the database as ours."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise SinkFailure.of(self.settings, error, "look at the table").error() from error
+
+    def taken_errors(self) -> list[BaseException]:
+        """The errors since the last time, which are forgotten then."""
+        found, self.errors = self.errors, []
+        return found
+
+    def _opened(self) -> Any:
+        if self._source is None:
+            context = great_expectations.get_context(mode="ephemeral")
+            context.enable_analytics(enable=False)
+            context.variables.progress_bars = {"globally": False}
+            arguments = {"creator": self._connect, "hide_parameters": True, "pool_size": 1, "max_overflow": 0}
+            self._source = context.data_sources.add_postgres(
+                "sink", connection_string=_ADDRESS, kwargs=arguments, create_temp_table=False
+            )
+            engine = self._source.get_execution_engine().engine
+            sa.event.listen(engine, "begin", self._began)
+            sa.event.listen(engine, "handle_error", self._failed)
+        return self._source
+
+    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        connection = connect(self.settings, _NAME)
+        connection.read_only = True
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        return connection
+
+    def _began(self, connection: sa.Connection) -> None:
+        self._hurry()
+        connection.exec_driver_sql(f"SET TRANSACTION SNAPSHOT '{self.snapshot}'")
+        lock = LONGEST_LOCK // timedelta(milliseconds=1)
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {lock}")
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {self._limit_ms()}")
+
+    def _failed(self, context: sa.ExceptionContext) -> None:
+        self.errors.append(context.original_exception)
+
+    def _hurry(self) -> None:
+        if time.monotonic() >= self._until:
+            error = OutOfTimeError()
+            self.errors.append(error)
+            raise error
+
+    def _limit_ms(self) -> int:
+        left = timedelta(seconds=self._until - time.monotonic()) if self._until < float("inf") else self.statement
+        return max(1, min(left, self.statement) // timedelta(milliseconds=1))
+
+    def close(self) -> None:
+        """Give the connections back."""
+        if self._source is not None:
+            self._source.get_execution_engine().close()
+
+
+@contextmanager
+def open_session(settings: PostgresSettings, *, statement: timedelta = LONGEST_STATEMENT) -> Iterator[Session]:
+    """A moment of a sink database; the library says nothing while it is open, as it would say values of rows.
+
+    Raises:
+        UnreachableError: the database does not answer, or went away meanwhile.
+    """
+    logger = logging.getLogger("great_expectations")
+    level = logger.level
+    with connect(settings, _NAME) as anchor:
+        anchor.read_only = True
+        anchor.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        try:
+            lock = LONGEST_LOCK // timedelta(milliseconds=1)
+            anchor.execute(f"SET LOCAL lock_timeout = {lock}")
+            [(snapshot,)] = anchor.execute("SELECT pg_export_snapshot()").fetchall()
+        except psycopg.Error as error:
+            raise SinkFailure.of(settings, error, "export a snapshot").error() from error
+        session = Session(settings, anchor, str(snapshot), statement)
+        logger.setLevel(logging.CRITICAL + 1)
+        try:
+            yield session
+        finally:
+            logger.setLevel(level)
+            session.close()
+
+
+def said(error: BaseException) -> str:
+    """What an error comes to, without any value of a row.
+
+    The database's own words only where they are about names and types (class 42: the statement itself is wrong);
+    its other messages quote values.
+    """
+    if isinstance(error, OutOfTimeError):
+        return "it took too long, and was ended"
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return "it took too long, and was ended"
+    if isinstance(error, psycopg.errors.LockNotAvailable):
+        return "somebody else has locked a table for longer than it waits"
+    if isinstance(error, psycopg.Error) and error.sqlstate:
+        if error.sqlstate.startswith("42") and error.diag.message_primary:
+            return f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
+        return f"the database refused it: {type(error).__name__} (SQLSTATE {error.sqlstate})"
+    return f"it failed: {type(error).__name__}"
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error says that the connection, or the server, is gone: then nothing can be told of any rule."""
+    return isinstance(error, MillraceError) or (isinstance(error, psycopg.Error) and fault_of(error) is Fault.GONE)
+
+
+def unreachable(settings: PostgresSettings, error: BaseException) -> MillraceError:
+    """The error to raise for a server that is gone."""
+    if isinstance(error, psycopg.Error):
+        return SinkFailure.at_connect(settings, error).error()
+    return error if isinstance(error, MillraceError) else UnreachableError(str(error))

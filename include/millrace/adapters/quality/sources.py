@@ -1,0 +1,77 @@
+"""Where rows that break a rule come from: some of their sources, by the very condition that counted them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from great_expectations.util import get_sqlalchemy_selectable  # noqa: TID253  loaded by checks alone
+from great_expectations.validator.metric_configuration import MetricConfiguration  # noqa: TID253
+from great_expectations.validator.metrics_calculator import MetricsCalculator  # noqa: TID253
+from psycopg import sql
+
+from millrace.adapters.quality.session import OutOfTimeError, Session
+from millrace.adapters.quality.suite import Surroundings, expectation_of, query_of, rows_for
+from millrace.domain.books import SourceAt
+from millrace.domain.quality.results import MOST_SOURCES
+from millrace.domain.quality.rules import Query, Rule, Unique
+from millrace.errors import MillraceError
+
+_SOURCE = ("_topic_id", "_partition", "_offset")
+_FIRST = f"ORDER BY {', '.join(_SOURCE)} LIMIT {MOST_SOURCES}"
+
+
+def sources_of(
+    session: Session, rule: Rule, around: Surroundings, result: Any, longest: timedelta
+) -> tuple[SourceAt, ...]:
+    """The first sources of the rows that break a rule, a few at most; none where they cannot be told.
+
+    Args:
+        session: the moment that the rows were counted at.
+        rule: which they break.
+        around: what the rule was compiled with.
+        result: what the library found of it.
+        longest: how long it may take.
+    """
+    topics = {one.partition.topic_id: one.partition.topic for one in (*around.ranges, *around.gained)}
+    with session.within(longest):
+        try:
+            match rule.check:
+                case Unique(columns):
+                    found = session.rows(_of_doubles(rows_for(rule, around), columns))
+                case Query(text):
+                    wanted = f"SELECT DISTINCT {', '.join(_SOURCE)}"
+                    found = session.rows(f"{query_of(text, rows_for(rule, around), wanted)} {_FIRST}")
+                case _:
+                    found = _by_condition(session, rule, around)
+        except (MillraceError, OutOfTimeError, sa.exc.SQLAlchemyError):
+            return ()  # the count stands; the query of a rule need not name sources
+    return tuple(
+        SourceAt(topics[topic_id], int(partition), int(offset))
+        for topic_id, partition, offset in found
+        if topic_id in topics
+    )
+
+
+def _of_doubles(rows: str, columns: tuple[str, ...]) -> str:
+    """Rows whose values in some columns another row has too, as the library's own counting has no place for sources."""
+    names = sql.SQL(", ").join(map(sql.Identifier, columns)).as_string(None)
+    doubled = f"SELECT {names} FROM _rows GROUP BY {names} HAVING count(*) > 1"
+    return f"WITH _rows AS ({rows}) SELECT {', '.join(_SOURCE)} FROM _rows WHERE ({names}) IN ({doubled}) {_FIRST}"
+
+
+def _by_condition(session: Session, rule: Rule, around: Surroundings) -> list[tuple[Any, ...]]:
+    """By the library's condition of the rows that break the rule."""
+    engine = session.batch(rows_for(rule, around)).data.execution_engine
+    expectation = expectation_of(rule, around)
+    asked = expectation.get_validation_dependencies(execution_engine=engine, runtime_configuration={})
+    counted = asked.metric_configurations[f"{expectation.map_metric}.unexpected_count"]
+    metric = MetricConfiguration(
+        f"{expectation.map_metric}.condition", counted.metric_domain_kwargs, counted.metric_value_kwargs
+    )
+    condition, domain, accessor = MetricsCalculator(execution_engine=engine).get_metric(metric)
+    rows = get_sqlalchemy_selectable(engine.get_domain_records(domain_kwargs={**domain, **accessor}))
+    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in _SOURCE]
+    query = sa.select(*columns).select_from(rows).where(condition).order_by(*columns).limit(MOST_SOURCES)
+    return [tuple(row) for row in engine.execute_query(query).fetchall()]

@@ -1,0 +1,216 @@
+"""Rules as Great Expectations' expectations, and the rows that each is about as a query."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from great_expectations import expectations as gxe  # noqa: TID253  loaded by checks alone
+from psycopg import sql
+
+from millrace.adapters.quality import expectations as own
+from millrace.domain.offsets import OffsetRange
+from millrace.domain.quality.rules import (
+    Compare,
+    Comparison,
+    Exists,
+    Fresh,
+    HasType,
+    InSet,
+    Matches,
+    NotNull,
+    Query,
+    Range,
+    RowCondition,
+    RowCount,
+    Rule,
+    Unique,
+    Value,
+    Volume,
+)
+
+NEVER_NULL = "_offset"
+"""A column of every sink that has a value in each row: what has no column of its own is counted by it."""
+_SPREAD = ("numeric", "double precision", "real")
+RISKY = (RowCondition, Matches, Exists, Query)
+"""Kinds that may fail or run for ever by what stands in a rule or in rows: each is tried by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What rules need to know beside themselves.
+
+    Attributes:
+        table: `schema.table`.
+        columns: its columns, with their types as PostgreSQL spells them.
+        ranges: the offsets whose rows are looked at.
+        gained: those that came since the last look.
+        now: the present.
+        known_age: by rule of freshness: how old, in seconds, the newest is that was seen before, or that Kafka knows.
+        usual: by rule of volume: how many rows are usual, least and most; none where nobody knows.
+    """
+
+    table: str
+    columns: Mapping[str, str]
+    ranges: Sequence[OffsetRange]
+    gained: Sequence[OffsetRange]
+    now: datetime
+    known_age: Mapping[str, float]
+    usual: Mapping[str, tuple[int, int]]
+
+
+def rows_of(table: str, ranges: Sequence[OffsetRange], where: str | None = None) -> str:
+    """The query of the rows of some ranges, by their key.
+
+    Args:
+        table: `schema.table`.
+        ranges: none: no rows.
+        where: an SQL condition of a rule.
+    """
+    schema, _, name = table.partition(".")
+    parts = [
+        sql.SQL("(_topic_id = {} AND _partition = {} AND _offset >= {} AND _offset < {})").format(
+            one.partition.topic_id, one.partition.partition, one.first, one.next
+        )
+        for one in ranges
+    ]
+    condition = sql.SQL(" OR ").join(parts) if parts else sql.SQL("false")
+    query = sql.SQL("SELECT * FROM {} WHERE ({})").format(sql.Identifier(schema, name), condition).as_string(None)
+    return query if where is None else f"{query} AND (({where}\n) IS TRUE)"
+
+
+def rows_for(rule: Rule, around: Surroundings) -> str:
+    """The query of the rows that a rule is about."""
+    ranges = around.gained if isinstance(rule.check, Volume) else around.ranges
+    return rows_of(around.table, ranges, rule.where)
+
+
+def query_of(rule_sql: str, rows: str, wanted: str) -> str:
+    """A query over the rows that a rule's own query finds.
+
+    Args:
+        rule_sql: the rule's query, with `{rows}` for the rows looked at, and `{{` and `}}` for braces.
+        rows: the query of those.
+        wanted: what is asked of what it finds, which is `_found`.
+    """
+    own_query = rule_sql.format(rows="_rows")
+    return f"WITH _rows AS ({rows}) {wanted} FROM ({own_query}\n) AS _found"
+
+
+def expectation_of(rule: Rule, around: Surroundings) -> Any:
+    """A rule as an expectation, that bears its name."""
+    made = _made(rule, around)
+    made.meta = {"rule": rule.name}
+    made.severity = "critical" if rule.severity == "fail" else "warning"
+    text = f"{rule.name} ({rule.kind}, {rule.severity})" + (", of some rows only" if rule.where else "")
+    made.description = text.replace("$", "$$")
+    return made
+
+
+def _made(rule: Rule, around: Surroundings) -> Any:
+    check = rule.check
+    match check:
+        case NotNull(column):
+            return gxe.ExpectColumnValuesToNotBeNull(column=column)
+        case HasType(column, type_):
+            return own.ExpectColumnToHaveType(table=_quoted(around.table), column=column, type_=type_)
+        case InSet(column, values):
+            known = [bound(value, around.columns[column]) for value in values]
+            return own.ExpectValuesInSet(column=column, value_set=known)
+        case Range():
+            return _range(check, around.columns[check.column])
+        case Matches(column, pattern):
+            return gxe.ExpectColumnValuesToMatchRegex(column=column, regex=pattern)
+        case Unique((column,)):
+            return gxe.ExpectColumnValuesToBeUnique(column=column)
+        case Unique(columns):
+            return gxe.ExpectCompoundColumnsToBeUnique(column_list=list(columns), ignore_row_if="any_value_is_missing")
+        case RowCondition(condition):
+            return own.ExpectRowsToMeetCondition(column=NEVER_NULL, condition=condition)
+        case Compare():
+            return _compare(check)
+        case Exists(column, table, other):
+            return own.ExpectValuesToExistElsewhere(column=column, other_table=table, other_column=other)
+    return _of_the_whole(rule, around)
+
+
+def _of_the_whole(rule: Rule, around: Surroundings) -> Any:
+    check = rule.check
+    match check:
+        case RowCount(least, most):
+            return gxe.ExpectTableRowCountToBeBetween(min_value=least, max_value=most)
+        case Volume():
+            least, most = around.usual[rule.name]
+            return gxe.ExpectTableRowCountToBeBetween(min_value=least, max_value=most)
+        case Fresh(at_most, None):
+            age = around.known_age.get(rule.name)
+            return own.ExpectNewestRecordToBeFresh(at_most=at_most.total_seconds(), age=age)
+        case Fresh(at_most, str(column)):
+            return own.ExpectNewestEventToBeFresh(
+                column=column,
+                now=around.now.isoformat(),
+                at_most=at_most.total_seconds(),
+                known_age=around.known_age.get(rule.name),
+            )
+        case Query(text):
+            counted = query_of(text, rows_for(rule, around), "SELECT count(*)")
+            return own.ExpectQueryToFindNothing(query=counted)
+    raise TypeError(f"no expectation for {rule.kind}")
+
+
+def _range(check: Range, type_: str) -> Any:
+    """A range that has no upper bound gets an infinite one where NaN is a value: PostgreSQL sorts NaN behind it."""
+    least = None if check.min is None else bound(check.min, type_)
+    most = None if check.max is None else bound(check.max, type_)
+    if most is None and type_.startswith(_SPREAD):
+        most = Decimal("Infinity") if type_.startswith("numeric") else float("inf")
+    return own.ExpectValuesInRange(column=check.column, min_value=least, max_value=most)
+
+
+def _compare(check: Compare) -> Any:
+    """The library knows equal, greater, and both; less is greater the other way round."""
+    names = {"column_A": check.column, "column_B": check.other}
+    if check.comparison in (Comparison.LESS, Comparison.AT_MOST):
+        names = {"column_A": check.other, "column_B": check.column}
+    ignore = {"ignore_row_if": "either_value_is_missing"}
+    if check.comparison is Comparison.EQUAL:
+        return gxe.ExpectColumnPairValuesToBeEqual(**names, **ignore)
+    or_equal = check.comparison in (Comparison.AT_MOST, Comparison.AT_LEAST)
+    return gxe.ExpectColumnPairValuesAToBeGreaterThanB(**names, or_equal=or_equal, **ignore)
+
+
+def bound(value: Value, type_: str) -> Any:
+    """A value of a rule file as the type of the column that it is compared with, so that nothing is rounded.
+
+    Raises:
+        ValueError: it is none of that type.
+    """
+    if isinstance(value, bool):
+        return value
+    if type_.startswith("timestamp") and isinstance(value, str):
+        at = datetime.fromisoformat(value)
+        if type_ == "timestamp with time zone":
+            return at if at.tzinfo else at.replace(tzinfo=UTC)
+        return at.astimezone(UTC).replace(tzinfo=None) if at.tzinfo else at
+    if type_ == "date" and isinstance(value, str):
+        return date.fromisoformat(value)
+    if type_.startswith("time") and isinstance(value, str):
+        return time.fromisoformat(value)
+    if isinstance(value, str):
+        return value
+    if type_.startswith("numeric"):
+        return Decimal(str(value))
+    if type_ == "real":  # a column of these holds the nearest that has 32 bits
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    if type_ == "double precision":
+        return float(value)
+    return value
+
+
+def _quoted(table: str) -> str:
+    schema, _, name = table.partition(".")
+    return sql.Identifier(schema, name).as_string(None)
