@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import great_expectations  # noqa: TID253  loaded by checks alone
-from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult  # noqa: TID253
+from great_expectations.core import ExpectationValidationResult  # noqa: TID253  loaded by checks alone
 
 from millrace.adapters.quality.pages import page_of
-from millrace.adapters.quality.session import Session, is_gone, open_session, said, unreachable
+from millrace.adapters.quality.session import LONGEST_STATEMENT, Session, is_gone, open_session, said, unreachable
 from millrace.adapters.quality.sources import sources_of
-from millrace.adapters.quality.suite import RISKY, Surroundings, expectation_of, rows_for, rows_of
+from millrace.adapters.quality.suite import RISKY, Surroundings, condition_for, condition_of, expectation_of, rows_of
 from millrace.domain.offsets import OffsetRange
 from millrace.domain.quality.results import Outcome, RuleResult
 from millrace.domain.quality.rules import OF_THE_WHOLE, Fresh, HasType, Query, RowCount, Rule, Volume
@@ -83,12 +82,12 @@ class QualityChecker:
         self,
         settings: PostgresSettings,
         *,
-        statement: timedelta | None = None,
+        statement: timedelta = LONGEST_STATEMENT,
         rule: timedelta = LONGEST_RULE,
         check: timedelta = LONGEST_CHECK,
     ) -> None:
         self._settings = settings
-        self._options = {} if statement is None else {"statement": statement}
+        self._statement = statement
         self._rule = rule
         self._check = check
 
@@ -98,7 +97,7 @@ class QualityChecker:
         Raises:
             UnreachableError: the database does not answer.
         """
-        with open_session(self._settings, **self._options) as session:
+        with open_session(self._settings, statement=self._statement) as session:
             return _columns(session, table)
 
     def hold(self, asked: Asked) -> Found:
@@ -110,7 +109,7 @@ class QualityChecker:
         Raises:
             UnreachableError: the database does not answer, or went away meanwhile.
         """
-        with open_session(self._settings, **self._options) as session, session.within(self._check):
+        with open_session(self._settings, statement=self._statement) as session, session.within(self._check):
             return _Run(session, asked, self._rule).run()
 
 
@@ -143,7 +142,7 @@ class _Run:
             elif isinstance(rule.check, RISKY) or rule.where is not None:
                 self._try([rule])
             else:
-                together.setdefault(rows_for(rule, self._around), []).append(rule)
+                together.setdefault(condition_for(rule, self._around), []).append(rule)
         for rules in together.values():
             self._try(rules)
         names = [rule.name for rule in self._asked.rules]
@@ -159,7 +158,9 @@ class _Run:
         return None if rows or isinstance(rule.check, OF_THE_WHOLE) else "there are no rows"
 
     def _count(self, ranges: Sequence[OffsetRange]) -> int:
-        [(count,)] = self._session.rows(f"SELECT count(*) FROM ({rows_of(self._asked.table, ranges)}) AS _rows")
+        [(count,)] = self._session.rows(
+            f"SELECT count(*) FROM ({rows_of(self._asked.table, condition_of(ranges))}) AS _rows"
+        )
         return int(count)
 
     def _try(self, rules: Sequence[Rule]) -> None:
@@ -179,12 +180,13 @@ class _Run:
             self._keep(rule, results[rule.name], errors)
 
     def _validated(self, rules: Sequence[Rule]) -> dict[str, ExpectationValidationResult]:
-        suite = great_expectations.ExpectationSuite(name=self._asked.table)
-        for rule in rules:
-            suite.add_expectation(expectation_of(rule, self._around))
-        batch = self._session.batch(rows_for(rules[0], self._around))
-        validated: ExpectationSuiteValidationResult = batch.validate(suite, result_format=RESULT_FORMAT)
-        return {_name(result): result for result in validated.results}
+        validator = self._session.validator(self._asked.table, condition_for(rules[0], self._around))
+        expectations = [expectation_of(rule, self._around) for rule in rules]
+        results = validator.graph_validate(
+            configurations=[expectation.configuration for expectation in expectations],
+            runtime_configuration={"result_format": dict(RESULT_FORMAT)},
+        )
+        return {_name(result): result for result in results}
 
     def _keep(self, rule: Rule, result: ExpectationValidationResult, errors: Sequence[BaseException]) -> None:
         self._raw.append(result)
@@ -192,19 +194,21 @@ class _Run:
         if _failed(result):
             detail = said(errors[-1]) if errors else "Great Expectations could not try it"
             result.exception_info = {"raised_exception": True, "exception_message": detail, "exception_traceback": ""}
-            self._results[rule.name] = RuleResult(*_head(made), Outcome.ERROR, detail=detail)
+            self._results[rule.name] = replace(made, detail=detail)
             return
         outcome = Outcome.PASSED if result.success else Outcome.FAILED
         counts = result.result
         if isinstance(rule.check, OF_THE_WHOLE):
             detail = self._detail(rule, counts.get("observed_value"))
-            self._results[rule.name] = RuleResult(*_head(made), outcome, detail=detail)
+            self._results[rule.name] = replace(made, outcome=outcome, detail=detail)
             return
         broken = int(counts.get("unexpected_count") or 0)
         sources = sources_of(self._session, rule, self._around, result, self._longest) if broken else ()
         rows = int(counts.get("element_count") or 0)
         detail = "the query found more rows than there are" if isinstance(rule.check, Query) and broken > rows else ""
-        self._results[rule.name] = RuleResult(*_head(made), outcome, rows, broken, detail, sources)
+        self._results[rule.name] = replace(
+            made, outcome=outcome, rows=rows, broken=broken, detail=detail, sources=sources
+        )
 
     def _detail(self, rule: Rule, observed: Any) -> str:
         match rule.check:
@@ -221,10 +225,6 @@ class _Run:
                 self._ages[rule.name] = float(observed)
                 return f"the newest is {timedelta(seconds=round(observed))} old, at most {at_most} is allowed"
         return ""
-
-
-def _head(made: RuleResult) -> tuple[Any, ...]:
-    return made.rule, made.kind, made.severity
 
 
 def _columns(session: Session, table: str) -> Mapping[str, str]:

@@ -17,10 +17,11 @@ from typing import Any
 import great_expectations  # noqa: TID253  loaded by checks alone
 import psycopg
 import sqlalchemy as sa
-from great_expectations.core.batch import Batch  # noqa: TID253
+from great_expectations.datasource.fluent.interfaces import Batch  # noqa: TID253
+from great_expectations.execution_engine.sqlalchemy_batch_data import SqlAlchemyBatchData  # noqa: TID253
+from great_expectations.validator.validator import Validator  # noqa: TID253
 
 from millrace.adapters.postgres_connection import Fault, SinkFailure, connect, fault_of
-from millrace.adapters.quality.expectations import escaped
 from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import PostgresSettings
 
@@ -52,7 +53,7 @@ class Session:
     statement: timedelta
     errors: list[BaseException] = field(default_factory=list)
     _until: float = float("inf")
-    _batches: dict[str, Batch] = field(default_factory=dict)
+    _validators: dict[str, Validator] = field(default_factory=dict)
     _source: Any = None
 
     @contextmanager
@@ -64,21 +65,50 @@ class Session:
         finally:
             self._until = before
 
-    def batch(self, rows: str) -> Batch:
-        """The rows of a query, as a batch of the library; the same one for the same query."""
-        if rows not in self._batches:
+    def validator(self, table: str, condition: str) -> Validator:
+        """What holds expectations against the rows of a table that meet a condition; the same one for the same rows.
+
+        The library makes batches of whole tables, or of a query: of that it fetches every row, to learn the names of
+        the columns. So the rows are put in place of a query's.
+
+        Args:
+            table: `schema.table`.
+            condition: SQL.
+        """
+        if condition not in self._validators:
             source = self._opened()
-            asset = source.add_query_asset(f"rows_{len(self._batches)}", query=escaped(rows))
-            self._batches[rows] = asset.add_batch_definition_whole_table("rows").get_batch()
-        return self._batches[rows]
+            schema, _, name = table.partition(".")
+            asset = source.add_query_asset(f"rows_{len(self._validators)}", query="SELECT 1")
+            empty = asset.add_batch_definition_whole_table("rows").get_batch()
+            query = sa.select(sa.text("*")).select_from(sa.table(name, schema=schema))
+            data = SqlAlchemyBatchData(
+                execution_engine=source.get_execution_engine(),
+                selectable=query.where(sa.literal_column(condition, sa.Boolean)),
+                create_temp_table=False,
+                source_table_name=name,
+                source_schema_name=schema,
+            )
+            rows = Batch(
+                datasource=source,
+                data_asset=asset,
+                batch_request=empty.batch_request,
+                data=data,
+                metadata=empty.metadata,
+                batch_markers=empty.batch_markers,
+                batch_spec=empty.batch_spec,
+                batch_definition=empty.batch_definition,
+            )
+            self._validators[condition] = Validator(
+                execution_engine=source.get_execution_engine(), data_context=source.data_context, batches=[rows]
+            )
+        return self._validators[condition]
 
     def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         """What a query of our own finds at this moment."""
         self._hurry()
-        with self.translated():
-            limit = self._limit_ms()
-            self.anchor.execute(f"SET LOCAL statement_timeout = {limit}")
-            return self.anchor.execute(query, parameters or None).fetchall()  # type: ignore[arg-type]
+        with self.translated(), self.anchor.transaction():  # a savepoint: one that fails must not end the snapshot
+            self.anchor.execute(f"SET LOCAL statement_timeout = {self._limit_ms()}")
+            return self.anchor.execute(query, parameters or None).fetchall()
 
     @contextmanager
     def translated(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from great_expectations.validator.metrics_calculator import MetricsCalculator  #
 from psycopg import sql
 
 from millrace.adapters.quality.session import OutOfTimeError, Session
-from millrace.adapters.quality.suite import Surroundings, expectation_of, query_of, rows_for
+from millrace.adapters.quality.suite import Surroundings, condition_for, expectation_of, query_of, rows_for
 from millrace.domain.books import SourceAt
 from millrace.domain.quality.results import MOST_SOURCES
 from millrace.domain.quality.rules import Query, Rule, Unique
@@ -63,13 +63,13 @@ def _of_doubles(rows: str, columns: tuple[str, ...]) -> str:
 
 def _by_condition(session: Session, rule: Rule, around: Surroundings) -> list[tuple[Any, ...]]:
     """By the library's condition of the rows that break the rule."""
-    engine = session.batch(rows_for(rule, around)).data.execution_engine
+    validator = session.validator(around.table, condition_for(rule, around))
+    engine = validator.execution_engine
     expectation = expectation_of(rule, around)
     asked = expectation.get_validation_dependencies(execution_engine=engine, runtime_configuration={})
     counted = asked.metric_configurations[f"{expectation.map_metric}.unexpected_count"]
-    metric = MetricConfiguration(
-        f"{expectation.map_metric}.condition", counted.metric_domain_kwargs, counted.metric_value_kwargs
-    )
+    domain_kwargs = {**counted.metric_domain_kwargs, "batch_id": validator.active_batch_id}
+    metric = MetricConfiguration(f"{expectation.map_metric}.condition", domain_kwargs, counted.metric_value_kwargs)
     condition, domain, accessor = MetricsCalculator(execution_engine=engine).get_metric(metric)
     rows = get_sqlalchemy_selectable(engine.get_domain_records(domain_kwargs={**domain, **accessor}))
     columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in _SOURCE]

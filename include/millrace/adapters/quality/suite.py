@@ -63,30 +63,36 @@ class Surroundings:
     usual: Mapping[str, tuple[int, int]]
 
 
-def rows_of(table: str, ranges: Sequence[OffsetRange], where: str | None = None) -> str:
-    """The query of the rows of some ranges, by their key.
+def condition_of(ranges: Sequence[OffsetRange], where: str | None = None) -> str:
+    """The SQL condition of the rows of some ranges, by their key.
 
     Args:
-        table: `schema.table`.
         ranges: none: no rows.
         where: an SQL condition of a rule.
     """
-    schema, _, name = table.partition(".")
     parts = [
         sql.SQL("(_topic_id = {} AND _partition = {} AND _offset >= {} AND _offset < {})").format(
             one.partition.topic_id, one.partition.partition, one.first, one.next
         )
         for one in ranges
     ]
-    condition = sql.SQL(" OR ").join(parts) if parts else sql.SQL("false")
-    query = sql.SQL("SELECT * FROM {} WHERE ({})").format(sql.Identifier(schema, name), condition).as_string(None)
-    return query if where is None else f"{query} AND (({where}\n) IS TRUE)"
+    condition = (sql.SQL(" OR ").join(parts) if parts else sql.SQL("false")).as_string(None)
+    return f"({condition})" if where is None else f"({condition}) AND (({where}\n) IS TRUE)"
+
+
+def condition_for(rule: Rule, around: Surroundings) -> str:
+    """The SQL condition of the rows that a rule is about."""
+    return condition_of(around.gained if isinstance(rule.check, Volume) else around.ranges, rule.where)
+
+
+def rows_of(table: str, condition: str) -> str:
+    """The query of the rows of a table, `schema.table`, that meet a condition."""
+    return f"SELECT * FROM {quoted(table)} WHERE {condition}"
 
 
 def rows_for(rule: Rule, around: Surroundings) -> str:
     """The query of the rows that a rule is about."""
-    ranges = around.gained if isinstance(rule.check, Volume) else around.ranges
-    return rows_of(around.table, ranges, rule.where)
+    return rows_of(around.table, condition_for(rule, around))
 
 
 def query_of(rule_sql: str, rows: str, wanted: str) -> str:
@@ -116,8 +122,6 @@ def _made(rule: Rule, around: Surroundings) -> Any:
     match check:
         case NotNull(column):
             return gxe.ExpectColumnValuesToNotBeNull(column=column)
-        case HasType(column, type_):
-            return own.ExpectColumnToHaveType(table=_quoted(around.table), column=column, type_=type_)
         case InSet(column, values):
             known = [bound(value, around.columns[column]) for value in values]
             return own.ExpectValuesInSet(column=column, value_set=known)
@@ -125,22 +129,28 @@ def _made(rule: Rule, around: Surroundings) -> Any:
             return _range(check, around.columns[check.column])
         case Matches(column, pattern):
             return gxe.ExpectColumnValuesToMatchRegex(column=column, regex=pattern)
-        case Unique((column,)):
-            return gxe.ExpectColumnValuesToBeUnique(column=column)
-        case Unique(columns):
-            return gxe.ExpectCompoundColumnsToBeUnique(column_list=list(columns), ignore_row_if="any_value_is_missing")
+        case Exists(column, table, other):
+            return own.ExpectValuesToExistElsewhere(column=column, other_table=table, other_column=other)
         case RowCondition(condition):
             return own.ExpectRowsToMeetCondition(column=NEVER_NULL, condition=condition)
         case Compare():
             return _compare(check)
-        case Exists(column, table, other):
-            return own.ExpectValuesToExistElsewhere(column=column, other_table=table, other_column=other)
+        case Unique(columns):
+            return _unique(columns)
     return _of_the_whole(rule, around)
+
+
+def _unique(columns: Sequence[str]) -> Any:
+    if len(columns) == 1:
+        return gxe.ExpectColumnValuesToBeUnique(column=columns[0])
+    return gxe.ExpectCompoundColumnsToBeUnique(column_list=list(columns), ignore_row_if="any_value_is_missing")
 
 
 def _of_the_whole(rule: Rule, around: Surroundings) -> Any:
     check = rule.check
     match check:
+        case HasType(column, type_):
+            return own.ExpectColumnToHaveType(table=quoted(around.table), column=column, type_=type_)
         case RowCount(least, most):
             return gxe.ExpectTableRowCountToBeBetween(min_value=least, max_value=most)
         case Volume():
@@ -211,6 +221,7 @@ def bound(value: Value, type_: str) -> Any:
     return value
 
 
-def _quoted(table: str) -> str:
+def quoted(table: str) -> str:
+    """`schema.table` with each name quoted."""
     schema, _, name = table.partition(".")
     return sql.Identifier(schema, name).as_string(None)
