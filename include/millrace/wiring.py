@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millrace.adapters.kafka_restore import RestoreTarget
     from millrace.adapters.kafka_snapshot import ClusterReader
     from millrace.adapters.postgres_fence import FenceReader
+    from millrace.adapters.quality.checker import QualityChecker
     from millrace.adapters.sink_reader import SinkReader
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
@@ -187,6 +188,12 @@ class Platform:
         from millrace.adapters.sink_reader import SinkReader
 
         return SinkReader(self.settings.postgres(connection))
+
+    def quality_checker(self, connection: str) -> QualityChecker:
+        """Holds rules against tables of the database that a `postgres` Connection leads to."""
+        from millrace.adapters.quality.checker import QualityChecker
+
+        return QualityChecker(self.settings.postgres(connection))
 
     def activity(self, connection: str) -> ActivityReader:
         """Who read what, as the stream over the coordinator's log has kept it in this database."""

@@ -43,7 +43,7 @@ def example_project(root: Path, *, backup: bool = True, streams: bool = True) ->
         backup: whether its topic is backed up, as the example's is.
         streams: whether the pipeline has its stream and source too, or nothing but the topic.
     """
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, root / folder)
     if not backup:
         remove_backup(root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -14,8 +14,9 @@ from psycopg import sql
 from millrace.adapters.postgres_connection import UNACKNOWLEDGED, SinkFailure
 from millrace.adapters.postgres_tables import READ_RECORD, SHARD, work_record
 from millrace.domain.books import SourceAt, StoredRow
-from millrace.domain.offsets import OffsetRange
+from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.position import WorkRecord
+from millrace.domain.quality.ranges import Work
 from millrace.domain.quarantine import Excerpt, Header, QuarantinedRecord, RuleCount
 from millrace.errors import DeclarationError, UnreachableError
 from millrace.settings import PostgresSettings
@@ -95,6 +96,18 @@ class SinkReader:
             if connection is None:
                 return WorkRecord()
             return work_record(connection.execute(READ_RECORD, {"stream": stream, "shard": SHARD}).fetchall())
+
+    def work(self, stream: str) -> tuple[tuple[Work, ...], datetime | None]:
+        """A stream's record of work, of every timeline, and when it was last written; None: there is none."""
+        found = self._query(
+            "millrace.progress",
+            "SELECT timeline, topic, topic_id, partition, first_offset, next_offset, updated_at "
+            "FROM millrace.progress WHERE stream = %(stream)s",
+            {"stream": stream},
+        )
+        rows = list(found)
+        work = tuple(Work(row[0], TopicPartition(*row[1:4]), row[4], row[5]) for row in rows)
+        return work, max((row[6] for row in rows), default=None)
 
     def count_in(self, stream: str, table: str, ranges: Sequence[OffsetRange], *, timeline: int) -> RangeCounts:
         """How many rows of a table, and records of the stream's quarantine, come from these ranges.

@@ -64,9 +64,10 @@ def _print_findings(console: Console, found: tuple[Finding, ...], files: int) ->
 @app.command()
 def schema(
     of_environment: Annotated[bool, typer.Option("--of-environment", help="That of environment files.")] = False,
+    of_rules: Annotated[bool, typer.Option("--of-rules", help="That of rule files.")] = False,
 ) -> None:
     """Print the JSON schema of pipeline files, for editors."""
-    document = spec.json_schema(environment=of_environment)
+    document = spec.json_schema(environment=of_environment, rules=of_rules)
     emit(document, as_json=True, text=lambda console: None)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from millrace.domain.quality.rules import StreamQuality
 from millrace.domain.vitals import STUCK_AFTER
 
 
@@ -222,6 +223,7 @@ class Stream:
     on_rewind: OnRewind = OnRewind.REPROCESS
     on_bad_record: OnBadRecord = OnBadRecord.QUARANTINE
     resources: Resources = Resources()
+    quality: StreamQuality | None = None
 
     @property
     def qualified_name(self) -> str:

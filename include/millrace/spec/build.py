@@ -18,6 +18,7 @@ from millrace.domain.declaration import (
     ValueFormat,
     ValueSchema,
 )
+from millrace.domain.quality.rules import Rule, StreamQuality
 from millrace.spec.documents import SourceDocument, StreamDocument, TopicDocument, ValueDocument
 from millrace.spec.draft import Draft
 from millrace.spec.world import World
@@ -29,7 +30,9 @@ def build_pipeline(draft: Draft, world: World) -> Pipeline:
     """The pipeline of a draft without errors, with the topics of other files that it refers to."""
     header = draft.header.document
     topics = tuple(build_topic(draft.name, name, part.document) for name, part in draft.topics.items())
-    streams = tuple(build_stream(draft.name, name, part.document) for name, part in draft.streams.items())
+    streams = tuple(
+        build_stream(draft.name, name, part.document, draft.rules.get(name, ())) for name, part in draft.streams.items()
+    )
     sources = tuple(build_source(draft.name, name, part.document) for name, part in draft.sources.items())
     used = {name for stream in streams for name in stream.reads} | {source.writes for source in sources}
     return Pipeline(
@@ -79,9 +82,16 @@ def _value(document: ValueDocument) -> ValueSchema:
     return ValueSchema(document.format, columns)
 
 
-def build_stream(pipeline: str, name: str, document: StreamDocument) -> Stream:
-    """A stream as a value."""
-    sink, resources = document.writes.postgres, document.resources
+def build_stream(pipeline: str, name: str, document: StreamDocument, rules: tuple[Rule, ...] = ()) -> Stream:
+    """A stream as a value.
+
+    Args:
+        pipeline: whose it is.
+        name: its name there.
+        document: what the pipeline says of it.
+        rules: those of the rule file that it names.
+    """
+    sink, resources, quality = document.writes.postgres, document.resources, document.quality
     return Stream(
         name=name,
         pipeline=pipeline,
@@ -95,6 +105,9 @@ def build_stream(pipeline: str, name: str, document: StreamDocument) -> Stream:
         on_rewind=document.on_rewind,
         on_bad_record=document.on_bad_record,
         resources=Resources(resources.cores, resources.memory, resources.max_records_per_batch),
+        quality=StreamQuality(quality.rules, rules, quality.every, quality.keep, quality.connection)
+        if quality
+        else None,
     )
 
 

@@ -94,6 +94,8 @@ Trigger = Annotated[
 Patience = Annotated[timedelta, bounded_duration(timedelta(seconds=30), timedelta(days=1), "30s to 1d", {})]
 Pace = Annotated[timedelta, bounded_duration(timedelta(seconds=10), timedelta(hours=1), "10s to 1h", {})]
 ArchiveLag = Annotated[timedelta, bounded_duration(timedelta(minutes=1), timedelta(days=1), "1m to 1d", {})]
+Interval = Annotated[timedelta, bounded_duration(timedelta(minutes=5), timedelta(days=1), "5m to 1d", {})]
+EvidenceTime = Annotated[timedelta, bounded_duration(timedelta(days=1), timedelta(days=3650), "1d to 3650d", {})]
 Span = Annotated[timedelta, bounded_duration(timedelta(minutes=1), timedelta(days=3650), "1m to 3650d", {})]
 Memory = Annotated[int, bounded_size(512 * 1024**2, 1024**4, "512MiB to 1TiB")]
 Partitions = Annotated[int, whole_number(1, 10_000)]
@@ -184,6 +186,15 @@ class ResourcesDocument(Document):
     max_records_per_batch: Annotated[int, whole_number(1, 10_000_000)] = 100_000
 
 
+class QualityDocument(Document):
+    """How the quality of what a stream writes is checked."""
+
+    rules: ModuleName
+    every: Interval = timedelta(hours=1)
+    keep: EvidenceTime = timedelta(days=90)
+    connection: ConnectionName | None = None
+
+
 class StreamDocument(Document):
     """A stream: one app, one query, one consumer group, one sink."""
 
@@ -197,6 +208,7 @@ class StreamDocument(Document):
     on_bad_record: Annotated[OnBadRecord, choice(OnBadRecord)] = OnBadRecord.QUARANTINE
     resources: ResourcesDocument = Field(default_factory=ResourcesDocument)
     group: GroupName | None = None
+    quality: QualityDocument | None = None
 
 
 class SourceDocument(Document):

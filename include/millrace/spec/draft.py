@@ -6,6 +6,7 @@ import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millrace.domain.quality.rules import Rule
 from millrace.spec.documents import (
     HeaderDocument,
     PipelineDocument,
@@ -22,7 +23,10 @@ SECTIONS = ("topics", "streams", "sources")
 
 @dataclass
 class Draft:
-    """One pipeline file. `name` is the file's; it is the pipeline's where the file is right."""
+    """One pipeline file. `name` is the file's; it is the pipeline's where the file is right.
+
+    `rules` are those of the rule files that its streams name, by stream.
+    """
 
     name: str
     file: str
@@ -32,6 +36,13 @@ class Draft:
     streams: dict[str, Part[StreamDocument]]
     sources: dict[str, Part[SourceDocument]]
     findings: list[Finding] = field(default_factory=list)
+    rules: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
+
+    @property
+    def rule_files(self) -> set[str]:
+        """The names of the rule files that its streams name."""
+        qualities = [stream.document.quality for stream in self.streams.values()]
+        return {quality.rules for quality in qualities if quality is not None and quality.rules}
 
     @property
     def sound(self) -> bool:

@@ -133,6 +133,8 @@ def apply(overlay: Overlay, pipeline: str, tree: Mapping) -> Mapping:
         tree = _override(tree, ("streams", stream), overlay.tree.mapping("all_streams"))
         tree = _override(tree, ("streams", stream), overlay.tree.mapping("streams", f"{pipeline}.{stream}"))
         tree = _rename(overlay, tree, ("streams", stream, "writes", "postgres", "connection"))
+        if tree.get("streams", stream, "quality", "connection") is not None:
+            tree = _rename(overlay, tree, ("streams", stream, "quality", "connection"))
     return _rename(overlay, tree, ("kafka",), default="millrace_kafka")
 
 

@@ -32,6 +32,8 @@ from millrace.spec.findings import (
     finding,
     in_order,
 )
+from millrace.spec.quality import check_quality, column_advice, value_columns
+from millrace.spec.quality import unused as unused_rules
 from millrace.spec.reader import Mapping
 from millrace.spec.rules import PIPELINES, check_pipeline
 from millrace.spec.world import World
@@ -100,6 +102,7 @@ class Survey:
         """A pipeline's parts, checked by themselves."""
         draft = interpret(name, file_of(name), tree)
         check_pipeline(draft, self.root)
+        check_quality(draft, self.root)
         return draft
 
 
@@ -128,6 +131,8 @@ def survey(root: Path, environment: str | None = None) -> Survey:
         world.check(draft)
     found.findings += unused(found.overlay, found.drafts, complete=not found.unreadable)
     found.findings += _misnamed(root)
+    if not found.unreadable and all(draft.sound for draft in found.drafts.values()):
+        found.findings += unused_rules(root, {name for draft in found.drafts.values() for name in draft.rule_files})
     return found
 
 
@@ -153,6 +158,8 @@ def load(root: Path, environment: str | None = None) -> Project:
     sound = [draft for draft in found.drafts.values() if draft.sound]
     fed = {source.document.writes for draft in sound for source in draft.sources.values()}
     warnings = [each for draft in sound for each in advice.warnings(draft, embedded=embedded, fed=fed)]
+    warnings += [each for draft in sound for each in _of_columns(root, draft, world)]
+    warnings += [each for each in findings if each.severity is Severity.WARNING]
     return Project(root, found.overlay.environment, pipelines, errors(findings), in_order(warnings))
 
 
@@ -218,6 +225,15 @@ def _related(root: Path, draft: Draft) -> Iterable[str]:
     for other in names(root):
         if other != draft.name and wanted and wanted.search(_text(root / file_of(other))):
             yield other
+
+
+def _of_columns(root: Path, draft: Draft, world: World) -> Iterable[Finding]:
+    """Warnings of columns in rules that no topic declares."""
+    for name, rules in draft.rules.items():
+        reads = [world.topic(topic) for topic in draft.streams[name].document.reads]
+        columns = value_columns([part.document for part in reads if part is not None])
+        app = _text(root / "spark_apps" / draft.streams[name].document.app / "transform.py")
+        yield from column_advice(rules, f"{draft.name}.{name}", columns, app)
 
 
 def check(root: Path, environment: str | None = None) -> tuple[Finding, ...]:

@@ -151,6 +151,11 @@ def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:
     yield ("resources", "memory"), spell_size(stream.resources.memory_bytes)
     yield ("resources", "max_records_per_batch"), str(stream.resources.max_records_per_batch)
     yield ("group",), stream.group
+    if stream.quality:
+        yield ("quality", "rules"), f"{stream.quality.name} ({len(stream.quality.rules)} rules)"
+        yield ("quality", "every"), spell_duration(stream.quality.every)
+        yield ("quality", "keep"), spell_duration(stream.quality.keep)
+        yield ("quality", "connection"), stream.quality.connection or stream.sink.connection
 
 
 def _source(source: SourceProgram) -> Iterator[tuple[Path_, str]]:

@@ -1,4 +1,4 @@
-"""The files a new pipeline begins with: declaration, DAG file, app, test, and sample records for its topic."""
+"""The files a new pipeline begins with: declaration, DAG file, app, test, rules, and sample records for its topic."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from millrace.errors import RefusedError, UsageError
 from millrace.spec.fields import PIPELINE_NAME, RESERVED_PIPELINES, RESERVED_SCHEMAS
 from millrace.spec.findings import shown
 from millrace.spec.project import file_of
+from millrace.spec.quality import file_of as rules_file_of
 
 _DAG = '''\
 """The DAGs of the pipeline {name}, made from include/pipelines/{name}.yaml."""
@@ -31,6 +32,7 @@ streams:
     app: {app}
     reads: [{topic}]
     writes: {{postgres: {{connection: millrace_sink, table: {table}}}}}
+    quality: {{rules: {app}, every: 1h}}
 sources:
   sample:
     program: {name}_sample
@@ -44,6 +46,16 @@ streams:
     app: {app}
     reads: [{topic}]
     writes: {{postgres: {{connection: millrace_sink, table: {table}}}}}
+"""
+_RULES = """\
+# What the rows of {table} have to be; docs/reference/rules.md has every kind of rule.
+rules:
+  id_given: {{not_null: id}}
+  id_shape: {{regex: {{column: id, matches: "^[a-z0-9-]+$"}}}}
+  amount_type: {{type: {{column: amount, is: "numeric(12,2)"}}}}
+  amount_sane: {{range: {{column: amount, min: 0, max: 1000000}}, severity: warn}}
+  happened_in_order: {{condition: "happened_at > timestamptz '2000-01-01 00:00:00+00'"}}
+  once: {{unique: [id, happened_at], severity: warn}}
 """
 _APP = '''\
 """What the stream {name}.events makes of each record of {topic}."""
@@ -153,6 +165,7 @@ def starter(name: str, *, owner: str = "my-team", reads: str | None = None) -> d
         f"tests/spark/test_{name}_events.py": _TEST.format(**words),
     }
     if reads is None:
+        files[rules_file_of(f"{name}_events")] = _RULES.format(**words)
         files[f"sources/{name}_sample.py"] = _SOURCE.format(**words)
     return files
 

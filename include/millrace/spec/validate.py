@@ -30,7 +30,6 @@ NOT_YET = {
     ("topics", "*", "backup", "max_age"): "a limit of age on topic and archive together (`max_age`)",
     ("streams", "*", "event_time"): "event time (`event_time`)",
     ("streams", "*", "on_change"): "kept state and what a new release does to it (`on_change`)",
-    ("streams", "*", "quality"): "checking quality (`quality`)",
     ("streams", "*", "tables"): "joining lookup tables (`tables`)",
     ("streams", "*", "window"): "windows of event time (`window`)",
     ("streams", "*", "idle_after"): "windows of event time (`idle_after`)",
@@ -52,6 +51,7 @@ EXAMPLES = {
     "time": "7d",
     "schema": '"id STRING NOT NULL, amount DECIMAL(12,2)"',
     "program": "cdnow",
+    "rules": "shop_purchases",
     "partitions": "4",
 }
 _SHAPES = {"list_type": "a list", "dict_type": "a group of fields", "model_type": "a group of fields"}
