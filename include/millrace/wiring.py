@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millrace.adapters.kafka_snapshot import ClusterReader
     from millrace.adapters.postgres_fence import FenceReader
     from millrace.adapters.quality.checker import QualityChecker
+    from millrace.adapters.quality_evidence import QualityEvidence
     from millrace.adapters.sink_reader import SinkReader
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
@@ -194,6 +195,12 @@ class Platform:
         from millrace.adapters.quality.checker import QualityChecker
 
         return QualityChecker(self.settings.postgres(connection))
+
+    def quality_evidence(self, connection: str = "millrace_s3") -> QualityEvidence:
+        """What checks of quality found, in the bucket that an `aws` Connection leads to."""
+        from millrace.adapters.quality_evidence import QualityEvidence
+
+        return QualityEvidence(self.object_store(connection))
 
     def activity(self, connection: str) -> ActivityReader:
         """Who read what, as the stream over the coordinator's log has kept it in this database."""

@@ -15,6 +15,7 @@ from millrace.adapters.control_forecasts import ForecastTable
 from millrace.adapters.control_holds import HoldTable
 from millrace.adapters.control_log import ActionLog
 from millrace.adapters.control_plans import PlanTable
+from millrace.adapters.control_quality import QualityTable
 from millrace.adapters.control_snapshots import SnapshotTable
 from millrace.adapters.control_streams import StreamTables
 from millrace.adapters.postgres_connection import address
@@ -22,7 +23,7 @@ from millrace.settings import PostgresSettings
 
 
 class ControlStore:
-    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`, `snapshots`, `holds`, `forecasts`.
+    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`, `snapshots`, `holds`, `forecasts`, `quality`.
 
     Connects on first use; safe between threads.
     """
@@ -38,6 +39,7 @@ class ControlStore:
         self.snapshots = SnapshotTable(self._engine, settings)
         self.holds = HoldTable(self._engine, settings)
         self.forecasts = ForecastTable(self._engine, settings)
+        self.quality = QualityTable(self._engine, settings)
 
     @property
     def address(self) -> str:

@@ -10,7 +10,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from millrace.adapters import control_forecast_tables
+from millrace.adapters import control_forecast_tables, control_quality_tables
 from millrace.adapters.control_connection import open_engine, translated
 from millrace.adapters.control_snapshot_tables import FUNCTIONS
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
@@ -22,7 +22,10 @@ from millrace.settings import PostgresSettings
 
 _LOCK = sa.text("select pg_advisory_xact_lock(hashtextextended('millrace.control.upgrade', 0))")
 _APPEND_ONLY = "action_log"
-_KNOWN = (control_forecast_tables.topic_day,)  # tables stand in METADATA once their module is imported
+_KNOWN = (
+    control_forecast_tables.topic_day,
+    control_quality_tables.quality_check,
+)  # tables stand in METADATA once their module is imported
 _APPLICATION = "millrace control upgrade"
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from great_expectations.core import ExpectationValidationResult  # noqa: TID253  loaded by checks alone
@@ -12,8 +12,18 @@ from great_expectations.core import ExpectationValidationResult  # noqa: TID253 
 from millrace.adapters.quality.pages import page_of
 from millrace.adapters.quality.session import LONGEST_STATEMENT, Session, is_gone, open_session, said, unreachable
 from millrace.adapters.quality.sources import sources_of
-from millrace.adapters.quality.suite import RISKY, Surroundings, condition_for, condition_of, expectation_of, rows_of
+from millrace.adapters.quality.suite import (
+    RISKY,
+    Surroundings,
+    condition_for,
+    condition_of,
+    expectation_of,
+    quoted,
+    rows_of,
+)
 from millrace.domain.offsets import OffsetRange
+from millrace.domain.quality.columns import problems
+from millrace.domain.quality.holding import Asked, Found
 from millrace.domain.quality.results import Outcome, RuleResult
 from millrace.domain.quality.rules import OF_THE_WHOLE, Fresh, HasType, Query, RowCount, Rule, Volume
 from millrace.settings import PostgresSettings
@@ -22,50 +32,6 @@ RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
 """Counts, and of the values that break a rule none."""
 LONGEST_RULE = timedelta(minutes=3)
 LONGEST_CHECK = timedelta(minutes=20)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be held against a table.
-
-    Attributes:
-        table: `schema.table`.
-        rules: what has to be.
-        ranges: the offsets whose rows are looked at.
-        gained: those of them, or others, that came since the last look.
-        now: the present.
-        known_age: by rule of freshness: how old, in seconds, the newest is that was seen before, or that Kafka knows.
-        usual: by rule of volume: how many rows are usual, least and most, or why nobody knows.
-    """
-
-    table: str
-    rules: Sequence[Rule]
-    ranges: Sequence[OffsetRange]
-    gained: Sequence[OffsetRange]
-    now: datetime
-    known_age: Mapping[str, float]
-    usual: Mapping[str, tuple[int, int] | str]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What was found.
-
-    Attributes:
-        columns: the table's columns, with their types as PostgreSQL spells them; none where it is not there.
-        rows: how many rows lie in the ranges.
-        gained_rows: how many in those that came since the last look.
-        results: of each rule that could be tried or failed to be, by its name.
-        ages: by rule of freshness: how old the newest is, in seconds, where one was seen.
-        page: the library's page of it, as HTML.
-    """
-
-    columns: Mapping[str, str]
-    rows: int
-    gained_rows: int
-    results: Mapping[str, RuleResult]
-    ages: Mapping[str, float]
-    page: str
 
 
 class QualityChecker:
@@ -136,9 +102,13 @@ class _Run:
         rows = self._count(self._asked.ranges)
         gained = rows if self._asked.gained == self._asked.ranges else self._count(self._asked.gained)
         together: dict[str, list[Rule]] = {}
+        unfit = {**problems(self._asked.rules, self._columns), **self._unable()}
         for rule in self._asked.rules:
-            if (why := self._not_now(rule, rows)) is not None:
-                self._results[rule.name] = RuleResult(rule.name, rule.kind, rule.severity, Outcome.SKIPPED, detail=why)
+            made = RuleResult(rule.name, rule.kind, rule.severity, Outcome.ERROR)
+            if rule.name in unfit:
+                self._results[rule.name] = replace(made, detail=unfit[rule.name])
+            elif (why := self._not_now(rule, rows)) is not None:
+                self._results[rule.name] = replace(made, outcome=Outcome.SKIPPED, detail=why)
             elif isinstance(rule.check, RISKY) or rule.where is not None:
                 self._try([rule])
             else:
@@ -156,6 +126,27 @@ class _Run:
             usual = self._asked.usual.get(rule.name, "nobody knows what is usual")
             return usual if isinstance(usual, str) else None
         return None if rows or isinstance(rule.check, OF_THE_WHOLE) else "there are no rows"
+
+    def _unable(self) -> dict[str, str]:
+        """Rules that cannot be tried, and why: SQL of people as a role that may write, records of unknown age."""
+        found = {}
+        queries = [rule for rule in self._asked.rules if isinstance(rule.check, Query)]
+        if queries and (role := self._writing_role()):
+            why = f"role {role} may write the table: name the Connection of one that may not, under quality.connection"
+            found = {rule.name: why for rule in queries}
+        for rule in self._asked.rules:
+            timeless = isinstance(rule.check, Fresh) and rule.check.column is None
+            if timeless and rule.name not in self._asked.known_age:
+                found[rule.name] = "nobody knows the time of the newest record that is done"
+        return found
+
+    def _writing_role(self) -> str:
+        """Who is looking, where he may write the table; empty where he may not."""
+        [(role, may)] = self._session.rows(
+            "SELECT current_user, has_table_privilege(%s::regclass, 'INSERT, UPDATE, DELETE, TRUNCATE')",
+            quoted(self._asked.table),
+        )
+        return str(role) if may else ""
 
     def _count(self, ranges: Sequence[OffsetRange]) -> int:
         [(count,)] = self._session.rows(

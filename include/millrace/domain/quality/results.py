@@ -168,6 +168,23 @@ class QualityCheck:
         return [one for one in self.results if one.severity is Severity.WARN and one.outcome in bad]
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A document of a check that the bucket has not got yet.
+
+    Attributes:
+        identity: of the document, in the control database.
+        check: whose it is.
+        key: what the bucket is to call it.
+        data: its bytes.
+    """
+
+    identity: int
+    check: int
+    key: str
+    data: bytes
+
+
 def verdict_of(results: Sequence[RuleResult], rows: int | None, problem: str = "") -> Verdict:
     """What came of a check. A broken rule counts before one that could not be tried, and both before emptiness."""
     red = {result.outcome for result in results if result.is_red}
