@@ -237,7 +237,10 @@ def _made(
 
 
 def _keep(platform: Platform, made: QualityCheck, looked: _Looked, page: str, window: Window | None) -> QualityCheck:
-    """Store a check; what it proves moves the mark. A rewind that began meanwhile has another timeline, and moves it back."""
+    """Store a check; what it proves moves the mark.
+
+    Where a rewind opened a timeline meanwhile, the mark is of the former one: the next check goes back to its first.
+    """
     moved = made.reached if window is None and made.verdict is Verdict.PASSED else None
     documents = documents_of(made, page)
     return platform.control().quality.store(made, seen=looked.mark, mark=moved, documents=documents)
