@@ -14,7 +14,7 @@ from great_expectations.render.view import DefaultJinjaPageView  # noqa: TID253
 # Its own page fetches scripts, style sheets and pictures from a dozen servers, and links to pages that are not kept.
 _ELSEWHERE = re.compile(
     r"<script\b.*?</script>|<nav class=\"navbar\b.*?</nav>\s*</div>\s*</nav>|<link\b[^>]*>|<img\b[^>]*>|"
-    r"<meta\b[^>]*>|<footer\b.*?</footer>",
+    r"url\('http[^)]*\)|<meta\b[^>]*>|<footer\b.*?</footer>",
     re.DOTALL | re.IGNORECASE,
 )
 _HEAD = """<meta charset="utf-8">

@@ -17,7 +17,7 @@ from typing import Any
 import great_expectations  # noqa: TID253  loaded by checks alone
 import psycopg
 import sqlalchemy as sa
-from great_expectations.datasource.fluent.interfaces import Batch  # noqa: TID253
+from great_expectations.datasource.fluent.interfaces import Batch, TestConnectionError  # noqa: TID253
 from great_expectations.execution_engine.sqlalchemy_batch_data import SqlAlchemyBatchData  # noqa: TID253
 from great_expectations.validator.validator import Validator  # noqa: TID253
 
@@ -129,9 +129,12 @@ class Session:
             context.enable_analytics(enable=False)
             context.variables.progress_bars = {"globally": False}
             arguments = {"creator": self._connect, "hide_parameters": True, "pool_size": 1, "max_overflow": 0}
-            self._source = context.data_sources.add_postgres(
-                "sink", connection_string=_ADDRESS, kwargs=arguments, create_temp_table=False
-            )
+            try:
+                self._source = context.data_sources.add_postgres(
+                    "sink", connection_string=_ADDRESS, kwargs=arguments, create_temp_table=False
+                )
+            except TestConnectionError as error:  # it tries the connection, and wraps what we said of it
+                raise _cause(error) from error
             engine = self._source.get_execution_engine().engine
             sa.event.listen(engine, "begin", self._began)
             sa.event.listen(engine, "handle_error", self._failed)
@@ -167,6 +170,7 @@ class Session:
         """Give the connections back."""
         if self._source is not None:
             self._source.get_execution_engine().close()
+            self._source.get_engine().dispose()  # of its trial of the connection
 
 
 @contextmanager
@@ -196,6 +200,16 @@ def open_session(settings: PostgresSettings, *, statement: timedelta = LONGEST_S
             session.close()
 
 
+def _cause(error: BaseException) -> BaseException:
+    """The error of ours that an error of the library comes from; itself where there is none."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MillraceError):
+            return cause
+        cause = cause.__cause__
+    return error
+
+
 def said(error: BaseException) -> str:
     """What an error comes to, without any value of a row.
 
@@ -217,6 +231,8 @@ def said(error: BaseException) -> str:
 
 def is_gone(error: BaseException) -> bool:
     """Whether an error says that the connection, or the server, is gone: then nothing can be told of any rule."""
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):  # of a rule that tries to write: we asked for it
+        return False
     return isinstance(error, MillraceError) or (isinstance(error, psycopg.Error) and fault_of(error) is Fault.GONE)
 
 

@@ -212,7 +212,7 @@ def bound(value: Value, type_: str) -> Any:
         return time.fromisoformat(value)
     if isinstance(value, str):
         return value
-    if type_.startswith("numeric"):
+    if type_.startswith("numeric") or type_ == "bigint":  # of several whole numbers the first would choose the type
         return Decimal(str(value))
     if type_ == "real":  # a column of these holds the nearest that has 32 bits
         return float(struct.unpack("f", struct.pack("f", value))[0])

@@ -40,6 +40,8 @@ def _problem(rule: Rule, columns: Mapping[str, str]) -> str:
             return f"column {column} is {columns[column]}, and no time"
         case InSet(column, values):
             return _unfit(column, columns[column], values)
+        case Range(column, _, _) if _is(columns[column], _TEXTS):
+            return f"column {column} is {columns[column]}, and texts have no range; use `condition`"
         case Range(column, least, most):
             return _unfit(column, columns[column], [each for each in (least, most) if each is not None])
         case Compare(column, _, other) if not _alike(columns[column], columns[other]):
