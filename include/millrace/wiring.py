@@ -209,7 +209,7 @@ class Platform:
         return ActivityReader(self.settings.postgres(connection))
 
     def hasty_sink(self, connection: str) -> SinkReader:
-        """The same for a page, that has no time to wait."""
+        """The same for a page or a check of declarations, that have no time to wait."""
         from millrace.adapters.sink_reader import SinkReader
 
         return SinkReader(self.settings.postgres(connection), statement_seconds=PAGE_SECONDS, connect_seconds=2)

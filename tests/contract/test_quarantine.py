@@ -51,7 +51,7 @@ def sink(database: PostgresSettings) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture
 def _platform(tmp_path: Path, database: PostgresSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     platform = FakePlatform(tmp_path)
     monkeypatch.setattr(platform, "sink", lambda connection: SinkReader(database), raising=False)

@@ -23,7 +23,7 @@ KAFKA = "millrace_kafka"
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupsPlatform:
     from millrace.airflow import group_triggers
 
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     made = groups_platform(tmp_path, datetime.now(UTC))
     made.clusters[KAFKA] = FakeCluster(Snapshot(datetime.now(UTC), "cluster", {}, {}))

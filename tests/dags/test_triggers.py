@@ -39,7 +39,7 @@ class WatchedPlatform(FakePlatform):
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedPlatform:
     from millrace.airflow import triggers
 
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     made = WatchedPlatform(tmp_path, Clock(datetime.now(UTC)))
     made.settings = Settings(root=tmp_path, lookup=lambda name: json.dumps({"conn_type": "any"}))

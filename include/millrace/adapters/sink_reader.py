@@ -141,6 +141,25 @@ class SinkReader:
         of_bad = self._counts("millrace.quarantine", bad, ranges, about)
         return RangeCounts(of_rows[0], of_bad[0], of_rows[1] + of_bad[1])
 
+    def columns(self, table: str) -> Mapping[str, str]:
+        """The columns of a table and their types, as `format_type` spells them; none where it is not there.
+
+        Args:
+            table: `schema.table`.
+
+        Raises:
+            UnreachableError: the database does not answer.
+        """
+        with self._looking_at(table) as connection:
+            if connection is None:
+                return {}
+            found = connection.execute(
+                "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+                "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+                (table,),
+            )
+            return {str(name): str(type_name) for name, type_name in found}
+
     def _counts(
         self, table: str, statement: sql.Composed, ranges: Sequence[OffsetRange], about: Mapping[str, object]
     ) -> tuple[int, int]:

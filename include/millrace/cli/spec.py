@@ -13,13 +13,16 @@ from rich.text import Text
 from millrace import spec
 from millrace.cli.output import emit
 from millrace.errors import UsageError
-from millrace.settings import project_root
+from millrace.settings import open_settings, project_root
 from millrace.spec.environment import environment_name
 from millrace.spec.fields import nearest
-from millrace.spec.findings import Finding, Severity, shown
+from millrace.spec.findings import Finding, Severity, in_order, shown
 from millrace.spec.project import names
+from millrace.spec.quality import supposed
 from millrace.spec.show import EffectiveDeclaration, OriginKind, effective
 from millrace.spec.starter import starter, write_starter
+from millrace.usecases.quality_columns import column_findings
+from millrace.wiring import open_platform
 
 app = typer.Typer(no_args_is_help=True, help="Check, show and begin declarations.")
 
@@ -33,7 +36,7 @@ InEnvironment = Annotated[
 def check(as_json: AsJson = False, environment: InEnvironment = None) -> None:
     """Check all declarations; ends with 1 where one is wrong. Warnings alone end with 0."""
     root = project_root()
-    found = spec.check(root, environment)
+    found, silent = _found(root, environment)
     wrong = [each for each in found if each.severity is Severity.ERROR]
     files = names(root)
     document = {
@@ -41,13 +44,30 @@ def check(as_json: AsJson = False, environment: InEnvironment = None) -> None:
         "environment": environment_name(environment),
         "pipelines": files,
         "findings": [asdict(each) for each in found],
+        "not_asked": list(silent),
     }
-    emit(document, as_json=as_json, text=lambda console: _print_findings(console, found, len(files)))
+    emit(document, as_json=as_json, text=lambda console: _print_findings(console, found, silent, len(files)))
     if wrong:
         raise typer.Exit(1)
 
 
-def _print_findings(console: Console, found: tuple[Finding, ...], files: int) -> None:
+def _found(root: Path, environment: str | None) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """All findings, and why a table could not be asked for its columns, in a line each.
+
+    What a table says of its columns stands instead of what is supposed without asking it.
+    """
+    try:
+        project = spec.load(root, environment)
+    except spec.InvalidDeclarationError as error:
+        return error.findings, ()
+    asked = column_findings(open_platform(open_settings(root)), project.pipelines)
+    streams = [one for pipeline in project.pipelines for one in pipeline.streams if one.qualified_name in asked.asked]
+    told = supposed(project.warnings, streams)
+    warnings = [each for each in project.warnings if each not in told]
+    return in_order([*project.findings, *warnings, *asked.findings]), asked.silent
+
+
+def _print_findings(console: Console, found: tuple[Finding, ...], silent: tuple[str, ...], files: int) -> None:
     for each in found:
         warning = each.severity is Severity.WARNING
         head = Text(f"{each.file}:{each.line}: ", style="bold")
@@ -55,6 +75,8 @@ def _print_findings(console: Console, found: tuple[Finding, ...], files: int) ->
         head.append(("warning: " if warning else "") + each.what, style="not bold")
         console.print(head, soft_wrap=True)
         console.print(Text(f"  next: {each.next_step}"), soft_wrap=True)
+    for line in silent:
+        console.print(Text(line), soft_wrap=True)
     wrong = sum(each.severity is Severity.ERROR for each in found)
     pipelines = f"{files} pipeline{'' if files == 1 else 's'}"
     warnings = len(found) - wrong
@@ -67,6 +89,8 @@ def schema(
     of_rules: Annotated[bool, typer.Option("--of-rules", help="That of rule files.")] = False,
 ) -> None:
     """Print the JSON schema of pipeline files, for editors."""
+    if of_environment and of_rules:
+        raise UsageError("two kinds of files are asked for", next_step="write --of-environment or --of-rules")
     document = spec.json_schema(environment=of_environment, rules=of_rules)
     emit(document, as_json=True, text=lambda console: None)
 
@@ -100,7 +124,7 @@ def new(
     owner: Annotated[str, typer.Option(help="Who answers for the pipeline.")] = "my-team",
     as_json: AsJson = False,
 ) -> None:
-    """Begin a pipeline: its declaration, DAG file, app and test, sound and ready to run."""
+    """Begin a pipeline: its declaration, rules, DAG file, app and test, sound and ready to run."""
     root = project_root()
     if reads is not None:
         _declared(root, reads)

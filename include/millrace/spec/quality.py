@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.domain.declaration import BYTES_COLUMNS, Column, ValueFormat
+from millrace.domain.declaration import BYTES_COLUMNS, Column, Stream, ValueFormat
 from millrace.domain.quality import rules as domain
 from millrace.domain.quality.rules import KINDS, Check, Fresh, HasType, Query, Rule, Volume, columns_of
 from millrace.spec.draft import Draft, read_file
@@ -19,6 +19,7 @@ from millrace.spec.validate import Part, named_parts
 
 QUALITY = "include/quality"
 MOST_RULES = 200
+_NAMED_BY_NONE = "neither a topic that"
 OWN_COLUMNS = ("_topic_id", "_partition", "_offset", "_ordinal", "_timeline")
 """Columns that every sink has beside the transform's."""
 
@@ -206,10 +207,34 @@ def column_advice(rules: Sequence[Rule], stream: str, columns: Sequence[Column],
     for rule in rules:
         for name in columns_of(rule.check):
             if name not in known and name not in words:
-                what = f"neither a topic that {stream} reads nor its transform names a column `{shown(name)}`"
+                what = f"{_NAMED_BY_NONE} {stream} reads nor its transform names a column `{shown(name)}`"
                 hint = nearest(name, known)
                 step = hint if hint.startswith("did") else "see that the transform makes it"
                 yield finding(Place(rule.file, rule.line, f"rules.{rule.name}"), what, step, Severity.WARNING)
+
+
+def misfits(stream: Stream, problems: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """What is wrong with the rules of a stream by the columns its table has, as findings.
+
+    Args:
+        stream: the stream.
+        problems: by the names of rules.
+    """
+    rules = {rule.name: rule for rule in (stream.quality.rules if stream.quality else ())}
+    for name, problem in problems:
+        place = Place(rules[name].file, rules[name].line, f"rules.{name}")
+        step = f"mend the rule, or the table that {stream.qualified_name} writes: {stream.sink.table}"
+        yield finding(place, problem, step)
+
+
+def supposed(findings: Iterable[Finding], streams: Iterable[Stream]) -> set[Finding]:
+    """Those of these findings that `column_advice` gave of the rules of some streams."""
+    places = {(rule.file, rule.line) for stream in streams if stream.quality for rule in stream.quality.rules}
+    return {
+        one
+        for one in findings
+        if one.severity is Severity.WARNING and one.what.startswith(_NAMED_BY_NONE) and (one.file, one.line) in places
+    }
 
 
 def unused(root: Path, used: set[str]) -> Iterator[Finding]:

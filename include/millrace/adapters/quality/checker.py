@@ -102,7 +102,8 @@ class _Run:
         rows = self._count(self._asked.ranges)
         gained = rows if self._asked.gained == self._asked.ranges else self._count(self._asked.gained)
         together: dict[str, list[Rule]] = {}
-        unfit = {**problems(self._asked.rules, self._columns), **self._unable()}
+        judged = [rule for rule in self._asked.rules if not isinstance(rule.check, HasType)]
+        unfit = {**problems(judged, self._columns), **self._unable()}
         for rule in self._asked.rules:
             made = RuleResult(rule.name, rule.kind, rule.severity, Outcome.ERROR)
             if rule.name in unfit:

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from millrace.adapters.quality import expectations as own
 from millrace.domain.offsets import OffsetRange
+from millrace.domain.quality.columns import canonical
 from millrace.domain.quality.rules import (
     Compare,
     Comparison,
@@ -150,7 +151,7 @@ def _of_the_whole(rule: Rule, around: Surroundings) -> Any:
     check = rule.check
     match check:
         case HasType(column, type_):
-            return own.ExpectColumnToHaveType(table=quoted(around.table), column=column, type_=type_)
+            return own.ExpectColumnToHaveType(table=quoted(around.table), column=column, type_=canonical(type_))
         case RowCount(least, most):
             return gxe.ExpectTableRowCountToBeBetween(min_value=least, max_value=most)
         case Volume():
