@@ -32,6 +32,14 @@ class QualityEvidence:
         """
         self._store.create(key, data)
 
+    def get(self, key: str) -> bytes | None:
+        """A document; None where it is not there.
+
+        Raises:
+            UnreachableError: the store does not answer.
+        """
+        return self._store.get(key)
+
     def keys(self, stream: str) -> Iterator[str]:
         """The keys of a stream's evidence, oldest first."""
         folder = folder_of(stream)

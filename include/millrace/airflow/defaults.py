@@ -41,6 +41,20 @@ def daily(name: str) -> str:
     return f"{minute % 60} {minute // 60} * * *"
 
 
+def often(name: str, every: timedelta) -> str | timedelta:
+    """A schedule from minutes to a day, where it divides the hour or the day at a minute of this name's own."""
+    minutes = every // timedelta(minutes=1)
+    if every % timedelta(minutes=1) or MINUTES_OF_A_DAY % minutes or (minutes < 60 and 60 % minutes):
+        return every
+    at = _minute(name) % minutes
+    if minutes < 60:
+        return f"{','.join(str(minute) for minute in range(at, 60, minutes))} * * * *"
+    if minutes % 60:
+        return every
+    hours = ",".join(str(hour) for hour in range(at // 60, 24, minutes // 60))
+    return f"{at % 60} {hours if minutes > 60 else '*'} * * *"
+
+
 def _minute(name: str) -> int:
     """A minute of the day, the same for a name for ever."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % MINUTES_OF_A_DAY

@@ -20,6 +20,7 @@ from millrace.airflow.operators import (
     WatchStuck,
     WatchWaiting,
 )
+from millrace.airflow.quality_dag import quality_dag
 from millrace.airflow.retention_dag import retention_dag
 from millrace.airflow.rewind_operators import ConfirmPlan, PlanRewind, RunPlan, VerifyPlan
 from millrace.airflow.settings import airflow_root
@@ -62,6 +63,7 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
         made.append(_operate_dag(pipeline))
     if pipeline.streams:
         made.append(_rewind_dag(pipeline))
+    made += [quality_dag(pipeline, stream, stream.quality) for stream in pipeline.streams if stream.quality is not None]
     return {dag.dag_id: dag for dag in made}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.domain.declaration import App, Pipeline, SourceProgram, is_backup
+from millrace.domain.declaration import App, Pipeline, SourceProgram, Stream, is_backup
 
 SUPERVISE = "millrace.supervise"
 ALARMS = "millrace.alarms"
@@ -59,6 +59,11 @@ def backup_audit(pipeline: Pipeline) -> str:
     return f"{pipeline.name}.backup_audit"
 
 
+def quality(stream: Stream) -> str:
+    """The DAG that checks the quality of what a stream wrote."""
+    return f"{stream.pipeline}.quality.{stream.name}"
+
+
 def rewind(pipeline: Pipeline) -> str:
     """The form that rewinds one of a pipeline's streams."""
     return f"{pipeline.name}.rewind"
@@ -77,3 +82,4 @@ def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
         yield operate(pipeline)
     if pipeline.streams:
         yield rewind(pipeline)
+    yield from (quality(stream) for stream in pipeline.streams if stream.quality is not None)

@@ -23,7 +23,7 @@ NOUNS = {
     "backup": "The archive: prove it, show it, read it back.",
     "backfill": "Process closed windows again.",
     "replay": "Process one customer again.",
-    "quality": "Check rules and reconcile the books.",
+    "quality": "Quality of what reached the sinks: check, list, show, accept.",
     "alarms": "What went wrong: list, show, acknowledge.",
     "control": "The control database.",
     "log": "The action log: who did what, when, why.",

@@ -7,10 +7,33 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import Stream
-from millrace.errors import MillraceError, ObjectExistsError
+from millrace.domain.quality.results import QualityCheck
+from millrace.errors import MillraceError, ObjectExistsError, UsageError
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
+
+PAGE = ".html"
+
+
+def page_of(platform: Platform, check: QualityCheck) -> bytes:
+    """The page of a check, from the bucket, or from what waits for it.
+
+    Raises:
+        UsageError: it has none, or none any more.
+        UnreachableError: the bucket, or the control database, does not answer.
+    """
+    for one in platform.control().quality.waiting(check.stream):
+        if one.check == check.identity and one.key.endswith(PAGE):
+            return one.data
+    for key in check.evidence:
+        if key.endswith(PAGE) and (data := platform.quality_evidence().get(key)) is not None:
+            return data
+    raise UsageError(
+        f"check {check.identity} has no page: nothing was looked at, or the page is older than it is kept",
+        where=check.stream,
+        next_step=f"run `millrace quality check {check.stream}`",
+    )
 
 
 def upload_waiting(platform: Platform, stream: Stream, keep: timedelta, now: datetime) -> str:

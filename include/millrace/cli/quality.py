@@ -1,0 +1,174 @@
+"""`millrace quality`: hold what streams wrote against their rules, show what was found, accept what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from millrace import spec
+from millrace.cli.actor import actor
+from millrace.cli.output import emit
+from millrace.cli.quality_text import (
+    check_document,
+    print_check,
+    print_listed,
+    print_shown,
+)
+from millrace.cli.reason import Reason
+from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.quality.marks import marks
+from millrace.domain.quality.results import QualityCheck, Verdict
+from millrace.domain.quality.rules import StreamQuality
+from millrace.domain.time_travel import WrongTimeError, parse_time
+from millrace.errors import UsageError
+from millrace.settings import open_settings
+from millrace.usecases import quality
+from millrace.usecases.quality_evidence import page_of
+from millrace.wiring import Platform, open_platform
+
+app = typer.Typer(no_args_is_help=True, help="Quality of what reached the sinks: check, list, show, accept.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Name = Annotated[str, typer.Argument(help="PIPELINE.STREAM.", show_default=False)]
+When = Annotated[str | None, typer.Option(help="A time with its zone, as 2026-05-01T00:00Z.", show_default=False)]
+
+
+@app.command()
+def check(
+    name: Annotated[str | None, typer.Argument(help="PIPELINE.STREAM; without it, every one.")] = None,
+    since: Annotated[When, typer.Option("--from")] = None,
+    until: Annotated[When, typer.Option("--to")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold what tables gained since what is proven against their rules, or what came in a window of time.
+
+    Ends with 1 where a rule of severity fail is broken or could not be tried, and where there were no rows: nothing is
+    proven then.
+    """
+    window = _window(since, until)
+    if window is not None and name is None:
+        raise UsageError(
+            "a window is of one stream", next_step="write `millrace quality check PIPELINE.STREAM --from ...`"
+        )
+    platform = open_platform(open_settings())
+    streams = _declared(platform, name)
+    found = []
+    for pipeline, stream, _ in streams:
+        with _working(stream.qualified_name):
+            found.append(quality.check(platform, pipeline, stream, actor=actor(), window=window))
+    document = {
+        "schema": "millrace.quality.check/1",
+        "checks": [{**check_document(one.check), "evidence_problem": one.evidence_problem} for one in found],
+    }
+    emit(document, as_json=as_json, text=lambda console: _print_checked(console, found))
+    if any(one.check.verdict is not Verdict.PASSED for one in found):
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """List the streams whose quality is checked, each with what its last check found."""
+    platform = open_platform(open_settings())
+    streams = _declared(platform, None)
+    rows = [
+        (stream, declared, platform.control().quality.latest(stream.qualified_name)) for _, stream, declared in streams
+    ]
+    document = {"schema": "millrace.quality.list/1", "streams": [_listed(*row) for row in rows]}
+    emit(document, as_json=as_json, text=lambda console: print_listed(console, rows))
+
+
+@app.command()
+def show(
+    name: Name,
+    identity: Annotated[
+        int | None, typer.Option("--check", help="The number of a check; default: the last one.", show_default=False)
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Write its page of Great Expectations to this file.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a check found, rule by rule, and the last 20 results of each rule as a line of marks."""
+    platform = open_platform(open_settings())
+    _declared(platform, name)
+    store = platform.control().quality
+    found = store.latest(name) if identity is None else store.get(identity)
+    if found is None or found.stream != name:
+        what = "nobody has checked it" if identity is None else f"check {identity} is not of it"
+        raise UsageError(what, where=name, next_step=f"run `millrace quality check {name}`")
+    if page is not None:
+        page.write_bytes(page_of(platform, found))
+    lines = marks(store.history(name))
+    document = {"schema": "millrace.quality.show/1", "check": check_document(found), "marks": dict(lines)}
+    emit(document, as_json=as_json, text=lambda console: print_shown(console, found, lines))
+
+
+@app.command()
+def accept(name: Name, reason: Reason, as_json: AsJson = False) -> None:
+    """Say that the rows of the last check stay as they are: they are not looked at again, and its alarms end.
+
+    Ends with 4 where its last check found nothing, or a newer one came meanwhile.
+    """
+    platform = open_platform(open_settings())
+    [(_, stream, _)] = _declared(platform, name)
+    done = quality.accept(platform, stream, actor=actor(), reason=reason)
+    document = {"schema": "millrace.quality.accept/1", "check": check_document(done)}
+    text = f"{name}: the rows of check {done.identity} stay as they are; the next check begins after them"
+    emit(document, as_json=as_json, text=lambda console: console.print(Text(text)))
+
+
+def _declared(platform: Platform, name: str | None) -> list[tuple[Pipeline, Stream, StreamQuality]]:
+    """The streams whose quality is checked, or one of them; a declaration with errors is told, never left out."""
+    project = spec.load(platform.settings.root)
+    if name is not None:
+        return quality.declared([project.pipeline(name.partition(".")[0])], name)
+    if project.findings:
+        raise spec.InvalidDeclarationError(project.findings)
+    return quality.declared(project.pipelines)
+
+
+def _window(since: str | None, until: str | None) -> tuple[datetime, datetime] | None:
+    if since is None and until is None:
+        return None
+    if since is None or until is None:
+        raise UsageError("a window has a beginning and an end", next_step="give --from and --to, or neither")
+    now = datetime.now(UTC)
+    try:
+        return parse_time(since, now), parse_time(until, now)
+    except WrongTimeError as error:
+        raise UsageError(str(error), next_step="write for instance 2026-05-01T00:00Z") from None
+
+
+@contextmanager
+def _working(name: str) -> Iterator[None]:
+    """That something goes on, for a person: the library alone takes five seconds to load."""
+    with Console(stderr=True).status(f"checking {name}"):
+        yield
+
+
+def _listed(stream: Stream, declared: StreamQuality, last: QualityCheck | None) -> dict[str, object]:
+    return {
+        "stream": stream.qualified_name,
+        "table": stream.sink.table,
+        "rules": declared.name,
+        "rule_count": len(declared.rules),
+        "every_seconds": declared.every.total_seconds(),
+        "last": None if last is None else check_document(last),
+    }
+
+
+def _print_checked(console: Console, found: Sequence[quality.Checked]) -> None:
+    if not found:
+        console.print(Text("no stream declares quality"))
+    for one in found:
+        print_check(console, one.check)
+        if one.evidence_problem:
+            console.print(Text(f"  evidence: {one.evidence_problem}", style="yellow"), soft_wrap=True)
