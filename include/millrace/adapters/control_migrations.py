@@ -22,6 +22,15 @@ from millrace.settings import PostgresSettings
 
 _LOCK = sa.text("select pg_advisory_xact_lock(hashtextextended('millrace.control.upgrade', 0))")
 _APPEND_ONLY = "action_log"
+_NUMBERED = (
+    _APPEND_ONLY,
+    "alarm",
+    "backup_acknowledgement",
+    "backup_expiry",
+    "topic_hold",
+    "quality_check",
+    "quality_document",
+)
 _KNOWN = (
     control_forecast_tables.topic_day,
     control_quality_tables.quality_check,
@@ -104,7 +113,7 @@ def _grant(connection: sa.Connection, owner: PostgresSettings, role: str) -> Non
         rights = "select, insert" if table == _APPEND_ONLY else "select, insert, update, delete"
         statements += [f"revoke all on {table} from {quoted}, public", f"grant {rights} on {table} to {quoted}"]
     statements.append(f"grant select on {VERSION_TABLE} to {quoted}")
-    for table in (_APPEND_ONLY, "alarm", "backup_acknowledgement", "backup_expiry", "topic_hold"):
+    for table in _NUMBERED:
         statements.append(f"grant usage on sequence {table}_id_seq to {quoted}")
     statements += [f"grant execute on function {function} to {quoted}" for function in FUNCTIONS]
     for statement in statements:

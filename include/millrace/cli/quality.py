@@ -37,14 +37,14 @@ app = typer.Typer(no_args_is_help=True, help="Quality of what reached the sinks:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Name = Annotated[str, typer.Argument(help="PIPELINE.STREAM.", show_default=False)]
-When = Annotated[str | None, typer.Option(help="A time with its zone, as 2026-05-01T00:00Z.", show_default=False)]
+TIME = "A time with its zone, as 2026-05-01T00:00Z."
 
 
 @app.command()
 def check(
     name: Annotated[str | None, typer.Argument(help="PIPELINE.STREAM; without it, every one.")] = None,
-    since: Annotated[When, typer.Option("--from")] = None,
-    until: Annotated[When, typer.Option("--to")] = None,
+    since: Annotated[str | None, typer.Option("--from", help=TIME, show_default=False)] = None,
+    until: Annotated[str | None, typer.Option("--to", help=TIME, show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Hold what tables gained since what is proven against their rules, or what came in a window of time.

@@ -1,0 +1,432 @@
+"""Checks of a stream's table in real databases: what is proven, looked at again, alarmed, accepted and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millrace.adapters.control_db import ControlStore
+from millrace.adapters.control_migrations import upgrade
+from millrace.adapters.quality_evidence import QualityEvidence
+from millrace.adapters.sink_reader import SinkReader
+from millrace.domain.declaration import Pipeline, PostgresSink, Stream
+from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.position import LogBounds
+from millrace.domain.quality.evidence import document_of, documents_of
+from millrace.domain.quality.ranges import Mark
+from millrace.domain.quality.results import Freshness, Gain, Outcome, QualityCheck, RuleResult, SourceAt, Verdict
+from millrace.domain.quality.rules import Fresh, NotNull, Query, Range, RowCount, Rule, Severity, StreamQuality, Volume
+from millrace.domain.time_travel import PartitionTimes, RecordAt
+from millrace.errors import RefusedError, UnreachableError, UsageError
+from millrace.usecases import quality
+from millrace.usecases.quality import check
+from support.fakes_objects import MemoryStore
+from support.quality_sinks import TOPIC, TOPIC_ID, Sink, open_sink
+
+if TYPE_CHECKING:
+    from support.control_databases import Databases
+
+HOUR = timedelta(hours=1)
+BEGAN = datetime(2036, 5, 4, 12, tzinfo=UTC)  # after any alarm was opened: one that is newer than a look stays
+TABLE = "quality.rows"
+NAME = "shop.purchases"
+GIVEN = Rule("given", NotNull("customer"))
+SANE = Rule("sane", Range("amount", 0, 1000))
+MILD = Rule("mild", Range("quantity", 1, 5), Severity.WARN)
+PARTITIONS = [TopicPartition(TOPIC, TOPIC_ID, number) for number in range(4)]
+
+
+class Bucket(MemoryStore):
+    """A bucket that may be away."""
+
+    away = False
+
+    def create(self, key: str, data: bytes) -> Any:
+        if self.away:
+            raise UnreachableError("the bucket does not answer")
+        return super().create(key, data)
+
+
+@dataclass
+class Shop:
+    """A stream with a real sink and control database; its bucket is in memory, and Kafka says what it is told."""
+
+    sink_: Sink
+    store: ControlStore
+    bucket: Bucket = field(default_factory=Bucket)
+    rules: tuple[Rule, ...] = (GIVEN, SANE, MILD)
+    now: datetime = BEGAN
+    records: dict[TopicPartition, list[tuple[int, datetime]]] = field(default_factory=dict)
+
+    def control(self) -> ControlStore:
+        return self.store
+
+    def sink(self, connection: str) -> SinkReader:
+        assert connection == "reader"
+        return SinkReader(self.sink_.database.working)
+
+    def quality_checker(self, connection: str) -> Any:
+        from millrace.adapters.quality.checker import QualityChecker
+
+        assert connection == "reader"
+        return QualityChecker(self.sink_.database.working)
+
+    def quality_evidence(self) -> QualityEvidence:
+        return QualityEvidence(self.bucket)
+
+    def kafka_log(self, connection: str) -> Any:
+        return SimpleNamespace(leaders=lambda topics: dict.fromkeys(PARTITIONS, True), times=self._times)
+
+    def topic_reader(self, connection: str) -> Any:
+        def between(topic: str, number: int, first: int, end: int) -> Iterator[Any]:
+            for offset, at in self.records.get(PARTITIONS[number], []):
+                if first <= offset < end:
+                    yield SimpleNamespace(offset=offset, timestamp_ms=int(at.timestamp() * 1000))
+
+        return SimpleNamespace(between=between)
+
+    def _times(self, partitions: Any, time_ms: int) -> dict[TopicPartition, PartitionTimes]:
+        found = {}
+        for one in partitions:
+            held = [(offset, int(at.timestamp() * 1000)) for offset, at in self.records.get(one, [])]
+            at = next((RecordAt(*each) for each in held if each[1] >= time_ms), None)
+            first = RecordAt(*held[0]) if held else None
+            latest = None if at or not held else RecordAt(*max(held, key=lambda each: each[1]))
+            end = held[-1][0] + 1 if held else 0
+            found[one] = PartitionTimes(LogBounds(held[0][0] if held else 0, end), at, first if at else None, latest)
+        return found
+
+    @property
+    def stream(self) -> Stream:
+        sink = PostgresSink("writer", TABLE)
+        declared = StreamQuality("shop", self.rules, HOUR, timedelta(days=90), "reader")
+        return Stream("purchases", "shop", "app", (TOPIC,), sink, "group", quality=declared)
+
+    def check(self, after: timedelta = HOUR, **more: Any) -> quality.Checked:
+        """An hour later by default."""
+        self.now += after
+        pipeline = Pipeline("shop", "me", "kafka", (), (self.stream,))
+        return check(self, pipeline, self.stream, actor="me", now=self.now, **more)  # type: ignore[arg-type]
+
+    def work(self, next_offset: int, *, timeline: int = 1, first: int = 0) -> None:
+        """The record of work of every partition."""
+        for one in PARTITIONS:
+            self.sink_.connection.execute(
+                "INSERT INTO millrace.progress VALUES (%s, %s, 0, %s, %s, %s, %s, %s, 1) "
+                "ON CONFLICT ON CONSTRAINT progress_pkey DO UPDATE SET next_offset = excluded.next_offset",
+                (NAME, timeline, TOPIC, TOPIC_ID, one.partition, first, next_offset),
+            )
+
+    def spoil(self, offset: int, change: str = "customer = NULL") -> None:
+        self.sink_.connection.execute(f"UPDATE {TABLE} SET {change} WHERE _offset = {offset} AND _partition = 0")
+
+    def alarms(self) -> set[tuple[str, str]]:
+        return {(alarm.kind, alarm.subject) for alarm in self.store.alarms.list()}
+
+
+@pytest.fixture(scope="module")
+def opened(control_databases: Databases) -> Iterator[Sink]:
+    """The sink, with Millrace's own tables."""
+    from millrace.adapters.postgres_tables import ensure_schema
+
+    with open_sink(control_databases) as made:
+        ensure_schema(made.connection.cursor())
+        yield made
+
+
+@pytest.fixture
+def shop(opened: Sink, control_databases: Databases) -> Iterator[Shop]:
+    """A table of 400 rows, 100 offsets a partition, of which the record of work has 50."""
+    opened.make(TABLE, 400)
+    opened.connection.execute(f"UPDATE {TABLE} SET happened = happened + interval '10 years'")
+    opened.connection.execute("DELETE FROM millrace.progress")
+    made = control_databases.create()
+    upgrade(made.owner, made.working.user)
+    with closing(ControlStore(made.working)) as store:
+        found = Shop(opened, store)
+        found.work(50)
+        yield found
+
+
+def outcomes(checked: quality.Checked) -> dict[str, str]:
+    return {result.rule: result.outcome.value for result in checked.check.results}
+
+
+def test_what_is_proven_is_not_looked_at_again(shop: Shop) -> None:
+    first = shop.check()
+    assert (first.check.verdict, first.check.rows, len(first.warned)) == (Verdict.PASSED, 200, 1)
+    assert shop.store.quality.mark(NAME) == Mark(1, dict.fromkeys(PARTITIONS, 50))
+    shop.work(60)
+    second = shop.check()
+    assert (second.check.rows, second.check.ranges[0]) == (40, OffsetRange(PARTITIONS[0], 50, 60))
+    third = shop.check()
+    assert (third.check.verdict, third.check.rows, outcomes(third)["given"]) == (Verdict.EMPTY, 0, "skipped")
+    assert shop.alarms() == set()
+
+
+def test_what_is_broken_is_looked_at_until_it_is_mended(shop: Shop) -> None:
+    shop.spoil(7)
+    first = shop.check()
+    assert (first.check.verdict, len(first.new), first.known) == (Verdict.FAILED, 1, ())
+    assert first.new[0] == f"given: 1 of 200 rows break it (not_null); from {TOPIC}/0@7"
+    assert shop.alarms() == {("quality.broken", "shop.purchases: given")}
+    assert shop.store.quality.mark(NAME) == Mark()
+
+    shop.work(60)
+    shop.spoil(55, "amount = -1")
+    second = shop.check()
+    assert (second.check.rows, len(second.new), len(second.known)) == (240, 1, 1)
+
+    shop.spoil(7, "customer = 'c1'")
+    third = shop.check()
+    assert shop.alarms() == {("quality.broken", "shop.purchases: sane")}
+    assert (third.new, len(third.known)) == ((), 1)
+
+    shop.spoil(55, "amount = 1")
+    assert shop.check().check.verdict is Verdict.PASSED
+    assert shop.alarms() == set()
+    assert shop.store.quality.mark(NAME).offsets[PARTITIONS[0]] == 60
+
+
+def test_what_a_rewind_writes_again_is_looked_at_again(shop: Shop) -> None:
+    shop.check()
+    shop.work(20, timeline=2, first=10)
+    again = shop.check()
+    assert {(one.first, one.next) for one in again.check.ranges} == {(10, 20)}
+    assert shop.store.quality.mark(NAME) == Mark(2, dict.fromkeys(PARTITIONS, 20))
+    shop.work(50, timeline=2, first=10)
+    assert {(one.first, one.next) for one in shop.check().check.ranges} == {(20, 50)}
+
+
+def test_a_rewind_during_a_check_that_passes_is_not_missed(shop: Shop) -> None:
+    """The mark is of the timeline that was looked at, so that the next check begins where the new one began."""
+    seen = shop.store.quality.mark(NAME)
+    passed = replace(shop.check().check, began=BEGAN + timedelta(days=1), identity=None)
+    shop.work(20, timeline=2, first=10)  # opened after the check had read the record of work
+    shop.store.quality.store(passed, seen=seen, mark=passed.reached)
+    assert {(one.first, one.next) for one in shop.check(timedelta(days=2)).check.ranges} == {(10, 20)}
+
+
+def test_what_stays_as_it_is_is_accepted_once(shop: Shop) -> None:
+    with pytest.raises(RefusedError, match="nobody has checked it"):
+        quality.accept(shop, shop.stream, actor="me", reason="known to the shop")  # type: ignore[arg-type]
+    shop.spoil(7)
+    shop.check()
+    done = quality.accept(shop, shop.stream, actor="me", reason="known to the shop")  # type: ignore[arg-type]
+    assert done.verdict is Verdict.FAILED
+    assert shop.alarms() == set()
+    shop.work(60)
+    after = shop.check()
+    assert (after.check.verdict, after.check.rows) == (Verdict.PASSED, 40)
+    with pytest.raises(RefusedError, match="its last check is passed"):
+        quality.accept(shop, shop.stream, actor="me", reason="known to the shop")  # type: ignore[arg-type]
+    [entry] = [one for one in shop.store.log.list() if one.action == "quality.accept"]
+    assert (entry.subject, entry.reason, entry.actor) == (NAME, "known to the shop", "me")
+
+
+def test_nobody_accepts_what_he_has_not_seen(shop: Shop) -> None:
+    shop.spoil(7)
+    shown = shop.check().check
+    shop.work(60)
+    shop.check()
+    assert shop.store.quality.accept(shown, actor="me", reason="late") is False
+    assert shop.store.quality.mark(NAME) == Mark()
+
+
+def test_of_two_checks_at_once_the_first_moves_the_mark(shop: Shop) -> None:
+    first, second = (replace(shop.check().check, identity=None, actor=name) for name in ("one", "two"))
+    near, far = Mark(1, {PARTITIONS[0]: 60}), Mark(1, {PARTITIONS[0]: 70})
+    seen = shop.store.quality.mark(NAME)
+    shop.store.quality.store(first, seen=seen, mark=far)
+    shop.store.quality.store(second, seen=seen, mark=near)
+    assert shop.store.quality.mark(NAME) == far
+
+
+def test_a_table_that_is_gone_is_one_alarm_and_ends_with_it(shop: Shop) -> None:
+    shop.sink_.connection.execute(f"ALTER TABLE {TABLE} RENAME TO away")
+    gone = shop.check()
+    assert (gone.check.verdict, outcomes(gone)["given"]) == (Verdict.ERROR, "error")
+    assert shop.alarms() == {("quality.unchecked", NAME)}
+    shop.sink_.connection.execute("ALTER TABLE quality.away RENAME TO rows")
+    assert shop.check().check.verdict is Verdict.PASSED
+    assert shop.alarms() == set()
+
+
+def test_a_stream_that_wrote_nothing_is_empty_also_without_a_table(shop: Shop) -> None:
+    shop.sink_.connection.execute("DELETE FROM millrace.progress")
+    shop.sink_.connection.execute(f"DROP TABLE {TABLE}")
+    shop.rules = (*shop.rules, Rule("some", RowCount(1)))
+    assert shop.check().check.verdict is Verdict.EMPTY
+
+
+def test_rules_about_the_whole_are_held_against_nothing_too(shop: Shop) -> None:
+    shop.rules = (GIVEN, Rule("some", RowCount(1)))
+    shop.check()
+    stopped = shop.check()
+    assert (stopped.check.verdict, outcomes(stopped)) == (Verdict.FAILED, {"given": "skipped", "some": "failed"})
+
+
+def test_a_rule_that_could_not_be_tried_is_red_and_of_severity_warn_it_is_told(shop: Shop) -> None:
+    shop.rules = (GIVEN, Rule("lost", NotNull("lost")), Rule("mild", NotNull("lost"), Severity.WARN))
+    found = shop.check()
+    assert found.check.verdict is Verdict.ERROR
+    assert shop.alarms() == {("quality.unchecked", "shop.purchases: lost")}
+    assert "there is no column `lost`" in found.warned[0]
+    shop.rules = (GIVEN,)
+    assert shop.check().check.verdict is Verdict.PASSED
+    assert shop.alarms() == set()  # of a rule that is declared no more
+
+
+def test_an_alarm_stays_while_nothing_can_be_said_of_its_rule(shop: Shop) -> None:
+    shop.spoil(7)
+    shop.check()
+    shop.sink_.connection.execute(f"ALTER TABLE {TABLE} RENAME TO away")
+    shop.check()
+    assert shop.alarms() == {("quality.broken", "shop.purchases: given"), ("quality.unchecked", NAME)}
+
+
+def test_a_window_of_time_moves_nothing_and_alarms_nobody(shop: Shop) -> None:
+    shop.records = {
+        one: [(offset, BEGAN + offset * timedelta(minutes=1)) for offset in range(100)] for one in PARTITIONS
+    }
+    shop.spoil(12)
+    window = (BEGAN + timedelta(minutes=10), BEGAN + timedelta(minutes=20))
+    found = shop.check(window=window).check
+    assert (found.verdict, found.rows, found.window) == (Verdict.FAILED, 40, window)
+    assert {(one.first, one.next) for one in found.ranges} == {(10, 20)}
+    late = shop.check(window=(BEGAN + timedelta(minutes=40), BEGAN + timedelta(hours=9))).check
+    assert {(one.first, one.next) for one in late.ranges} == {(40, 50)}  # no further than the record of work
+    assert shop.alarms() == set()
+    assert shop.store.quality.mark(NAME) == Mark()
+    assert shop.store.quality.latest(NAME) is None
+    assert len(shop.store.quality.history(NAME, windows=True)) == 2
+
+    shop.records = {one: records[15:] for one, records in shop.records.items()}
+    with pytest.raises(RefusedError, match="begins after the window does"):
+        shop.check(window=window)
+    with pytest.raises(UsageError, match="ends before it begins"):
+        shop.check(window=(window[1], window[0]))
+
+
+def test_the_bucket_may_be_away(shop: Shop) -> None:
+    shop.bucket.away = True
+    first = shop.check()
+    assert first.check.verdict is Verdict.PASSED
+    assert "2 documents wait for the bucket" in first.evidence_problem
+    shop.bucket.away = False
+    shop.work(60)
+    second = shop.check()
+    assert second.evidence_problem == ""
+    assert len(shop.bucket.objects) == 4
+    kept = shop.store.quality.get(first.check.identity or 0)
+    assert set(kept.evidence) == {key for key, _ in documents_of(first.check, "page")}
+    assert shop.store.quality.waiting(NAME) == ()
+
+
+def test_evidence_is_deleted_when_it_is_old_and_nothing_else_is(shop: Shop) -> None:
+    shop.bucket.objects["quality/shop.purchases/notes.txt"] = b"mine"
+    shop.bucket.objects["quality/shop.purchases2/20200101T000000000000Z-0123456789abcdef.json"] = b"another's"
+    shop.check()
+    shop.work(60)
+    shop.check(timedelta(days=91))
+    keys = sorted(shop.bucket.objects)
+    assert len(keys) == 4
+    assert {key.rpartition("/")[2][:8] for key in keys if "purchases/2" in key} == {"20360803"}
+
+
+def test_volume_is_judged_by_what_came_before(shop: Shop) -> None:
+    shop.rules = (GIVEN, Rule("steady", Volume(0.5)))
+    assert "nobody has looked before" in str(shop.check().check.results[1])
+    shop.sink_.make(TABLE, 4000)
+    for hour in range(1, 6):
+        shop.work(50 + hour * 10)
+        assert outcomes(shop.check())["steady"] == "skipped"
+    shop.work(112)
+    found = shop.check()
+    assert (outcomes(found)["steady"], found.check.gain) == ("passed", Gain(48, HOUR))
+    stopped = shop.check()
+    assert (stopped.check.verdict, outcomes(stopped)["steady"]) == (Verdict.FAILED, "failed")
+    shop.work(20, timeline=2, first=10)
+    assert "rewound" in str(shop.check().check.results[1])
+
+
+def test_freshness_is_told_in_its_parts(shop: Shop) -> None:
+    shop.rules = (Rule("events", Fresh(2 * HOUR, "happened")), Rule("records", Fresh(2 * HOUR)))
+    shop.records = {
+        one: [(offset, BEGAN - timedelta(minutes=60 - offset)) for offset in range(60)] for one in PARTITIONS
+    }
+    found = shop.check().check
+    assert outcomes(quality.Checked(found)) == {"events": "passed", "records": "passed"}
+    assert found.freshness is not None
+    parts = dict(found.freshness.parts)
+    assert parts["event -> broker"] == -timedelta(minutes=11)  # the newest row is of twelve, record 49 of 11:49
+    later = shop.check(3 * HOUR).check  # nothing came: what was seen before counts
+    assert [result.outcome for result in later.results] == [Outcome.FAILED, Outcome.FAILED]
+    assert later.results[0].detail == "the newest is 4:00:00 old, at most 2:00:00 is allowed"
+    assert found.freshness.event_at is not None
+    assert found.freshness.event_at.isoformat()[:16].encode() not in document_of(found)
+
+
+def test_the_documents_hold_no_time_of_a_row(shop: Shop) -> None:
+    shop.rules = (Rule("events", Fresh(HOUR, "happened")), SANE)
+    shop.sink_.connection.execute(f"UPDATE {TABLE} SET happened = '2036-05-04 12:34:56.789+00'")
+    shop.check()
+    for data in shop.bucket.objects.values():
+        assert b"12:34:56" not in data
+
+
+def test_every_field_of_a_check_comes_back(shop: Shop) -> None:
+    whole = QualityCheck(
+        stream=NAME,
+        began=BEGAN,
+        ended=BEGAN + timedelta(seconds=3),
+        reached=Mark(3, {PARTITIONS[0]: 5}),
+        ranges=(OffsetRange(PARTITIONS[0], 1, 5),),
+        rows=4,
+        results=(
+            RuleResult("a", "sql", Severity.WARN, Outcome.FAILED, 4, 2, "more", (SourceAt(TOPIC, 0, 3),)),
+            RuleResult("b", "volume", Severity.FAIL, Outcome.SKIPPED),
+        ),
+        gain=Gain(4, timedelta(seconds=90.5)),
+        freshness=Freshness(BEGAN, event_at=BEGAN - HOUR, visible_at=BEGAN - timedelta(microseconds=1)),
+        problem="none",
+        actor="me",
+    )
+    made = shop.store.quality.store(whole, seen=Mark(), mark=None, documents=[("quality/x.json", b"{}")])
+    assert replace(made, identity=None) == whole
+    again = shop.store.quality.store(whole, seen=Mark(), mark=None, documents=[("quality/x.json", b"{}")])
+    assert again == made == shop.store.quality.get(made.identity or 0) == shop.store.quality.latest(NAME)
+    [waiting] = shop.store.quality.waiting()
+    shop.store.quality.uploaded(waiting)
+    shop.store.quality.uploaded(waiting)
+    assert shop.store.quality.get(made.identity or 0).evidence == ("quality/x.json",)
+    windowed = replace(whole, began=BEGAN + HOUR, window=(BEGAN - HOUR, BEGAN), rows=None, gain=None, freshness=None)
+    assert replace(shop.store.quality.store(windowed, seen=Mark(), mark=None), identity=None) == windowed
+    assert shop.store.quality.latest(NAME) == replace(made, evidence=("quality/x.json",))
+    assert shop.store.quality.gains(NAME, BEGAN) == ((BEGAN, Gain(4, timedelta(seconds=90.5))),)
+    with pytest.raises(UsageError, match="there is no check"):
+        shop.store.quality.get(10**9)
+
+
+def test_old_checks_are_forgotten_but_never_the_newest(shop: Shop) -> None:
+    one = shop.check().check
+    for number in range(1, 30):
+        old = replace(one, identity=None, began=BEGAN - number * timedelta(days=10), evidence=())
+        shop.store.quality.store(old, seen=Mark(), mark=None, documents=[(f"quality/{number}", b"")])
+    shop.store.quality.tidy(BEGAN + timedelta(days=100))
+    left = shop.store.quality.history(NAME, limit=100)
+    assert [check.began for check in left][:2] == [one.began, BEGAN - timedelta(days=10)]
+    assert len(left) == 20
+
+
+def test_sql_of_a_rule_file_is_run_with_braces_and_percent_signs(shop: Shop) -> None:
+    text = "select _topic_id, _partition, _offset from {rows} where customer ~ '^c0{{3}}1$' or customer like '%zz:a%'"
+    shop.rules = (Rule("q", Query(text)), Rule("w", NotNull("customer"), where="customer like 'c%' and kind <> ':a'"))
+    found = shop.check().check
+    assert [(result.broken, result.rows) for result in found.results] == [(1, 200), (0, 200)]
