@@ -166,7 +166,8 @@ class QualityTable:
         ranked = sa.select(table.c.id, table.c.began, newer.label("place")).subquery()
         old = sa.select(ranked.c.id).where(ranked.c.place > LEAST_KEPT, ranked.c.began < now - KEPT)
         with translated(self._settings), self._engine.begin() as connection:
-            connection.execute(quality_document.delete().where(quality_document.c.made_at < now - WAITS))
+            stale = sa.select(table.c.id).where(table.c.began < now - WAITS)
+            connection.execute(quality_document.delete().where(quality_document.c.check_id.in_(stale)))
             connection.execute(table.delete().where(table.c.id.in_(old)))
 
 
