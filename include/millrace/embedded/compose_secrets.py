@@ -97,7 +97,7 @@ def write(root: Path) -> tuple[Path, bool]:
     folder.chmod(PRIVATE_FOLDER)
     stored = folder / CREDENTIALS.name
     new = not stored.exists()
-    credentials = Credentials.make() if new else Credentials(**json.loads(stored.read_text(encoding="utf-8")))
+    credentials = Credentials.make() if new else Credentials.read(stored.read_text(encoding="utf-8"))
     for name, text in texts(credentials).items():
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -9,7 +9,14 @@ from dataclasses import asdict, dataclass, field
 
 from millrace.embedded.layout import Layout, write_private
 
-DATABASE_ROLES = ("postgres", "airflow", "millrace_control_owner", "millrace_control", "millrace_sink")
+DATABASE_ROLES = (
+    "postgres",
+    "airflow",
+    "millrace_control_owner",
+    "millrace_control",
+    "millrace_sink",
+    "millrace_sink_reader",
+)
 AIRFLOW_USERS = {"admin": "admin", "viewer": "viewer", "operator": "op"}
 """User name to role, in the words of Airflow's simple auth manager."""
 
@@ -43,7 +50,17 @@ class Credentials:
     def of(cls, layout: Layout) -> Credentials:
         """The project's credentials, made and stored on the first call."""
         if layout.credentials_file.exists():
-            return cls(**json.loads(layout.credentials_file.read_text(encoding="utf-8")))
-        made = cls.make()
-        write_private(layout.credentials_file, json.dumps(asdict(made), indent=1))
+            text = layout.credentials_file.read_text(encoding="utf-8")
+            made = cls.read(text)
+        else:
+            text, made = "", cls.make()
+        if (whole := json.dumps(asdict(made), indent=1)) != text:
+            write_private(layout.credentials_file, whole)
         return made
+
+    @classmethod
+    def read(cls, text: str) -> Credentials:
+        """Those of a file; a role that came with a later version gets its password here."""
+        stored = json.loads(text)
+        passwords = {role: secrets.token_urlsafe(24) for role in DATABASE_ROLES} | stored["database_passwords"]
+        return cls(**{**stored, "database_passwords": passwords})

@@ -24,6 +24,7 @@ CONNECTIONS = (
     "millrace_control",
     "millrace_control_owner",
     "millrace_sink",
+    "millrace_sink_reader",
     "millrace_spark",
 )
 PACKAGES = ("apache-airflow", "pyspark", "confluent-kafka", "boto3", "great-expectations", "psycopg", "supervisor")

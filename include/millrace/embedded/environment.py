@@ -60,6 +60,7 @@ def connections(site: Site) -> dict[str, str]:
             ("millrace_control", "millrace_control", "millrace_control"),
             ("millrace_control_owner", "millrace_control_owner", "millrace_control"),
             ("millrace_sink", "millrace_sink", "millrace_sink"),
+            ("millrace_sink_reader", "millrace_sink_reader", "millrace_sink"),
         )
     }
     s3_extra = {

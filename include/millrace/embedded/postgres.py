@@ -28,7 +28,11 @@ LOGINS = (
     ("millrace_control_owner", "millrace_control"),
     ("millrace_control", "millrace_control"),
     ("millrace_sink", "millrace_sink"),
+    ("millrace_sink_reader", "millrace_sink"),
 )
+READER, SINK = "millrace_sink_reader", "millrace_sink"
+"""The role that may only read, and the role and database that it reads what is in."""
+
 """Each role with the one database it may connect to."""
 
 SYSTEM_USER = "pgserver"
@@ -136,8 +140,12 @@ class Postgres:
                     connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(name, sql.Identifier(owner)))
                 connection.execute(sql.SQL("REVOKE CONNECT, TEMPORARY ON DATABASE {} FROM PUBLIC").format(name))
             for role, database in LOGINS:
-                statement = sql.SQL("GRANT CONNECT, TEMPORARY ON DATABASE {} TO {}")
+                rights = "CONNECT" if role == READER else "CONNECT, TEMPORARY"
+                statement = sql.SQL("GRANT " + rights + " ON DATABASE {} TO {}")
                 connection.execute(statement.format(sql.Identifier(database), sql.Identifier(role)))
+            connection.execute(f"ALTER ROLE {READER} SET default_transaction_read_only = on")
+        with self._connect(site, SINK, SINK) as connection:
+            _let_read(connection)
 
     def _connect(self, site: Site, role: str, database: str) -> psycopg.Connection[Any]:
         import psycopg
@@ -152,6 +160,22 @@ class Postgres:
             autocommit=True,
             application_name="millrace stack",
         )
+
+
+def _let_read(connection: psycopg.Connection[Any]) -> None:
+    """Let the reader read all that the sink's role has made and will make; asked of that role itself."""
+    from psycopg import sql
+
+    reader = sql.Identifier(READER)
+    for what in ("SELECT ON TABLES", "USAGE ON SCHEMAS"):
+        connection.execute(sql.SQL("ALTER DEFAULT PRIVILEGES GRANT " + what + " TO {}").format(reader))
+    found = connection.execute(
+        "SELECT nspname FROM pg_namespace WHERE pg_get_userbyid(nspowner) = current_user AND nspname !~ '^pg_'"
+    ).fetchall()
+    for (schema,) in found:
+        name = sql.Identifier(schema)
+        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(name, reader))
+        connection.execute(sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {} TO {}").format(name, reader))
 
 
 def programs_folder() -> Path:
