@@ -293,6 +293,7 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
     from millrace.usecases import example
     from millrace.usecases.audits import backed_topics
     from millrace.usecases.example_backup import prove
+    from millrace.usecases.example_quality import verdict_on
     from millrace.usecases.example_retention import retention_line
     from millrace.usecases.sources import find_source, load_program
 
@@ -308,5 +309,6 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
         sink=SinkReader(settings.postgres(pipeline.stream(example.STREAM).sink.connection)),
         proof=lambda incarnation: prove(platform, backed_topics([pipeline], incarnation.topic)[0], incarnation),
         kept=lambda topic: retention_line(platform, pipeline.kafka, topic),
+        quality=lambda: verdict_on(platform, pipeline, pipeline.stream(example.STREAM)),
         state_folder=settings.state_folder,
     )

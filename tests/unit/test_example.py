@@ -23,6 +23,7 @@ from millrace.errors import PartFailedError
 from millrace.usecases.example import ExampleParts, ExampleProgress, ExampleReport, run_example
 from millrace.usecases.example_backup import ProvenBackup
 from millrace.usecases.example_books import expected_row
+from millrace.usecases.example_quality import TableVerdict
 
 TOPIC = "shop.purchases"
 TOPIC_ID = "T" * 22
@@ -50,6 +51,9 @@ class Entry:
     rule: str = "missing_field"
 
 
+SOUND = TableVerdict("12 rules over 5 rows: passed")
+
+
 @dataclass
 class World:
     """Kafka, Airflow and PostgreSQL in memory: one partition whose last offset is a transaction's marker."""
@@ -71,6 +75,7 @@ class World:
     breaches: list[Problem] = field(default_factory=list)
     proved: list[Incarnation] = field(default_factory=list)
     watch: tuple[str, str] | None = None
+    verdict: TableVerdict | None = SOUND
 
     def parts(self) -> ExampleParts:
         return ExampleParts(
@@ -82,6 +87,7 @@ class World:
             self,
             self.proof,
             lambda topic: f"{topic}: 5 B, without bound",
+            lambda: self.verdict,
             self.state_folder,
         )
 
@@ -366,7 +372,17 @@ def test_the_printed_report_says_how_many_records_are_archived(backed_up: World)
     text = printed(run_example(backed_up.parts(), nothing, wait=backed_up.wait))
     assert "  backup       5 of 5 records proven, lost 0; evidence: audit/shop/page.html\n" in text
     assert "  kept         shop.purchases: 5 B, without bound\n" in text
+    assert "  quality      12 rules over 5 rows: passed\n" in text
     assert "Every record is in the archive, by its proof." in text
+
+
+def test_broken_rules_are_in_the_report_and_make_it_red(backed_up: World) -> None:
+    backed_up.verdict = TableVerdict("2 rules over 5 rows: broken: once", ("quality: once: 2 of 5 rows break it",))
+    report = run_example(backed_up.parts(), nothing, wait=backed_up.wait)
+    assert report.exit_code == 1
+    text = printed(report)
+    assert "  quality      2 rules over 5 rows: broken: once\n" in text
+    assert "    quality: once: 2 of 5 rows break it\n" in text
 
 
 def archived(report: ExampleReport) -> int | None:

@@ -29,24 +29,10 @@ def check_document(check: QualityCheck) -> dict[str, object]:
     return {**document, "check": check.identity, "evidence": list(check.evidence)}
 
 
-def verdict_line(check: QualityCheck) -> str:
-    """A check in a line: how many rules over how many rows, and what came of it."""
-    rows = "" if check.rows is None else f" over {check.rows:,} rows"
-    said = {
-        Verdict.PASSED: "passed",
-        Verdict.FAILED: f"{len(check.red)} rules are broken",
-        Verdict.ERROR: f"could not be tried: {check.problem or 'some rules'}",
-        Verdict.EMPTY: "there were no rows: nothing is proven",
-    }[check.verdict]
-    warned = [result.rule for result in check.warned]
-    more = f", {len(warned)} warned ({', '.join(warned)})" if warned else ""
-    return f"{len(check.results)} rules{rows}: {said}{more}"
-
-
 def print_check(console: Console, check: QualityCheck) -> None:
     """A check, with a line for each rule that did not pass."""
     head = Text(f"{check.stream}: ", style="bold")
-    head.append(verdict_line(check), style=_STYLES[check.verdict])
+    head.append(str(check), style=_STYLES[check.verdict])
     console.print(head, soft_wrap=True)
     for result in check.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
@@ -80,7 +66,7 @@ def print_shown(console: Console, check: QualityCheck, lines: Mapping[str, str])
     console.print(
         Text(f"{check.stream}: {number}{moment(check.began)}, by {check.actor}", style="bold"), soft_wrap=True
     )
-    console.print(Text(verdict_line(check), style=_STYLES[check.verdict]), soft_wrap=True)
+    console.print(Text(str(check), style=_STYLES[check.verdict]), soft_wrap=True)
     if check.window is not None:
         console.print(Text(f"of the time from {moment(check.window[0])} to {moment(check.window[1])}"))
     table = Table()

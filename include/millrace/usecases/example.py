@@ -24,6 +24,7 @@ from millrace.usecases.example_books import (
     name_quarantined,
     what_should_be,
 )
+from millrace.usecases.example_quality import TableVerdict
 
 PIPELINE = "shop"
 SOURCE = "cdnow"
@@ -114,7 +115,10 @@ class SinkReads(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExampleParts:
-    """Everything the example works with; `proof` proves an archive, `kept` says in a line what a topic keeps."""
+    """Everything the example works with; `proof` proves an archive, `kept` says what a topic keeps.
+
+    `quality` is the verdict on the rows of the table.
+    """
 
     pipeline: Pipeline
     records: Callable[[], Iterable[SourceRecord]]
@@ -124,6 +128,7 @@ class ExampleParts:
     sink: SinkReads
     proof: Callable[[Incarnation], ProvenBackup]
     kept: Callable[[str], str]
+    quality: Callable[[], TableVerdict | None]
     state_folder: Path
 
     @property
@@ -141,7 +146,8 @@ class ExampleParts:
 class ExampleReport:
     """What came of the example. `findings` is empty where every source is once where it should be, unchanged.
 
-    `backup` is the archive by its proof; None where the topic is not backed up. `kept`: what the topic keeps.
+    `backup` is the archive by its proof; None where the topic is not backed up. `kept`: what the topic keeps;
+    `quality`: what came of its rules.
     """
 
     topic: str
@@ -156,6 +162,7 @@ class ExampleReport:
     complete: bool
     backup: ProvenBackup | None = None
     kept: str = ""
+    quality: str = ""
     already_done: bool = False
 
     @property
@@ -222,6 +229,7 @@ def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> Example
     found = balance(wanted.expected, judged, sources, COLUMNS)
     lag = sum(_lags(parts, stream.group).values())
     backup, faults = _proven(parts, topic_id)
+    verdict = parts.quality()
     return ExampleReport(
         topic=topic,
         partitions=len(partitions),
@@ -231,10 +239,11 @@ def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> Example
         quarantined=name_quarantined(entries, wanted.labels),
         lag=lag,
         dags=tuple((parts.airflow.latest_states(f"{PIPELINE}.") | parts.airflow.latest_states("millrace.")).items()),
-        findings=(*wanted.findings, *map(str, found), *strangers, *faults),
+        findings=(*wanted.findings, *map(str, found), *strangers, *faults, *(verdict.faults if verdict else ())),
         complete=wanted.complete,
         backup=backup,
         kept=parts.kept(topic),
+        quality=verdict.line if verdict else "",
     )
 
 

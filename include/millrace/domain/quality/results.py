@@ -167,6 +167,19 @@ class QualityCheck:
         bad = (Outcome.FAILED, Outcome.ERROR)
         return [one for one in self.results if one.severity is Severity.WARN and one.outcome in bad]
 
+    def __str__(self) -> str:
+        """How many rules over how many rows, and what came of it, in a line."""
+        rows = "" if self.rows is None else f" over {self.rows:,} rows"
+        said = {
+            Verdict.PASSED: "passed",
+            Verdict.FAILED: f"broken: {', '.join(result.rule for result in self.red)}",
+            Verdict.ERROR: f"not tried: {self.problem or ', '.join(result.rule for result in self.red)}",
+            Verdict.EMPTY: "nothing is proven",
+        }[self.verdict]
+        warned = [result.rule for result in self.warned]
+        more = f"; {len(warned)} warned ({', '.join(warned)})" if warned else ""
+        return f"{len(self.results)} rules{rows}: {said}{more}"
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
