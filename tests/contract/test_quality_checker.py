@@ -203,6 +203,19 @@ def test_what_would_run_for_ever_is_ended_and_the_rest_is_checked(sink: Sink) ->
     assert found["given"].outcome is Outcome.PASSED
 
 
+def test_a_table_that_was_never_analysed_is_checked_no_slower_than_it_is_sorted(sink: Sink) -> None:
+    """As after `up`: PostgreSQL believes such a table to be small, and what joins it goes row by row."""
+    sink.make(TABLE, 80_000, analysed=False)
+    sink.connection.execute("CREATE TABLE quality.known AS SELECT DISTINCT customer AS id FROM quality.rows")
+    rules = [
+        Rule("twice", Unique(("customer", "amount"))),
+        Rule("once", Unique(("happened",))),
+        Rule("known", Exists("customer", "quality.known", "id")),
+    ]
+    found = sink.hold(TABLE, rules, whole(80_000), statement=timedelta(seconds=15)).results
+    assert {name: result.broken for name, result in found.items()} == {"twice": 80_000, "once": 0, "known": 0}
+
+
 def test_a_server_that_goes_away_is_no_verdict(sink: Sink) -> None:
     killer = Rule("killer", Query("select pg_terminate_backend(pg_backend_pid()) from {rows}"))
     rules = [killer, Rule("also", RowCondition("pg_terminate_backend(pg_backend_pid())")), RULES[0]]

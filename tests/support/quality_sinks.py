@@ -34,7 +34,7 @@ class Sink:
     database: ControlDatabase
     connection: psycopg.Connection[Any]
 
-    def make(self, table: str, rows: int) -> None:
+    def make(self, table: str, rows: int, *, analysed: bool = True) -> None:
         """A table of sound rows; row n is offset n / 4 of partition n mod 4."""
         schema = table.partition(".")[0]
         self.connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
@@ -45,7 +45,8 @@ class Sink:
             "timestamptz '2026-05-04 12:00:00+00' - n * interval '1 second', (ARRAY['a','b','c'])[n % 3 + 1], "
             f"'{TOPIC_ID}', n % {PARTITIONS}, n / {PARTITIONS}, 0, 1 FROM generate_series(0, {rows - 1}) AS n"
         )
-        self.connection.execute(f"ANALYZE {table}")
+        if analysed:
+            self.connection.execute(f"ANALYZE {table}")
 
     def hold(self, table: str, rules: Sequence[Rule], ranges: Sequence[OffsetRange], **more: Any) -> Found:
         """Hold rules against rows, as the role that may only read."""

@@ -9,17 +9,16 @@ import sqlalchemy as sa
 from great_expectations.util import get_sqlalchemy_selectable  # noqa: TID253  loaded by checks alone
 from great_expectations.validator.metric_configuration import MetricConfiguration  # noqa: TID253
 from great_expectations.validator.metrics_calculator import MetricsCalculator  # noqa: TID253
-from psycopg import sql
 
 from millrace.adapters.quality.session import OutOfTimeError, Session
-from millrace.adapters.quality.suite import Surroundings, condition_for, expectation_of, query_of, rows_for
+from millrace.adapters.quality.suite import SOURCE, Surroundings, condition_for, expectation_of, query_of
 from millrace.domain.books import SourceAt
 from millrace.domain.quality.results import MOST_SOURCES
-from millrace.domain.quality.rules import Query, Rule, Unique
+from millrace.domain.quality.rules import Exists, Query, Rule, Unique
 from millrace.errors import MillraceError
 
-_SOURCE = ("_topic_id", "_partition", "_offset")
-_FIRST = f"ORDER BY {', '.join(_SOURCE)} LIMIT {MOST_SOURCES}"
+_NAMES = ", ".join(SOURCE)
+_FIRST = f"ORDER BY {_NAMES} LIMIT {MOST_SOURCES}"
 
 
 def sources_of(
@@ -38,11 +37,10 @@ def sources_of(
     with session.within(longest):
         try:
             match rule.check:
-                case Unique(columns):
-                    found = session.rows(_of_doubles(rows_for(rule, around), columns))
-                case Query(text):
-                    wanted = f"SELECT DISTINCT {', '.join(_SOURCE)}"
-                    found = session.rows(f"{query_of(text, rows_for(rule, around), wanted)} {_FIRST}")
+                case Query():
+                    found = session.rows(f"{query_of(rule, around, f'DISTINCT {_NAMES}')} {_FIRST}")
+                case Unique() | Exists():
+                    found = session.rows(f"{query_of(rule, around, _NAMES)} {_FIRST}")
                 case _:
                     found = _by_condition(session, rule, around)
         except (MillraceError, OutOfTimeError, sa.exc.SQLAlchemyError):
@@ -52,13 +50,6 @@ def sources_of(
         for topic_id, partition, offset in found
         if topic_id in topics
     )
-
-
-def _of_doubles(rows: str, columns: tuple[str, ...]) -> str:
-    """Rows whose values in some columns another row has too, as the library's own counting has no place for sources."""
-    names = sql.SQL(", ").join(map(sql.Identifier, columns)).as_string(None)
-    doubled = f"SELECT {names} FROM _rows GROUP BY {names} HAVING count(*) > 1"
-    return f"WITH _rows AS ({rows}) SELECT {', '.join(_SOURCE)} FROM _rows WHERE ({names}) IN ({doubled}) {_FIRST}"
 
 
 def _by_condition(session: Session, rule: Rule, around: Surroundings) -> list[tuple[Any, ...]]:
@@ -72,6 +63,6 @@ def _by_condition(session: Session, rule: Rule, around: Surroundings) -> list[tu
     metric = MetricConfiguration(f"{expectation.map_metric}.condition", domain_kwargs, counted.metric_value_kwargs)
     condition, domain, accessor = MetricsCalculator(execution_engine=engine).get_metric(metric)
     rows = get_sqlalchemy_selectable(engine.get_domain_records(domain_kwargs={**domain, **accessor}))
-    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in _SOURCE]
+    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in SOURCE]
     query = sa.select(*columns).select_from(rows).where(condition).order_by(*columns).limit(MOST_SOURCES)
     return [tuple(row) for row in engine.execute_query(query).fetchall()]

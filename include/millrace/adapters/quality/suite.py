@@ -34,6 +34,8 @@ from millrace.domain.quality.rules import (
     Volume,
 )
 
+SOURCE = ("_topic_id", "_partition", "_offset")
+"""The columns that say which record a row came from."""
 NEVER_NULL = "_offset"
 """A column of every sink that has a value in each row: what has no column of its own is counted by it."""
 _SPREAD = ("numeric", "double precision", "real")
@@ -96,16 +98,29 @@ def rows_for(rule: Rule, around: Surroundings) -> str:
     return rows_of(around.table, condition_for(rule, around))
 
 
-def query_of(rule_sql: str, rows: str, wanted: str) -> str:
-    """A query over the rows that a rule's own query finds.
+def query_of(rule: Rule, around: Surroundings, wanted: str) -> str:
+    """A query over the rows that break a rule of the kinds that are counted by a query.
 
     Args:
-        rule_sql: the rule's query, with `{rows}` for the rows looked at, and `{{` and `}}` for braces.
-        rows: the query of those.
-        wanted: what is asked of what it finds, which is `_found`.
+        rule: of the kind `sql`, `exists` or `unique`.
+        around: what it is compiled with.
+        wanted: what is asked of the rows that it finds, as `count(*)`.
     """
-    own_query = rule_sql.format(rows="_rows")
-    return f"WITH _rows AS ({rows}) {wanted} FROM ({own_query}\n) AS _found"
+    rows = rows_for(rule, around)
+    match rule.check:
+        case Query(text):
+            return f"WITH _rows AS ({rows}) SELECT {wanted} FROM ({text.format(rows='_rows')}\n) AS _found"
+        case Exists(column, table, other):
+            name, known = sql.Identifier(column).as_string(None), sql.Identifier(other).as_string(None)
+            there = f"SELECT FROM {quoted(table)} AS _other WHERE _other.{known} = _found.{name}"
+            return f"SELECT {wanted} FROM ({rows}) AS _found WHERE {name} IS NOT NULL AND NOT EXISTS ({there})"
+        case Unique(columns):
+            names = sql.SQL(", ").join(map(sql.Identifier, columns)).as_string(None)
+            given = sql.SQL(" AND ").join(sql.SQL("{} IS NOT NULL").format(sql.Identifier(one)) for one in columns)
+            counted = f"SELECT {', '.join(SOURCE)}, count(*) OVER (PARTITION BY {names}) AS _held"
+            among = f"{counted} FROM ({rows}) AS _rows WHERE {given.as_string(None)}"
+            return f"SELECT {wanted} FROM ({among}) AS _found WHERE _held > 1"
+    raise TypeError(f"{rule.kind} is not counted by a query")
 
 
 def expectation_of(rule: Rule, around: Surroundings) -> Any:
@@ -130,21 +145,17 @@ def _made(rule: Rule, around: Surroundings) -> Any:
             return _range(check, around.columns[check.column])
         case Matches(column, pattern):
             return gxe.ExpectColumnValuesToMatchRegex(column=column, regex=pattern)
-        case Exists(column, table, other):
-            return own.ExpectValuesToExistElsewhere(column=column, other_table=table, other_column=other)
+        case Exists():
+            return own.ExpectValuesToExistElsewhere(query=query_of(rule, around, "count(*)"))
         case RowCondition(condition):
             return own.ExpectRowsToMeetCondition(column=NEVER_NULL, condition=condition)
         case Compare():
             return _compare(check)
-        case Unique(columns):
-            return _unique(columns)
+        case Unique((column,)):
+            return gxe.ExpectColumnValuesToBeUnique(column=column)
+        case Unique():
+            return own.ExpectColumnsToBeUniqueTogether(query=query_of(rule, around, "count(*)"))
     return _of_the_whole(rule, around)
-
-
-def _unique(columns: Sequence[str]) -> Any:
-    if len(columns) == 1:
-        return gxe.ExpectColumnValuesToBeUnique(column=columns[0])
-    return gxe.ExpectCompoundColumnsToBeUnique(column_list=list(columns), ignore_row_if="any_value_is_missing")
 
 
 def _of_the_whole(rule: Rule, around: Surroundings) -> Any:
@@ -167,9 +178,8 @@ def _of_the_whole(rule: Rule, around: Surroundings) -> Any:
                 at_most=at_most.total_seconds(),
                 known_age=around.known_age.get(rule.name),
             )
-        case Query(text):
-            counted = query_of(text, rows_for(rule, around), "SELECT count(*)")
-            return own.ExpectQueryToFindNothing(query=counted)
+        case Query():
+            return own.ExpectQueryToFindNothing(query=query_of(rule, around, "count(*)"))
     raise TypeError(f"no expectation for {rule.kind}")
 
 
