@@ -307,6 +307,11 @@ def test_a_window_of_time_moves_nothing_and_alarms_nobody(shop: Shop) -> None:
     assert shop.store.quality.latest(NAME) is None
     assert len(shop.store.quality.history(NAME, windows=True)) == 2
 
+    shop.records[PARTITIONS[0]][15] = (15, BEGAN + timedelta(days=900))  # one that is dated far ahead hides no other
+    shop.records[PARTITIONS[0]][30] = (30, BEGAN + timedelta(minutes=19))  # and one that came late is of it too
+    wide = shop.check(window=window).check
+    assert {str(one) for one in wide.ranges} >= {f"{TOPIC}/0[10, 31)", f"{TOPIC}/1[10, 20)"}
+
     shop.records = {one: records[15:] for one, records in shop.records.items()}
     with pytest.raises(RefusedError, match="begins after the window does"):
         shop.check(window=window)

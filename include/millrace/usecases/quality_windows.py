@@ -13,15 +13,19 @@ from millrace.errors import RefusedError, UnreachableError, UsageError
 if TYPE_CHECKING:
     from millrace.wiring import Platform
 
+IN_A_ROW = 1_000
+MOST_READ = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def ranges_between(
     platform: Platform, pipeline: Pipeline, stream: Stream, since: datetime, until: datetime
 ) -> tuple[OffsetRange, ...]:
-    """The offsets from the first record at or after one time up to the first at or after another, by partition.
+    """The offsets from the first record at or after one time up to the last before another, by partition.
 
-    Where timestamps do not rise, records of the window may lie outside, and others inside, as with the stock tools.
+    The broker names the first record at or after a time, and behind that one earlier ones may follow: records are read
+    on until a thousand in a row are not of the window. What lies further behind is not found, and where timestamps do
+    not rise, the offsets hold records of other times too.
 
     Args:
         platform: the adapters.
@@ -32,7 +36,8 @@ def ranges_between(
 
     Raises:
         UsageError: it ends before it begins.
-        RefusedError: a log begins after the window does: of the rows below it nobody knows the time.
+        RefusedError: a log begins after the window does: of the rows below it nobody knows the time. Or timestamps do
+            not rise at all, so that its end would have to be looked for in the whole log.
         UnreachableError: a broker does not answer, or a partition has no leader.
     """
     if since >= until:
@@ -46,6 +51,8 @@ def ranges_between(
     for partition in sorted(leaders):
         first = _first(partition, resolve((since - _EPOCH) // timedelta(milliseconds=1), begins[partition]))
         end = _end(resolve((until - _EPOCH) // timedelta(milliseconds=1), ends[partition]), ends[partition])
+        if first is not None:
+            end = _later(platform, pipeline.kafka, partition, max(first, end), ends[partition].bounds.end, until)
         if first is not None and first < end:
             found.append(OffsetRange(partition, first, end))
     return tuple(found)
@@ -60,6 +67,25 @@ def _first(partition: TopicPartition, resolved: Resolved) -> int | None:
             next_step="choose a later --from",
         )
     return resolved.offset if resolved.quality is Quality.EXACT else None
+
+
+def _later(platform: Platform, kafka: str, partition: TopicPartition, end: int, stop: int, until: datetime) -> int:
+    """The offset after the last record before a time, looked for from where the broker says that it is."""
+    time_ms, strangers = (until - _EPOCH) // timedelta(milliseconds=1), 0
+    records = platform.topic_reader(kafka).between(partition.topic, partition.partition, end, stop)
+    for count, record in enumerate(records, 1):
+        if record.timestamp_ms is not None and 0 <= record.timestamp_ms < time_ms:
+            end, strangers = record.offset + 1, 0
+        elif (strangers := strangers + 1) >= IN_A_ROW:
+            break
+        if count >= MOST_READ:
+            raise RefusedError(
+                f"timestamps of {partition} do not rise: {count:,} records behind the window's end were read, and more "
+                "of it came",
+                where=str(partition),
+                next_step="choose another --to",
+            )
+    return end
 
 
 def _end(resolved: Resolved, seen: PartitionTimes) -> int:
