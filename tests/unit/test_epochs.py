@@ -18,7 +18,7 @@ STREAM = "shop.purchases"
 
 @pytest.fixture
 def platform(tmp_path: Path) -> FakePlatform:
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     return FakePlatform(tmp_path)
 

@@ -29,7 +29,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def platform(tmp_path: Path) -> GroupsPlatform:
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     return groups_platform(tmp_path, BEGAN)
 

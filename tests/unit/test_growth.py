@@ -32,7 +32,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def platform(tmp_path: Path) -> GroupsPlatform:
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     return groups_platform(tmp_path, BEGAN)
 

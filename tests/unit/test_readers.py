@@ -61,7 +61,7 @@ class FakeRecords:
 
 @pytest.fixture
 def platform(tmp_path: Path) -> GroupsPlatform:
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     made = groups_platform(tmp_path, BEGAN)
     made.topic_readers[KAFKA] = FakeRecords()  # type: ignore[assignment]

@@ -55,7 +55,7 @@ class Forecasts:
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupsPlatform:
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     monkeypatch.setenv("MILLRACE_ROOT", str(tmp_path))
     made = groups_platform(tmp_path, NOW)

@@ -26,7 +26,7 @@ WHY = ("--reason", "a new release")
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     platform = FakePlatform(tmp_path, Clock(datetime.now(UTC)))
     groups = SimpleNamespace(members=lambda group: (), lag=lambda group, topics: 0, newest_epoch=lambda *_: 0)

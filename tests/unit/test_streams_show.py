@@ -36,7 +36,7 @@ PROGRESS = StreamProgress(
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     platform = FakePlatform(tmp_path)
     lag = SimpleNamespace(lag=lambda group, topics: 0)

@@ -25,7 +25,7 @@ STREAM = "shop.purchases"
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     monkeypatch.setattr(streams, "ANSWERS_WITHIN", timedelta(seconds=0.01))
     monkeypatch.setattr(streams, "LOOK_AGAIN", timedelta(seconds=0.01))
-    for folder in ("include/pipelines", "include/environments", "spark_apps", "sources"):
+    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
         if (CHECKOUT / folder).is_dir():
             shutil.copytree(CHECKOUT / folder, tmp_path / folder)
     return FakePlatform(tmp_path)
