@@ -209,8 +209,24 @@ def test_a_rewind_during_a_check_that_passes_is_not_missed(shop: Shop) -> None:
     seen = shop.store.quality.mark(NAME)
     passed = replace(shop.check().check, began=BEGAN + timedelta(days=1), identity=None)
     shop.work(20, timeline=2, first=10)  # opened after the check had read the record of work
-    shop.store.quality.store(passed, seen=seen, mark=passed.reached)
+    shop.store.quality.store(passed, seen=seen, mark=passed.upto)
     assert {(one.first, one.next) for one in shop.check(timedelta(days=2)).check.ranges} == {(10, 20)}
+
+
+def test_what_is_too_much_for_one_check_is_looked_at_in_several(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality, "MOST_OFFSETS", 100)
+    first = shop.check().check
+    assert (first.verdict, first.rows, first.left) == (Verdict.PASSED, 100, 100)
+    assert "100 offsets wait for the next check" in str(first)
+    shop.work(20, timeline=2, first=10)  # written again, in the middle of it
+    assert {(one.first, one.next) for one in shop.check().check.ranges} == {(10, 20)}
+    shop.work(60, timeline=2, first=10)
+    shop.spoil(22)
+    broken = shop.check().check
+    assert (broken.verdict, {(one.first, one.next) for one in broken.ranges}) == (Verdict.FAILED, {(20, 45)})
+    quality.accept(shop, shop.stream, actor="me", reason="known to the shop")  # type: ignore[arg-type]
+    last = shop.check().check
+    assert ({(one.first, one.next) for one in last.ranges}, last.left) == ({(45, 60)}, 0)
 
 
 def test_what_stays_as_it_is_is_accepted_once(shop: Shop) -> None:
@@ -357,6 +373,9 @@ def test_volume_is_judged_by_what_came_before(shop: Shop) -> None:
     assert (outcomes(found)["steady"], found.check.gain) == ("passed", Gain(48, HOUR))
     stopped = shop.check()
     assert (stopped.check.verdict, outcomes(stopped)["steady"]) == (Verdict.FAILED, "failed")
+    for _ in range(30):  # what is not usual does not become so by being looked at often
+        assert outcomes(shop.check(timedelta(minutes=55)))["steady"] == "failed"
+    shop.now += timedelta(days=8)
     shop.work(20, timeline=2, first=10)
     assert "rewound" in str(shop.check().check.results[1])
 
@@ -378,6 +397,35 @@ def test_freshness_is_told_in_its_parts(shop: Shop) -> None:
     assert found.freshness.event_at.isoformat()[:16].encode() not in document_of(found)
 
 
+def test_what_one_column_is_fresh_by_makes_no_other_fresh(shop: Shop) -> None:
+    shop.sink_.connection.execute(f"ALTER TABLE {TABLE} ADD COLUMN touched timestamptz")
+    shop.sink_.connection.execute(f"UPDATE {TABLE} SET touched = happened - interval '1 day'")
+    shop.rules = (Rule("made", Fresh(9 * HOUR, "happened")), Rule("touched", Fresh(9 * HOUR, "touched")))
+    assert outcomes(shop.check()) == {"made": "passed", "touched": "failed"}
+    shop.work(60)
+    assert outcomes(shop.check()) == {"made": "passed", "touched": "failed"}
+
+
+def test_a_look_that_ends_late_leaves_the_alarms_of_a_later_one_alone(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.spoil(7)
+    store, slow = shop.store.quality.store, []
+
+    def later_first(check: QualityCheck, **more: Any) -> QualityCheck:
+        if not slow:
+            slow.append(check)
+            shop.spoil(7, "customer = 'c1'")
+            assert shop.check().check.verdict is Verdict.PASSED
+        return store(check, **more)
+
+    monkeypatch.setattr(shop.store.quality, "store", later_first)
+    late = shop.check()
+    assert (late.check.verdict, late.new, len(late.known)) == (Verdict.FAILED, (), 1)
+    assert shop.alarms() == set()
+    assert shop.store.quality.mark(NAME) == Mark(1, dict.fromkeys(PARTITIONS, 50))
+
+
 def test_the_documents_hold_no_time_of_a_row(shop: Shop) -> None:
     shop.rules = (Rule("events", Fresh(HOUR, "happened")), SANE)
     shop.sink_.connection.execute(f"UPDATE {TABLE} SET happened = '2036-05-04 12:34:56.789+00'")
@@ -392,6 +440,7 @@ def test_every_field_of_a_check_comes_back(shop: Shop) -> None:
         began=BEGAN,
         ended=BEGAN + timedelta(seconds=3),
         reached=Mark(3, {PARTITIONS[0]: 5}),
+        upto=Mark(3, {PARTITIONS[0]: 4}),
         ranges=(OffsetRange(PARTITIONS[0], 1, 5),),
         rows=4,
         results=(
@@ -399,7 +448,7 @@ def test_every_field_of_a_check_comes_back(shop: Shop) -> None:
             RuleResult("b", "volume", Severity.FAIL, Outcome.SKIPPED),
         ),
         gain=Gain(4, timedelta(seconds=90.5)),
-        freshness=Freshness(BEGAN, event_at=BEGAN - HOUR, visible_at=BEGAN - timedelta(microseconds=1)),
+        freshness=Freshness(BEGAN, {"fresh/at": BEGAN - HOUR}, visible_at=BEGAN - timedelta(microseconds=1)),
         problem="none",
         actor="me",
     )
@@ -414,7 +463,7 @@ def test_every_field_of_a_check_comes_back(shop: Shop) -> None:
     windowed = replace(whole, began=BEGAN + HOUR, window=(BEGAN - HOUR, BEGAN), rows=None, gain=None, freshness=None)
     assert replace(shop.store.quality.store(windowed, seen=Mark(), mark=None), identity=None) == windowed
     assert shop.store.quality.latest(NAME) == replace(made, evidence=("quality/x.json",))
-    assert shop.store.quality.gains(NAME, BEGAN) == ((BEGAN, Gain(4, timedelta(seconds=90.5))),)
+    assert shop.store.quality.gains(NAME, BEGAN, BEGAN) == ((BEGAN, Gain(4, timedelta(seconds=90.5))),)
     with pytest.raises(UsageError, match="there is no check"):
         shop.store.quality.get(10**9)
 

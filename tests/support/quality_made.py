@@ -31,10 +31,13 @@ def made(*results: RuleResult, rows: int | None = 100, identity: int = 7, **more
         began=more.pop("began", AT),
         ended=AT + timedelta(seconds=2),
         reached=Mark(1, {PARTITION: 100}),
+        upto=Mark(1, {PARTITION: 100}),
         ranges=(OffsetRange(PARTITION, 0, 100),),
         rows=rows,
         results=results,
-        freshness=Freshness(AT, event_at=AT - timedelta(seconds=4711), visible_at=AT - timedelta(minutes=2)),
+        freshness=Freshness(
+            AT, events={"fresh/at": AT - timedelta(seconds=4711)}, visible_at=AT - timedelta(minutes=2)
+        ),
         identity=identity,
         actor="me",
         **more,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import JSONPATH, insert
 
 from millrace.adapters import control_log
 from millrace.adapters.control_connection import translated
@@ -21,6 +21,7 @@ KEPT = timedelta(days=100)
 """Long enough for four weeks of the same hour, and a quarter to look back on."""
 LEAST_KEPT = 20
 WAITS = timedelta(days=7)
+_UNUSUAL = '$.results[*] ? (@.kind == "volume" && @.outcome == "failed")'
 LARGEST_DOCUMENT = 5 * 1024**2
 
 
@@ -89,7 +90,7 @@ class QualityTable:
             if newest is None or newest.id != check.identity:
                 return False
             before = _mark(connection, check.stream)
-            _move(connection, check.stream, check.reached)
+            _move(connection, check.stream, check.upto)
             control_log.append(
                 connection,
                 actor=actor,
@@ -97,7 +98,7 @@ class QualityTable:
                 subject=check.stream,
                 reason=reason,
                 before=_facts(before),
-                after={**_facts(check.reached), "check": str(check.identity)},
+                after={**_facts(check.upto), "check": str(check.identity)},
                 outcome="done",
             )
             return True
@@ -126,13 +127,21 @@ class QualityTable:
             raise UsageError(f"there is no check {identity}", next_step="see `millrace quality list`")
         return check_of(row)
 
-    def gains(self, stream: str, since: datetime) -> tuple[tuple[datetime, Gain], ...]:
-        """What came between looks, oldest first: when the later look began, and how many rows in which time."""
+    def gains(self, stream: str, since: datetime, settled: datetime) -> tuple[tuple[datetime, Gain], ...]:
+        """What came between looks, oldest first: when the later look began, and how many rows in which time.
+
+        Args:
+            stream: whose.
+            since: from when on.
+            settled: looks after this whose rule of volume was broken are left out: what is not usual becomes so by
+                lasting.
+        """
         table = quality_check
         query = (
             sa.select(table.c.began, table.c.body["gain"].label("gain"))
             .where(table.c.stream == stream, table.c.began >= since, ~table.c.windowed)
             .where(sa.func.jsonb_typeof(table.c.body["gain"]) == "array")
+            .where(sa.or_(table.c.began < settled, ~table.c.body.path_exists(sa.cast(_UNUSUAL, JSONPATH))))
             .order_by(table.c.began)
         )
         with translated(self._settings), self._engine.begin() as connection:

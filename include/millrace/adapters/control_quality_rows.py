@@ -21,6 +21,7 @@ def body_of(check: QualityCheck) -> dict[str, Any]:
         "version": VERSION,
         "ended": _text(check.ended),
         "reached": mark_body(check.reached),
+        "upto": mark_body(check.upto),
         "ranges": [[*_partition(one.partition), one.first, one.next] for one in check.ranges],
         "rows": check.rows,
         "results": [_result_body(result) for result in check.results],
@@ -41,6 +42,7 @@ def check_of(row: Any) -> QualityCheck:
         began=row.began.astimezone(UTC),
         ended=_time(body["ended"]),
         reached=mark_of(body["reached"]),
+        upto=mark_of(body["upto"]),
         ranges=tuple(OffsetRange(TopicPartition(*one[:3]), one[3], one[4]) for one in body["ranges"]),
         rows=body["rows"],
         results=tuple(_result(each) for each in body["results"]),
@@ -94,15 +96,19 @@ def _result(body: Mapping[str, Any]) -> RuleResult:
     )
 
 
-_MOMENTS = ("checked_at", "event_at", "record_at", "batch_at", "visible_at")
+_MOMENTS = ("record_at", "batch_at", "visible_at")
 
 
-def _freshness_body(freshness: Freshness) -> dict[str, str | None]:
-    return {name: None if (at := getattr(freshness, name)) is None else _text(at) for name in _MOMENTS}
+def _freshness_body(freshness: Freshness) -> dict[str, Any]:
+    moments = {name: None if (at := getattr(freshness, name)) is None else _text(at) for name in _MOMENTS}
+    events = {name: _text(at) for name, at in freshness.events.items()}
+    return {"checked_at": _text(freshness.checked_at), "events": events, **moments}
 
 
-def _freshness(body: Mapping[str, str | None]) -> Freshness:
-    return Freshness(**{name: None if (text := body[name]) is None else _time(text) for name in _MOMENTS})  # type: ignore[arg-type]
+def _freshness(body: Mapping[str, Any]) -> Freshness:
+    moments = {name: None if body[name] is None else _time(body[name]) for name in _MOMENTS}
+    events = {name: _time(text) for name, text in body["events"].items()}
+    return Freshness(_time(body["checked_at"]), events, **moments)
 
 
 def _text(at: datetime) -> str:

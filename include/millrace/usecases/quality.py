@@ -11,7 +11,7 @@ from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import OffsetRange
 from millrace.domain.quality.evidence import documents_of
 from millrace.domain.quality.holding import Asked, Found
-from millrace.domain.quality.ranges import Mark, Work, gained, reached, within
+from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, reached, within
 from millrace.domain.quality.results import (
     Freshness,
     Gain,
@@ -21,7 +21,7 @@ from millrace.domain.quality.results import (
     Verdict,
 )
 from millrace.domain.quality.rules import StreamQuality, Volume
-from millrace.domain.quality.volume import SINCE, usual
+from millrace.domain.quality.volume import SETTLED, SINCE, usual
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.usecases import quality_alarms
 from millrace.usecases.quality_evidence import upload_waiting
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from millrace.wiring import Platform
 
 Window = tuple[datetime, datetime]
+MOST_OFFSETS = 10_000_000
+"""A check looks at so many offsets at most; the next one at those that follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class _Looked:
     mark: Mark
     last: QualityCheck | None
     ranges: tuple[OffsetRange, ...]
+    upto: Mark
     came: tuple[OffsetRange, ...] | None
     freshness: Freshness
     usual: Mapping[str, tuple[int, int] | str]
@@ -123,7 +126,10 @@ def check(
     warned = tuple(map(str, kept.warned))
     if window is not None:
         return Checked(kept, warned=warned, evidence_problem=upload_waiting(platform, stream, quality.keep, began))
-    new, known = quality_alarms.hold(platform, kept, [rule.name for rule in quality.rules])
+    newest = platform.control().quality.latest(stream.qualified_name)
+    if newest is not None and newest.identity != kept.identity:  # a later look is done already, and knows better
+        return Checked(kept, known=tuple(map(str, kept.red)), warned=warned)
+    new, known = quality_alarms.hold(platform, kept)
     platform.control().quality.tidy(began)
     return Checked(kept, new, known, warned, upload_waiting(platform, stream, quality.keep, began))
 
@@ -162,7 +168,9 @@ def _look(
     name = stream.qualified_name
     mark, last = store.mark(name), store.latest(name)
     work, visible_at = platform.sink(quality.connection or stream.sink.connection).work(name)
-    ranges = gained(mark, work)
+    unproven = gained(mark, work)
+    ranges = bounded(unproven, MOST_OFFSETS)
+    upto = proven(reached(work), unproven, ranges)
     if window is not None:
         ranges = within(ranges_between(platform, pipeline, stream, *window), work)
     freshness = look_at_freshness(platform, pipeline, stream, work, visible_at, last, began)
@@ -172,7 +180,7 @@ def _look(
         for rule in quality.rules
         if isinstance(rule.check, Volume)
     }
-    return _Looked(work, mark, last, ranges, came, freshness, volume)
+    return _Looked(work, mark, last, ranges, upto, came, freshness, volume)
 
 
 def _hold(
@@ -222,6 +230,7 @@ def _made(
         began=began,
         ended=began,
         reached=reached(looked.work),
+        upto=looked.upto,
         ranges=looked.ranges,
         rows=0 if found is None and not problem else None if found is None else found.rows,
         results=tuple(
@@ -241,7 +250,7 @@ def _keep(platform: Platform, made: QualityCheck, looked: _Looked, page: str, wi
 
     Where a rewind opened a timeline meanwhile, the mark is of the former one: the next check goes back to its first.
     """
-    moved = made.reached if window is None and made.verdict is Verdict.PASSED else None
+    moved = made.upto if window is None and made.verdict is Verdict.PASSED else None
     documents = documents_of(made, page)
     return platform.control().quality.store(made, seen=looked.mark, mark=moved, documents=documents)
 
@@ -266,7 +275,7 @@ def _usual(
     if last is None:
         return "nobody has looked before"
     span = began - last.began
-    found = usual(platform.control().quality.gains(stream, began - SINCE), began, span)
+    found = usual(platform.control().quality.gains(stream, began - SINCE, began - SETTLED), began, span)
     return found if isinstance(found, str) else found.band(span, volume.within)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ MOST_ALARMS = 10_000
 _SEPARATOR = ": "
 
 
-def hold(platform: Platform, check: QualityCheck, rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def hold(platform: Platform, check: QualityCheck) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Open the alarms of a check, and close those whose cause is over; the lines of new ones, and of known ones.
 
     A rule that was not tried keeps its alarm; one that is not declared any more has none.
@@ -26,7 +25,6 @@ def hold(platform: Platform, check: QualityCheck, rules: Sequence[str]) -> tuple
     Args:
         platform: the adapters.
         check: of what the stream gained.
-        rules: the names of the stream's rules.
 
     Raises:
         UnreachableError: the control database does not answer.

@@ -42,7 +42,7 @@ def look_at_freshness(
     progress = platform.control().streams.progress(stream.qualified_name)
     return Freshness(
         checked_at=now,
-        event_at=None if last is None or last.freshness is None else last.freshness.event_at,
+        events={} if last is None or last.freshness is None else last.freshness.events,
         record_at=_newest_record(platform, pipeline.kafka, reached(work).offsets, now),
         batch_at=None if progress is None else progress.at - timedelta(seconds=progress.batch_seconds),
         visible_at=visible_at,
@@ -58,7 +58,7 @@ def known_ages(rules: Sequence[Rule], freshness: Freshness) -> dict[str, float]:
     found = {}
     for rule in rules:
         if isinstance(rule.check, Fresh):
-            at = freshness.record_at if rule.check.column is None else freshness.event_at
+            at = freshness.record_at if rule.check.column is None else freshness.events.get(_event(rule))
             if at is not None:
                 found[rule.name] = (freshness.checked_at - at).total_seconds()
     return found
@@ -73,11 +73,18 @@ def with_events(rules: Sequence[Rule], known: Freshness, ages: Mapping[str, floa
         ages: what they found, in seconds, by rule.
         now: when.
     """
-    fresh = {rule.name: rule.check for rule in rules if isinstance(rule.check, Fresh)}
+    fresh = [rule for rule in rules if isinstance(rule.check, Fresh)]
     if not fresh:
         return None
-    events = [age for name, age in ages.items() if name in fresh and fresh[name].column is not None]
-    return replace(known, event_at=now - timedelta(seconds=min(events))) if events else known
+    found = {_event(rule): now - timedelta(seconds=ages[rule.name]) for rule in fresh if rule.name in ages}
+    named = {_event(rule) for rule in fresh if isinstance(rule.check, Fresh) and rule.check.column is not None}
+    events = {event: at for event, at in {**known.events, **found}.items() if event in named}
+    return replace(known, events=events)
+
+
+def _event(rule: Rule) -> str:
+    """What the newest event of a rule is called: a rule that is about another column now begins anew."""
+    return f"{rule.name}/{rule.check.column}" if isinstance(rule.check, Fresh) else rule.name
 
 
 def _newest_record(

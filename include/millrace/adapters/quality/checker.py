@@ -10,7 +10,15 @@ from typing import Any
 from great_expectations.core import ExpectationValidationResult  # noqa: TID253  loaded by checks alone
 
 from millrace.adapters.quality.pages import page_of
-from millrace.adapters.quality.session import LONGEST_STATEMENT, Session, is_gone, open_session, said, unreachable
+from millrace.adapters.quality.session import (
+    LONGEST_STATEMENT,
+    OutOfTimeError,
+    Session,
+    is_gone,
+    open_session,
+    said,
+    unreachable,
+)
 from millrace.adapters.quality.sources import sources_of
 from millrace.adapters.quality.suite import (
     RISKY,
@@ -105,11 +113,10 @@ class _Run:
         judged = [rule for rule in self._asked.rules if not isinstance(rule.check, HasType)]
         unfit = {**problems(judged, self._columns), **self._unable()}
         for rule in self._asked.rules:
-            made = RuleResult(rule.name, rule.kind, rule.severity, Outcome.ERROR)
             if rule.name in unfit:
-                self._results[rule.name] = replace(made, detail=unfit[rule.name])
+                self._results[rule.name] = _untried(rule, unfit[rule.name])
             elif (why := self._not_now(rule, rows)) is not None:
-                self._results[rule.name] = replace(made, outcome=Outcome.SKIPPED, detail=why)
+                self._results[rule.name] = replace(_untried(rule, why), outcome=Outcome.SKIPPED)
             elif isinstance(rule.check, RISKY) or rule.where is not None:
                 self._try([rule])
             else:
@@ -159,7 +166,11 @@ class _Run:
         """Hold rules over the same rows against them; where one fails, each by itself."""
         self._session.taken_errors()
         with self._session.within(self._longest):
-            results = self._validated(rules)
+            try:
+                results = self._validated(rules)
+            except OutOfTimeError as late:  # before anything was asked
+                self._results |= {rule.name: _untried(rule, late.what) for rule in rules}
+                return
         errors = self._session.taken_errors()
         for error in errors:
             if is_gone(error):
@@ -197,6 +208,10 @@ class _Run:
         broken = int(counts.get("unexpected_count") or 0)
         sources = sources_of(self._session, rule, self._around, result, self._longest) if broken else ()
         rows = int(counts.get("element_count") or 0)
+        if not rows and not broken:
+            why = "no row meets its `where`"
+            self._results[rule.name] = replace(made, outcome=Outcome.SKIPPED, rows=0, broken=0, detail=why)
+            return
         detail = "the query found more rows than there are" if isinstance(rule.check, Query) and broken > rows else ""
         self._results[rule.name] = replace(
             made, outcome=outcome, rows=rows, broken=broken, detail=detail, sources=sources
@@ -217,6 +232,10 @@ class _Run:
                 self._ages[rule.name] = float(observed)
                 return f"the newest is {timedelta(seconds=round(observed))} old, at most {at_most} is allowed"
         return ""
+
+
+def _untried(rule: Rule, why: str) -> RuleResult:
+    return RuleResult(rule.name, rule.kind, rule.severity, Outcome.ERROR, detail=why)
 
 
 def _columns(session: Session, table: str) -> Mapping[str, str]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from great_expectations.core import ExpectationSuiteValidationResult  # noqa: TID253  loaded by checks alone
+import great_expectations  # noqa: TID253  loaded by checks alone
+from great_expectations.core import ExpectationSuiteValidationResult  # noqa: TID253
 from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer  # noqa: TID253
 from great_expectations.render.view import DefaultJinjaPageView  # noqa: TID253
 
@@ -30,7 +31,8 @@ ul { list-style: none; padding-left: 0; } li { margin: 2px 0; }
 .text-danger::before { content: "failed"; color: #b3261e; font-weight: 600; }
 .text-warning::before { content: "error"; color: #8a5a00; font-weight: 600; }
 .badge-secondary { background: #eef2f6; border-radius: 4px; padding: 0 4px; }
-.ge-walkthrough-modal, .modal, .btn-group, .cooltip { display: none; }
+.ge-walkthrough-modal, .modal, .btn-group, .cooltip, .sticky > .card.mb-3, a[data-toggle] { display: none; }
+a[href^=".."] { pointer-events: none; color: inherit; text-decoration: none; }
 </style>
 """
 
@@ -56,7 +58,10 @@ def page_of(results: Sequence[Any], table: str, now: datetime) -> str:
             "unsuccessful_expectations": len(results) - passed,
             "success_percent": 100 * passed / len(results),
         },
-        meta={"run_id": {"run_name": f"{now:%Y-%m-%d %H:%M:%S} UTC", "run_time": now.isoformat()}},
+        meta={
+            "great_expectations_version": great_expectations.__version__,
+            "run_id": {"run_name": f"{now:%Y-%m-%d %H:%M:%S} UTC", "run_time": now.isoformat()},
+        },
     )
     page: str = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(whole))
     page = _ELSEWHERE.sub("", page)

@@ -28,11 +28,17 @@ from millrace.settings import PostgresSettings
 LONGEST_STATEMENT = timedelta(minutes=2)
 LONGEST_LOCK = timedelta(seconds=10)
 _NAME = "millrace quality"
+# The transaction that holds the snapshot idles while others count, and each of them lasts as long as its rules: a
+# server's own bounds on that would end every check. The second is there from PostgreSQL 17 on.
+_PATIENT = (
+    "SELECT set_config(name, '0', true) FROM pg_settings "
+    "WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')"
+)
 # The library gives the address of its PostgreSQL data source to nobody: connections come from `creator`.
 _ADDRESS = "postgresql+psycopg://nobody@nowhere/nothing"
 
 
-class OutOfTimeError(Exception):
+class OutOfTimeError(MillraceError):
     """The time of a rule, or of a whole check, is over."""
 
 
@@ -151,6 +157,7 @@ class Session:
         connection.exec_driver_sql(f"SET TRANSACTION SNAPSHOT '{self.snapshot}'")
         lock = LONGEST_LOCK // timedelta(milliseconds=1)
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {lock}")
+        connection.exec_driver_sql(_PATIENT)
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {self._limit_ms()}")
 
     def _failed(self, context: sa.ExceptionContext) -> None:
@@ -158,7 +165,9 @@ class Session:
 
     def _hurry(self) -> None:
         if time.monotonic() >= self._until:
-            error = OutOfTimeError()
+            error = OutOfTimeError(
+                "it took too long, and was ended", next_step="check less at once, or look at the rules"
+            )
             self.errors.append(error)
             raise error
 
@@ -188,6 +197,7 @@ def open_session(settings: PostgresSettings, *, statement: timedelta = LONGEST_S
         try:
             lock = LONGEST_LOCK // timedelta(milliseconds=1)
             anchor.execute(f"SET LOCAL lock_timeout = {lock}")
+            anchor.execute(_PATIENT)
             [(snapshot,)] = anchor.execute("SELECT pg_export_snapshot()").fetchall()
         except psycopg.Error as error:
             raise SinkFailure.of(settings, error, "export a snapshot").error() from error
@@ -213,8 +223,8 @@ def _cause(error: BaseException) -> BaseException:
 def said(error: BaseException) -> str:
     """What an error comes to, without any value of a row.
 
-    The database's own words only where they are about names and types (class 42: the statement itself is wrong);
-    its other messages quote values.
+    The database's own words only where they are about the statement as it was read, at a place in it (class 42, with a
+    position): its other messages quote values, also in that class, as of a text that is cast to a table's name.
     """
     if isinstance(error, OutOfTimeError):
         return "it took too long, and was ended"
@@ -223,7 +233,7 @@ def said(error: BaseException) -> str:
     if isinstance(error, psycopg.errors.LockNotAvailable):
         return "somebody else has locked a table for longer than it waits"
     if isinstance(error, psycopg.Error) and error.sqlstate:
-        if error.sqlstate.startswith("42") and error.diag.message_primary:
+        if error.sqlstate.startswith("42") and error.diag.statement_position and error.diag.message_primary:
             return f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
         return f"the database refused it: {type(error).__name__} (SQLSTATE {error.sqlstate})"
     return f"it failed: {type(error).__name__}"
@@ -232,6 +242,8 @@ def said(error: BaseException) -> str:
 def is_gone(error: BaseException) -> bool:
     """Whether an error says that the connection, or the server, is gone: then nothing can be told of any rule."""
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):  # of a rule that tries to write: we asked for it
+        return False
+    if isinstance(error, OutOfTimeError):
         return False
     return isinstance(error, MillraceError) or (isinstance(error, psycopg.Error) and fault_of(error) is Fault.GONE)
 

@@ -73,6 +73,32 @@ def gained(mark: Mark, work: Iterable[Work]) -> tuple[OffsetRange, ...]:
     return tuple(found)
 
 
+def bounded(ranges: Sequence[OffsetRange], most: int) -> tuple[OffsetRange, ...]:
+    """The first offsets of these ranges, so many at most; each partition gives the same part of what it has."""
+    total = offsets_in(ranges)
+    if total <= most:
+        return tuple(ranges)
+    found = []
+    for one in ranges:
+        share = len(one) * most // total
+        if share:
+            found.append(OffsetRange(one.partition, one.first, one.first + share))
+    return tuple(found)
+
+
+def proven(reached_: Mark, all_: Sequence[OffsetRange], looked: Sequence[OffsetRange]) -> Mark:
+    """Up to where rows are proven once some of the ranges that were not are.
+
+    Args:
+        reached_: where the record of work stands.
+        all_: what is not proven.
+        looked: the part of it that was looked at, from the beginning of each.
+    """
+    left = {one.partition: one.first for one in all_}
+    ends = {one.partition: one.next for one in looked}
+    return Mark(reached_.timeline, {**reached_.offsets, **left, **ends})
+
+
 def within(ranges: Sequence[OffsetRange], work: Iterable[Work]) -> tuple[OffsetRange, ...]:
     """The part of these ranges that the record of work has reached; none is empty."""
     ends = reached(work).offsets

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
@@ -80,7 +80,7 @@ class Freshness:
     """How old the newest of a table is, in the parts of its way; a part is None where nobody knows it.
 
     Attributes:
-        event_at: the newest event's time, by the column of a rule.
+        events: the newest event's time by each rule of freshness that has a column, as `RULE/COLUMN`.
         record_at: the newest time that the topics' records below the record of work have, by Kafka.
         batch_at: when the batch that wrote last began.
         visible_at: when its rows could be seen.
@@ -88,10 +88,15 @@ class Freshness:
     """
 
     checked_at: datetime
-    event_at: datetime | None = None
+    events: Mapping[str, datetime] = field(default_factory=dict)
     record_at: datetime | None = None
     batch_at: datetime | None = None
     visible_at: datetime | None = None
+
+    @property
+    def event_at(self) -> datetime | None:
+        """The newest event's time, by the rule that finds it oldest."""
+        return min(self.events.values(), default=None)
 
     @property
     def parts(self) -> tuple[tuple[str, timedelta], ...]:
@@ -124,6 +129,7 @@ class QualityCheck:
         began: when.
         ended: when.
         reached: where the record of work stood.
+        upto: up to where rows are proven once these are; before `reached`, where there were too many for one check.
         ranges: the offsets whose rows were looked at.
         rows: how many those are; None where that could not be counted.
         results: of each rule, in the rule file's order.
@@ -140,6 +146,7 @@ class QualityCheck:
     began: datetime
     ended: datetime
     reached: Mark
+    upto: Mark
     ranges: tuple[OffsetRange, ...]
     rows: int | None
     results: tuple[RuleResult, ...]
@@ -155,6 +162,11 @@ class QualityCheck:
     def verdict(self) -> Verdict:
         """What came of it."""
         return verdict_of(self.results, self.rows, self.problem)
+
+    @property
+    def left(self) -> int:
+        """How many offsets of what the record of work has gained are for the next check to look at."""
+        return sum(at - self.upto.offsets.get(partition, at) for partition, at in self.reached.offsets.items())
 
     @property
     def red(self) -> Sequence[RuleResult]:
@@ -178,6 +190,8 @@ class QualityCheck:
         }[self.verdict]
         warned = [result.rule for result in self.warned]
         more = f"; {len(warned)} warned ({', '.join(warned)})" if warned else ""
+        if self.window is None and (left := self.left):
+            more += f"; {left:,} offsets wait for the next check"
         return f"{len(self.results)} rules{rows}: {said}{more}"
 
 

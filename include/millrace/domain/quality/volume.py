@@ -12,6 +12,8 @@ from millrace.domain.quality.results import Gain
 LAST = 20
 FEWEST = 5
 WEEKS = 4
+SETTLED = timedelta(weeks=1)
+"""What was not usual is, once it has been so for this long."""
 SINCE = timedelta(weeks=8)
 """How far back looks count."""
 _HOUR = timedelta(hours=1)
