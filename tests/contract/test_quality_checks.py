@@ -281,6 +281,30 @@ def test_a_stream_that_wrote_nothing_is_empty_also_without_a_table(shop: Shop) -
     assert shop.check().check.verdict is Verdict.EMPTY
 
 
+def test_a_record_of_work_that_is_gone_is_no_emptiness(shop: Shop) -> None:
+    shop.check()
+    shop.sink_.connection.execute("DELETE FROM millrace.progress")
+    gone = shop.check().check
+    assert (gone.verdict, gone.problem) == (
+        Verdict.ERROR,
+        "its record of work, which an earlier check has seen, is not there",
+    )
+    assert shop.alarms() == {("quality.unchecked", NAME)}
+
+
+def test_a_partition_that_joins_a_timeline_late_is_looked_at_from_where_it_began_there(shop: Shop) -> None:
+    connection = shop.sink_.connection
+    shop.work(50, timeline=2, first=10)
+    connection.execute("DELETE FROM millrace.progress WHERE timeline = 2 AND partition = 3")
+    assert shop.check().check.verdict is Verdict.PASSED
+    assert shop.store.quality.mark(NAME).older == {PARTITIONS[3]: 1}
+    shop.work(60, timeline=2, first=10)
+    assert {str(one) for one in shop.check().check.ranges} == {
+        *(f"{TOPIC}/{number}[50, 60)" for number in range(3)),
+        f"{TOPIC}/3[10, 60)",
+    }
+
+
 def test_rules_about_the_whole_are_held_against_nothing_too(shop: Shop) -> None:
     shop.rules = (GIVEN, Rule("some", RowCount(1)))
     shop.check()
@@ -404,6 +428,26 @@ def test_what_one_column_is_fresh_by_makes_no_other_fresh(shop: Shop) -> None:
     assert outcomes(shop.check()) == {"made": "passed", "touched": "failed"}
     shop.work(60)
     assert outcomes(shop.check()) == {"made": "passed", "touched": "failed"}
+
+
+def test_a_check_that_was_killed_before_its_alarms_leaves_none_open_for_ever(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.spoil(7)
+    shop.check()
+    shop.spoil(7, "customer = 'c1'")
+
+    def killed(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(quality.quality_alarms, "hold", killed)
+        with pytest.raises(KeyboardInterrupt):
+            shop.check()
+    assert shop.store.quality.mark(NAME).offsets
+    assert shop.alarms()
+    assert shop.check().check.verdict is Verdict.EMPTY
+    assert shop.alarms() == set()
 
 
 def test_a_look_that_ends_late_leaves_the_alarms_of_a_later_one_alone(

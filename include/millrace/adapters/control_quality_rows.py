@@ -58,12 +58,17 @@ def check_of(row: Any) -> QualityCheck:
 
 def mark_body(mark: Mark) -> dict[str, Any]:
     """A mark as JSON."""
-    return {"timeline": mark.timeline, "offsets": [[*_partition(p), at] for p, at in sorted(mark.offsets.items())]}
+    return {
+        "timeline": mark.timeline,
+        "offsets": [[*_partition(p), at, mark.timeline_of(p)] for p, at in sorted(mark.offsets.items())],
+    }
 
 
 def mark_of(body: Mapping[str, Any]) -> Mark:
     """A mark out of JSON."""
-    return Mark(body["timeline"], {TopicPartition(*one[:3]): one[3] for one in body["offsets"]})
+    rows = [(TopicPartition(*one[:3]), one[3], one[4]) for one in body["offsets"]]
+    older = {partition: timeline for partition, _, timeline in rows if timeline != body["timeline"]}
+    return Mark(body["timeline"], {partition: at for partition, at, _ in rows}, older)
 
 
 def _partition(partition: TopicPartition) -> tuple[str, str, int]:

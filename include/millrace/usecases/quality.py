@@ -188,7 +188,8 @@ def _hold(
 ) -> tuple[Found | None, str]:
     """What was found, or what kept anything from being found; nobody is asked where nothing was ever written."""
     if not looked.work:
-        return None, ""
+        seen = looked.mark.offsets or (looked.last is not None and looked.last.reached.offsets)
+        return None, "its record of work, which an earlier check has seen, is not there" if seen else ""
     checker = platform.quality_checker(quality.connection or stream.sink.connection)
     try:
         found = checker.hold(

@@ -39,15 +39,24 @@ def hold(platform: Platform, check: QualityCheck) -> tuple[tuple[str, ...], tupl
             wanted[kind, subject_of(check.stream, result.rule)] = str(result)
     untried = {result.rule for result in check.results if result.outcome is Outcome.SKIPPED or check.problem}
     mild = {result.rule for result in check.results if result.severity is Severity.WARN}
-    keep = {subject_of(check.stream, rule) for rule in untried - mild}
+    keep = {subject_of(check.stream, rule): rule for rule in untried - mild}
     for kind, subject in _open(platform, check.stream):
-        if (kind, subject) not in wanted and subject not in keep:
+        if (kind, subject) not in wanted and (subject not in keep or _held_last(platform, check, keep[subject])):
             alarms.close(kind, subject, opened_before=check.began)
     new: list[str] = []
     known: list[str] = []
     for (kind, subject), line in wanted.items():
         (new if alarms.open(kind, subject, line) else known).append(line)
     return tuple(new), tuple(known)
+
+
+def _held_last(platform: Platform, check: QualityCheck, rule: str) -> bool:
+    """Whether a rule held when it was tried last: by a check that was stored, and killed before it closed alarms."""
+    for one in platform.control().quality.history(check.stream):
+        outcomes = [result.outcome for result in one.results if result.rule == rule]
+        if not one.problem and outcomes and outcomes[0] is not Outcome.SKIPPED:
+            return outcomes[0] is Outcome.PASSED
+    return False
 
 
 def close_all(platform: Platform, stream: str, *, opened_before: datetime) -> None:

@@ -24,10 +24,21 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Up to where rows are proven, exclusive, as of a timeline. Timeline 0 with no offsets: nothing is."""
+    """Up to where rows are proven, exclusive, as of a timeline. Timeline 0 with no offsets: nothing is.
+
+    Attributes:
+        timeline: the newest when that was so.
+        offsets: by partition.
+        older: the timeline of the partitions that had no part in the newest yet; they may join it later.
+    """
 
     timeline: int = 0
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    older: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def timeline_of(self, partition: TopicPartition) -> int:
+        """As of which timeline a partition's offset is."""
+        return self.older.get(partition, self.timeline)
 
 
 def reached(work: Iterable[Work]) -> Mark:
@@ -44,7 +55,8 @@ def reached(work: Iterable[Work]) -> Mark:
         held = newest.get(row.partition)
         if held is None or (row.timeline, -row.next) > (held.timeline, -held.next):
             newest[row.partition] = row
-    return Mark(timeline, {partition: row.next for partition, row in newest.items()})
+    older = {partition: row.timeline for partition, row in newest.items() if row.timeline != timeline}
+    return Mark(timeline, {partition: row.next for partition, row in newest.items()}, older)
 
 
 def gained(mark: Mark, work: Iterable[Work]) -> tuple[OffsetRange, ...]:
@@ -62,7 +74,7 @@ def gained(mark: Mark, work: Iterable[Work]) -> tuple[OffsetRange, ...]:
     begins: dict[TopicPartition, int] = {}
     for row in rows:
         known = mark.offsets.get(row.partition)
-        if known is None or row.timeline > mark.timeline:
+        if known is None or row.timeline > mark.timeline_of(row.partition):
             begins[row.partition] = min(begins.get(row.partition, row.first), row.first)
     found = []
     for partition, end in sorted(ends.items()):
@@ -96,7 +108,7 @@ def proven(reached_: Mark, all_: Sequence[OffsetRange], looked: Sequence[OffsetR
     """
     left = {one.partition: one.first for one in all_}
     ends = {one.partition: one.next for one in looked}
-    return Mark(reached_.timeline, {**reached_.offsets, **left, **ends})
+    return Mark(reached_.timeline, {**reached_.offsets, **left, **ends}, reached_.older)
 
 
 def within(ranges: Sequence[OffsetRange], work: Iterable[Work]) -> tuple[OffsetRange, ...]:
