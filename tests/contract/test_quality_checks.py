@@ -229,6 +229,29 @@ def test_what_is_too_much_for_one_check_is_looked_at_in_several(shop: Shop, monk
     assert ({(one.first, one.next) for one in last.ranges}, last.left) == ({(45, 60)}, 0)
 
 
+def test_offsets_without_a_row_are_passed_by(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of records that are all in quarantine: more of them than one check looks at must not hold up the rest."""
+    monkeypatch.setattr(quality, "MOST_OFFSETS", 40)
+    shop.sink_.connection.execute(f"DELETE FROM {TABLE} WHERE _offset < 30")
+    looks = [shop.check().check for _ in range(6)]
+    assert [look.verdict for look in looks[:3]] == [Verdict.EMPTY] * 3
+    assert [look.rows for look in looks] == [0, 0, 0, 40, 40, 0]
+    assert shop.store.quality.mark(NAME).offsets == dict.fromkeys(PARTITIONS, 50)
+
+
+def test_a_run_goes_on_until_all_is_looked_at(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality, "MOST_OFFSETS", 40)
+    pipeline = Pipeline("shop", "me", "kafka", (), (shop.stream,))
+    done = quality.check_on(shop, pipeline, shop.stream, actor="me")  # type: ignore[arg-type]
+    assert ([one.check.rows for one in done], done[-1].check.left) == ([40] * 5, 0)
+    assert quality.verdict_on(done) is Verdict.PASSED
+    shop.work(100)
+    shop.spoil(72)
+    red = quality.check_on(shop, pipeline, shop.stream, actor="me")  # type: ignore[arg-type]
+    assert ([one.check.verdict for one in red], red[-1].check.left) == ([Verdict.PASSED] * 2 + [Verdict.FAILED], 80)
+    assert quality.verdict_on(red) is Verdict.FAILED
+
+
 def test_what_stays_as_it_is_is_accepted_once(shop: Shop) -> None:
     with pytest.raises(RefusedError, match="nobody has checked it"):
         quality.accept(shop, shop.stream, actor="me", reason="known to the shop")  # type: ignore[arg-type]
@@ -262,6 +285,27 @@ def test_of_two_checks_at_once_the_first_moves_the_mark(shop: Shop) -> None:
     shop.store.quality.store(first, seen=seen, mark=far)
     shop.store.quality.store(second, seen=seen, mark=near)
     assert shop.store.quality.mark(NAME) == far
+
+
+def test_up_tells_the_verdict_and_looks_where_nobody_has(shop: Shop) -> None:
+    from millrace.usecases.example_quality import verdict_on
+
+    def told() -> tuple[str, int]:
+        found = verdict_on(shop, Pipeline("shop", "me", "kafka", (), (shop.stream,)), shop.stream)  # type: ignore[arg-type]
+        assert found is not None
+        return found.line, len(found.faults)
+
+    assert told() == ("3 rules over 200 rows: passed; 1 warned (mild)", 0)
+    assert shop.check(timedelta(days=5000)).check.verdict is Verdict.EMPTY
+    assert told() == ("3 rules over 200 rows: passed; 1 warned (mild)", 0)  # of the look that saw rows
+    assert len(shop.store.quality.history(NAME)) == 2
+    shop.work(60)
+    shop.spoil(55)
+    assert told() == ("3 rules over 40 rows: broken: given; 1 warned (mild)", 1)
+    shop.spoil(55, "customer = 'c1'")
+    assert told()[1] == 0  # what was broken is looked at again
+    plain = replace(shop.stream, quality=None)
+    assert verdict_on(shop, Pipeline("shop", "me", "kafka", (), (plain,)), plain) is None  # type: ignore[arg-type]
 
 
 def test_a_table_that_is_gone_is_one_alarm_and_ends_with_it(shop: Shop) -> None:

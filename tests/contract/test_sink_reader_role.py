@@ -14,6 +14,7 @@ from millrace.embedded.credentials import Credentials
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
     from millrace.settings import PostgresSettings
+    from support.control_databases import Databases
 
 
 @pytest.fixture
@@ -60,6 +61,25 @@ def test_it_changes_nothing(
         connection.execute("SET default_transaction_read_only = off")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute(statement.format(name))
+
+
+def test_a_start_lets_it_read_what_was_there_before_it_and_passes_by_what_is_not_the_sinks(
+    reader: PostgresSettings, admin: psycopg.Connection[Any], name: str, control_databases: Databases
+) -> None:
+    from millrace.embedded.postgres import _let_read
+
+    admin.execute(f"CREATE SCHEMA {name}")
+    admin.execute(f"CREATE TABLE {name}.rows AS SELECT 1 AS one")
+    admin.execute(f"REVOKE ALL ON {name}.rows FROM {reader.user}")
+    admin.execute(f"REVOKE ALL ON SCHEMA {name} FROM {reader.user}")
+    superuser = control_databases.superuser_of(reader.database)
+    control_databases.execute(superuser, f"CREATE TABLE {name}.another AS SELECT 2 AS two")
+    with psycopg.connect(**reader.keywords(), autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(f"SELECT one FROM {name}.rows")
+        _let_read(admin)
+        assert connection.execute(f"SELECT one FROM {name}.rows").fetchall() == [(1,)]
+    control_databases.execute(superuser, f"DROP TABLE {name}.another")
 
 
 @pytest.mark.parametrize("database", ["airflow", "millrace_control"])

@@ -51,6 +51,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     platform = SimpleNamespace(settings=SimpleNamespace(root=example_project(tmp_path)))
     monkeypatch.setattr(settings, "airflow_platform", lambda: platform)
     monkeypatch.setattr(quality, "check", made_run.check)
+    monkeypatch.setattr(quality, "check_on", lambda *given, **more: (made_run.check(*given, window=None, **more),))
     return made_run
 
 

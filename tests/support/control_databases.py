@@ -61,6 +61,10 @@ class Databases:
         """Run one statement as the server's owner."""
         self.execute(self._superuser, statement)
 
+    def superuser_of(self, database: str) -> PostgresSettings:
+        """The server's owner, in a database that is there."""
+        return replace(self._superuser, database=database)
+
     def query(self, settings: PostgresSettings, statement: str) -> list[tuple[object, ...]]:
         """The rows of one query."""
         with psycopg.connect(**settings.keywords(), autocommit=True) as connection:

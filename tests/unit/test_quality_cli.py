@@ -42,6 +42,7 @@ def finds(monkeypatch: pytest.MonkeyPatch, check: QualityCheck | Exception, **mo
         return Checked(check, **more)
 
     monkeypatch.setattr(cli.quality, "check", answer)
+    monkeypatch.setattr(cli.quality, "check_on", lambda *given, **more: (answer(*given, window=None, **more),))
     return asked
 
 

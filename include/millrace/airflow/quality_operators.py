@@ -41,24 +41,30 @@ class CheckQuality(BaseOperator):
         from millrace.airflow.settings import airflow_platform
         from millrace.domain.quality.results import Verdict
         from millrace.spec import load_pipeline
-        from millrace.usecases.quality import check
+        from millrace.usecases import quality
 
         platform = airflow_platform()
         pipeline = load_pipeline(platform.settings.root, self.pipeline)
         stream = pipeline.stream(self.stream)
-        checked = check(platform, pipeline, stream, actor=f"dag:{names.quality(stream)}", window=_window(context))
-        found = checked.check
-        self._tell(checked)
-        context["ti"].xcom_push(key=COUNTS, value=counts_of(checked))
-        if found.verdict in (Verdict.FAILED, Verdict.ERROR):
+        actor, window = f"dag:{names.quality(stream)}", _window(context)
+        if window is None:
+            done = quality.check_on(platform, pipeline, stream, actor=actor)
+        else:
+            done = (quality.check(platform, pipeline, stream, actor=actor, window=window),)
+        for checked in done:
+            self._tell(checked)
+        context["ti"].xcom_push(key=COUNTS, value=counts_of(done[-1]))
+        found, verdict = done[-1].check, quality.verdict_on(done)
+        if verdict in (Verdict.FAILED, Verdict.ERROR):
             lines = [f"nothing could be checked: {found.problem}"] if found.problem else list(map(str, found.red))
             raise AirflowFailException("\n".join(lines))
-        if found.verdict is Verdict.EMPTY:
+        if verdict is Verdict.EMPTY:
             raise AirflowSkipException("there were no rows: nothing was checked, and nothing is proven")
 
     def _tell(self, checked: Checked) -> None:
         from millrace.domain.durations import roughly
 
+        self.log.info("%s", checked.check)
         for line in checked.new:
             self.log.error("%s", line)
         for line in (*checked.known, *checked.warned):

@@ -30,10 +30,10 @@ LOGINS = (
     ("millrace_sink", "millrace_sink"),
     ("millrace_sink_reader", "millrace_sink"),
 )
+"""Each role with the one database it may connect to."""
+
 READER, SINK = "millrace_sink_reader", "millrace_sink"
 """The role that may only read, and the role and database that it reads what is in."""
-
-"""Each role with the one database it may connect to."""
 
 SYSTEM_USER = "pgserver"
 REACH_EVERYTHING = "--securebits=+no_setuid_fixup"
@@ -169,13 +169,17 @@ def _let_read(connection: psycopg.Connection[Any]) -> None:
     reader = sql.Identifier(READER)
     for what in ("SELECT ON TABLES", "USAGE ON SCHEMAS"):
         connection.execute(sql.SQL("ALTER DEFAULT PRIVILEGES GRANT " + what + " TO {}").format(reader))
-    found = connection.execute(
+    schemas = connection.execute(
         "SELECT nspname FROM pg_namespace WHERE pg_get_userbyid(nspowner) = current_user AND nspname !~ '^pg_'"
     ).fetchall()
-    for (schema,) in found:
-        name = sql.Identifier(schema)
-        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(name, reader))
-        connection.execute(sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {} TO {}").format(name, reader))
+    for (schema,) in schemas:
+        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), reader))
+    tables = connection.execute(  # one by one: another role's table in the same schema would refuse them all
+        "SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+        "WHERE pg_get_userbyid(relowner) = current_user AND relkind IN ('r', 'p', 'v', 'm') AND nspname !~ '^pg_'"
+    ).fetchall()
+    for schema, table in tables:
+        connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(sql.Identifier(schema, table), reader))
 
 
 def programs_folder() -> Path:

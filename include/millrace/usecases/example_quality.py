@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.quality.ranges import gained
 from millrace.domain.quality.results import QualityCheck, Verdict
-from millrace.usecases.quality import check
+from millrace.usecases.quality import check_on
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -32,16 +32,17 @@ def verdict_on(platform: Platform, pipeline: Pipeline, stream: Stream) -> TableV
     """
     if stream.quality is None:
         return None
-    found = _seen(platform, stream) or check(platform, pipeline, stream, actor=ACTOR).check
+    found = _seen(platform, stream) or check_on(platform, pipeline, stream, actor=ACTOR)[-1].check
     faults = tuple(f"quality: {result}" for result in found.red)
     return TableVerdict(str(found), (f"quality: {found.problem}",) if found.problem else faults)
 
 
 def _seen(platform: Platform, stream: Stream) -> QualityCheck | None:
-    """The newest check that saw rows, where nothing came since the last look."""
+    """The newest check that saw rows, where it passed and nothing came since the last look."""
     history = platform.control().quality.history(stream.qualified_name)
     connection = stream.quality.connection if stream.quality else None
     work, _ = platform.sink(connection or stream.sink.connection).work(stream.qualified_name)
     if not history or gained(history[0].reached, work):
         return None
-    return next((one for one in history if one.verdict is not Verdict.EMPTY), None)
+    newest = next((one for one in history if one.verdict is not Verdict.EMPTY), None)
+    return newest if newest is not None and newest.verdict is Verdict.PASSED else None

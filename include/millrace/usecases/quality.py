@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import Pipeline, Stream
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Window = tuple[datetime, datetime]
 MOST_OFFSETS = 10_000_000
 """A check looks at so many offsets at most; the next one at those that follow."""
+LONGEST_RUN = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,25 @@ def check(
     new, known = quality_alarms.hold(platform, kept)
     platform.control().quality.tidy(began)
     return Checked(kept, new, known, warned, upload_waiting(platform, stream, quality.keep, began))
+
+
+def check_on(platform: Platform, pipeline: Pipeline, stream: Stream, *, actor: str) -> tuple[Checked, ...]:
+    """Check what a stream's table gained, in as many checks as that takes; one that is red, or ten minutes, end it.
+
+    Raises:
+        UnreachableError: sink or control database do not answer.
+    """
+    began = datetime.now(UTC)
+    done = [check(platform, pipeline, stream, actor=actor)]
+    while done[-1].check.left and not done[-1].check.red and datetime.now(UTC) - began < LONGEST_RUN:
+        done.append(check(platform, pipeline, stream, actor=actor))
+    return tuple(done)
+
+
+def verdict_on(done: Sequence[Checked]) -> Verdict:
+    """What came of checks that followed one another: the last one's, but where it alone had no rows the others'."""
+    verdicts = [one.check.verdict for one in done]
+    return Verdict.PASSED if verdicts[-1] is Verdict.EMPTY and Verdict.PASSED in verdicts else verdicts[-1]
 
 
 def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> QualityCheck:
@@ -251,7 +271,8 @@ def _keep(platform: Platform, made: QualityCheck, looked: _Looked, page: str, wi
 
     Where a rewind opened a timeline meanwhile, the mark is of the former one: the next check goes back to its first.
     """
-    moved = made.upto if window is None and made.verdict is Verdict.PASSED else None
+    nothing_there = made.verdict is Verdict.EMPTY and made.ranges and not made.problem  # as of records in quarantine
+    moved = made.upto if window is None and (made.verdict is Verdict.PASSED or nothing_there) else None
     documents = documents_of(made, page)
     return platform.control().quality.store(made, seen=looked.mark, mark=moved, documents=documents)
 

@@ -86,16 +86,14 @@ def gained(mark: Mark, work: Iterable[Work]) -> tuple[OffsetRange, ...]:
 
 
 def bounded(ranges: Sequence[OffsetRange], most: int) -> tuple[OffsetRange, ...]:
-    """The first offsets of these ranges, so many at most; each partition gives the same part of what it has."""
-    total = offsets_in(ranges)
-    if total <= most:
-        return tuple(ranges)
-    found = []
-    for one in ranges:
-        share = len(one) * most // total
+    """The first offsets of these ranges, so many at most; what is small is whole, what is large shares the rest."""
+    found: dict[TopicPartition, OffsetRange] = {}
+    for place, one in enumerate(sorted(ranges, key=len)):
+        share = min(len(one), most // (len(ranges) - place))
+        most -= share
         if share:
-            found.append(OffsetRange(one.partition, one.first, one.first + share))
-    return tuple(found)
+            found[one.partition] = OffsetRange(one.partition, one.first, one.first + share)
+    return tuple(found[one.partition] for one in ranges if one.partition in found)
 
 
 def proven(reached_: Mark, all_: Sequence[OffsetRange], looked: Sequence[OffsetRange]) -> Mark:
