@@ -175,6 +175,12 @@ def test_a_check_that_takes_too_long_is_an_error_of_the_rules_that_are_left(sink
     assert found["slow_3"].detail == "it took too long, and was ended"
 
 
+def test_two_rules_that_say_the_same_are_two(sink: Sink) -> None:
+    sink.connection.execute(f"UPDATE {TABLE} SET customer = NULL WHERE _offset = 0")
+    found = sink.hold(TABLE, [RULES[0], replace(RULES[0], name="again")], whole(ROWS)).results
+    assert {name: result.broken for name, result in found.items()} == {"null": 4, "again": 4}
+
+
 def test_a_type_that_changed_is_told(sink: Sink) -> None:
     rules = [Rule("amount", HasType("amount", "numeric(12,2)")), Rule("gone", HasType("gone", "text"))]
     found = sink.hold(TABLE, rules, whole(ROWS)).results

@@ -63,6 +63,16 @@ def test_every_folder_of_tests_is_in_a_lane_and_the_airflow_lane_is_the_rest_of_
         assert [step for step in lane if "--all" in step.command]
 
 
+def test_what_stands_in_another_lane_is_left_out_of_its_own() -> None:
+    steps = [step for lane in lanes(CHECKOUT, everything=False).values() for step in lane]
+    commands = [" ".join(step.command) for step in steps]
+    files = [f"tests/contract/{path.name}" for path in CHECKOUT.glob("tests/contract/test_quality_*.py")]
+    assert files
+    for file in files:
+        assert len([command for command in commands if f" {file}" in command]) == 1
+        assert len([command for command in commands if f"--ignore={file}" in command]) == 1
+
+
 def test_lanes_go_on_at_the_same_time_and_the_steps_of_one_after_each_other(
     run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

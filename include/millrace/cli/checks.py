@@ -62,24 +62,30 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
     of its own: whatever needs Airflow is in one lane, and what drills kill is no other test's.
     """
 
-    def tests(name: str, *folders: str, marked: str = "") -> Step:
-        there = [f"tests/{folder}" for folder in folders if (root / "tests" / folder).is_dir()]
+    def tests(name: str, *places: str, marked: str = "", without: Sequence[str] = ()) -> Step:
+        there = [f"tests/{place}" for place in places if (root / "tests" / place).exists()]
         chosen = [EACH_TEST, "-m", marked] if marked else []
-        return Step(name, [*PYTEST, *SHOWN, *chosen, *([EVERYTHING] if everything else []), *there])
+        left_out = [f"--ignore=tests/{place}" for place in without]
+        return Step(name, [*PYTEST, *SHOWN, *chosen, *left_out, *([EVERYTHING] if everything else []), *there])
 
     def code(name: str, *command: str) -> Step:
         return Step(name, [*LAST, *command])
 
+    # Those of quality need PostgreSQL alone: they stand where there is time, so that no lane is much the longest.
+    quality = [f"contract/{path.name}" for path in sorted((root / "tests/contract").glob("test_quality_*.py"))]
     return {
-        "airflow": [tests("tests with Airflow", "contract", "integration", "drills", marked="airflow")],
-        "servers": [tests("tests with servers", "contract", marked="not airflow")],
+        "airflow": [
+            tests("tests with Airflow", "contract", "integration", "drills", marked="airflow"),
+            tests("drills", "drills", marked="not airflow"),
+            *([tests("tests of quality", *quality, marked="not airflow")] if quality else []),
+        ],
+        "servers": [tests("tests with servers", "contract", marked="not airflow", without=quality)],
         "rest": [
             code("ruff check", sys.executable, "-m", "ruff", "check", "."),
             code("ruff format", sys.executable, "-m", "ruff", "format", "--check", "."),
             code("mypy", sys.executable, "-m", "mypy"),
             code("tests of code", *tests("", "unit", "dags", "spark").command),
             tests("whole paths", "integration", marked="not airflow"),
-            tests("drills", "drills", marked="not airflow"),
         ],
     }
 

@@ -7,7 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from great_expectations.core import ExpectationValidationResult  # noqa: TID253  loaded by checks alone
+from great_expectations.core import (  # noqa: TID253  loaded by checks alone
+    ExpectationSuite,
+    ExpectationValidationResult,
+)
 
 from millrace.adapters.quality.pages import page_of
 from millrace.adapters.quality.session import (
@@ -184,9 +187,9 @@ class _Run:
 
     def _validated(self, rules: Sequence[Rule]) -> dict[str, ExpectationValidationResult]:
         validator = self._session.validator(self._asked.table, condition_for(rules[0], self._around))
-        expectations = [expectation_of(rule, self._around) for rule in rules]
+        suite = ExpectationSuite(self._asked.table, [expectation_of(rule, self._around) for rule in rules])
         results = validator.graph_validate(
-            configurations=[expectation.configuration for expectation in expectations],
+            configurations=suite.expectation_configurations,
             runtime_configuration={"result_format": dict(RESULT_FORMAT)},
         )
         return {_name(result): result for result in results}
