@@ -203,8 +203,10 @@ def run_changes(platform: Platform, plan: Plan, standings: Sequence[Standing]) -
         else:
             pending[change.action].append(change)
     for action, changes in pending.items():
-        outcomes = _run(admin, action, changes) if changes else {}
-        now = _observe_failed(admin, {name: error for name, error in outcomes.items() if error is not None})
+        if not changes:
+            continue
+        outcomes = _run(admin, action, changes)
+        now = _observe_shown(admin, changes, outcomes)
         for change in changes:
             error = outcomes[change.subject]
             if error is None:
@@ -226,19 +228,22 @@ def _run(admin: TopicAdmin, action: str, changes: Sequence[Change]) -> Mapping[s
     return admin.set_config(wanted)
 
 
-def _observe_failed(admin: TopicAdmin, errors: Mapping[str, str]) -> Mapping[str, ObservedTopic]:
-    """Topics of which a change failed; one that exists by its own error is waited for until the brokers show it too.
+def _observe_shown(
+    admin: TopicAdmin, changes: Sequence[Change], outcomes: Mapping[str, str | None]
+) -> Mapping[str, ObservedTopic]:
+    """The topics after a change of theirs, once the brokers show what was made, or exists by its own error.
 
-    The controller, which says so, knows of a new topic a moment before the brokers do.
+    The controller, which answers, knows of a change a moment before the brokers do, who are asked what is there: told
+    as done before they show it, a change would be made and told once more by who takes over from a runner that dies.
     """
-    there = {name for name, error in errors.items() if error.startswith(EXISTS)}
+    made = [change for change in changes if (error := outcomes[change.subject]) is None or error.startswith(EXISTS)]
     deadline = time.monotonic() + SHOWN_WITHIN.total_seconds()
-    while errors:
-        now = _observe(admin, sorted(errors))[0]
-        if there <= now.keys() or time.monotonic() >= deadline:
+    while True:
+        now = _observe(admin, sorted(outcomes))[0]
+        late = any(topics.standing(change, now.get(change.subject)) is Standing.PENDING for change in made)
+        if not late or time.monotonic() >= deadline:
             return now
         time.sleep(0.1)
-    return {}
 
 
 def _observe(admin: TopicAdmin, names: Sequence[str]) -> tuple[Mapping[str, ObservedTopic], Mapping[str, str]]:
