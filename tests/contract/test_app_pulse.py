@@ -68,8 +68,8 @@ def test_a_driver_that_was_stopped_is_silent_and_one_that_goes_on_is_not(
 ) -> None:
     runner = runner_of(BEATING)
     runner.submit(Submission(STREAM, 1, "x1", stuck_after=BOUND))
-    long = told(runner, "batch 7: copy since ")
-    assert not long.restart, "it answers, and its batch may come to an end"
+    answers = "a batch that may come to an end, of a driver that answers"
+    eventually(lambda: not told(runner, "batch 7: copy since ").restart, within=Deadline.PROCESS, what=answers)
     [app] = apps_of(tmp_path)
     assert app.driver is not None
     send(app.driver, signal.SIGSTOP)

@@ -94,7 +94,10 @@ def test_every_answer_is_that_of_who_keeps_all_records(kafka: Stack, monkeypatch
     eventually(lambda: len(log.partitions([topic])) == PARTITIONS, within=Deadline.METADATA, what="the new topic")
     written = write(settings, topic, dice)
     partitions = log.partitions([topic])
-    ends = log.ends(partitions)
+    last = {p: max(written[p.partition].all, default=-1) + 1 for p in partitions}
+    ends = eventually(  # markers come after their producer has been told
+        lambda: (found := log.ends(partitions)) == last and found, within=Deadline.METADATA, what="the last markers"
+    )
     for partition in partitions:
         if partition.partition % 3 == 0 and ends[partition]:
             written[partition.partition].start = dice.randint(1, ends[partition])
