@@ -231,7 +231,7 @@ def _of_columns(root: Path, draft: Draft, world: World) -> Iterable[Finding]:
     """Warnings of columns in rules that no topic declares."""
     for name, rules in draft.rules.items():
         reads = [world.topic(topic) for topic in draft.streams[name].document.reads]
-        columns = value_columns([part.document for part in reads if part is not None])
+        columns = value_columns(part.document.value for part in reads if part is not None and part.document.value)
         app = _text(root / "spark_apps" / draft.streams[name].document.app / "transform.py")
         yield from column_advice(rules, f"{draft.name}.{name}", columns, app)
 

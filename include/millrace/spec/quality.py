@@ -10,6 +10,7 @@ from pathlib import Path
 from millrace.domain.declaration import BYTES_COLUMNS, Column, Stream, ValueFormat
 from millrace.domain.quality import rules as domain
 from millrace.domain.quality.rules import KINDS, Check, Fresh, HasType, Query, Rule, Volume, columns_of
+from millrace.spec.documents import ValueDocument
 from millrace.spec.draft import Draft, read_file
 from millrace.spec.fields import nearest
 from millrace.spec.findings import WHOLE_FILE, Finding, Place, Severity, errors, finding, shown
@@ -250,12 +251,10 @@ def unused(root: Path, used: set[str]) -> Iterator[Finding]:
         yield finding(place, what, f"rename it to {path.stem}.yaml")
 
 
-def value_columns(topics: Sequence[object]) -> list[Column]:
-    """The columns of topics' documents, each name once."""
+def value_columns(values: Iterable[ValueDocument]) -> list[Column]:
+    """The columns of what topics declare of their values, each name once."""
     found: dict[str, Column] = {}
-    for topic in topics:
-        value = getattr(topic, "value", None)
-        if value is not None:
-            for column in BYTES_COLUMNS if value.format is ValueFormat.BYTES else value.columns:
-                found.setdefault(column.name, column)
+    for value in values:
+        for column in BYTES_COLUMNS if value.format is ValueFormat.BYTES else value.columns:
+            found.setdefault(column.name, column)
     return list(found.values())

@@ -68,15 +68,6 @@ class QualityChecker:
         self._rule = rule
         self._check = check
 
-    def columns(self, table: str) -> Mapping[str, str]:
-        """The columns of a table, with their types as PostgreSQL spells them; none where it is not there.
-
-        Raises:
-            UnreachableError: the database does not answer.
-        """
-        with open_session(self._settings, statement=self._statement) as session:
-            return _columns(session, table)
-
     def hold(self, asked: Asked) -> Found:
         """Hold rules against the rows of some ranges, all as they are at one moment.
 
@@ -209,7 +200,7 @@ class _Run:
             self._results[rule.name] = replace(made, outcome=outcome, detail=detail)
             return
         broken = int(counts.get("unexpected_count") or 0)
-        sources = sources_of(self._session, rule, self._around, result, self._longest) if broken else ()
+        sources = sources_of(self._session, rule, self._around, self._longest) if broken else ()
         rows = int(counts.get("element_count") or 0)
         if not rows and not broken:
             why = "no row meets its `where`"

@@ -21,16 +21,13 @@ _NAMES = ", ".join(SOURCE)
 _FIRST = f"ORDER BY {_NAMES} LIMIT {MOST_SOURCES}"
 
 
-def sources_of(
-    session: Session, rule: Rule, around: Surroundings, result: Any, longest: timedelta
-) -> tuple[SourceAt, ...]:
+def sources_of(session: Session, rule: Rule, around: Surroundings, longest: timedelta) -> tuple[SourceAt, ...]:
     """The first sources of the rows that break a rule, a few at most; none where they cannot be told.
 
     Args:
         session: the moment that the rows were counted at.
         rule: which they break.
         around: what the rule was compiled with.
-        result: what the library found of it.
         longest: how long it may take.
     """
     topics = {one.partition.topic_id: one.partition.topic for one in (*around.ranges, *around.gained)}

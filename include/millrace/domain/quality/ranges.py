@@ -118,8 +118,3 @@ def within(ranges: Sequence[OffsetRange], work: Iterable[Work]) -> tuple[OffsetR
         if one.first < end:
             found.append(OffsetRange(one.partition, one.first, end))
     return tuple(found)
-
-
-def offsets_in(ranges: Iterable[OffsetRange]) -> int:
-    """How many offsets lie in these ranges."""
-    return sum(len(one) for one in ranges)
