@@ -110,7 +110,6 @@ def test_twenty_rules_beside_the_same_by_hand(postgres: Stack) -> None:
     load, memory = f"{told['loaded']:.1f} s to load", f"{told['memory']:.0f} MiB at most"
     print(f"check, cold      {told['seconds']:.1f} s, of which {load}; {memory}")
     print(f"by hand          {by_hand:.1f} s in three statements, that say no source and have no page")
-    databases.drop_all()
 
 
 def _settings(settings: object) -> dict[str, object]:

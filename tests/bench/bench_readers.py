@@ -88,4 +88,3 @@ def test_the_cost_of_a_look(postgres: Stack, tmp_path: Path, capsys: pytest.Capt
         console.print()
         console.print(table)
     platform.store.close()
-    databases.drop_all()

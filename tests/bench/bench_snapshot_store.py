@@ -74,4 +74,3 @@ def test_cost_of_keeping_and_of_reading(postgres: Stack) -> None:
     print(f"history        {history_seconds:.2f} s for three hours, {one:.2f} s for one group")
     print(f"judge          {judging:.2f} s for all groups")
     store.close()
-    databases.drop_all()

@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def control_databases(idle_stack: Stack) -> Iterator[Databases]:
-    """Empty control databases on the real PostgreSQL; dropped at the end of the run."""
+def control_databases(idle_stack: Stack) -> Databases:
+    """Empty control databases on the real PostgreSQL."""
     from support import control_databases
 
-    databases = control_databases.on(idle_stack)
-    yield databases
-    databases.drop_all()
+    return control_databases.on(idle_stack)
 
 
 @pytest.fixture

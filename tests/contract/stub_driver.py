@@ -11,7 +11,7 @@ import time
 
 LIFE_SECONDS = 300
 CHAIN_LENGTH = 100
-CHAIN_STEP_SECONDS = 0.05
+CHAIN_STEP_SECONDS = 0.3  # half a minute in all: a machine that is busy elsewhere still sees it grow
 CHAIN_LIFE_SECONDS = 60
 SLEEP = [sys.executable, "-c", f"import time\ntime.sleep({LIFE_SECONDS})"]
 

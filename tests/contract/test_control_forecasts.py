@@ -139,6 +139,7 @@ def test_old_days_go(store: ControlStore) -> None:
     assert list(store.forecasts.points(KAFKA, None, NOON, NOON + 500 * DAY)) == ["orders"]
 
 
+@pytest.mark.full
 def test_two_thousand_topics_by_two_writers_at_once(store: ControlStore) -> None:
     """Each writes all topics, in another order: they wait for each other and never for ever."""
     names = [f"topic-{n}" for n in range(2_000)]

@@ -137,8 +137,8 @@ def test_a_rewind_that_is_taken_back_by_who_dies_at_one_call_of_each_kind_is_as_
 IN_CHILDREN = (
     ("run", "plans.begin_step"),
     ("run", "groups.move"),
-    ("run", "runner.submit"),
-    ("abort", "groups.move"),
+    pytest.param("run", "runner.submit", marks=pytest.mark.full),  # its app is killed with it: a quarter of a minute
+    pytest.param("abort", "groups.move", marks=pytest.mark.full),
 )
 
 

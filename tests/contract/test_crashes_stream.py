@@ -44,12 +44,7 @@ BATCHES = (
 LOCAL = ("member.check", "sink.close", "member.close")
 REWOUND = {0: 1, 1: 2}
 FULL = pytest.mark.full
-MOMENTS = (
-    Moment.AFTER,
-    Moment.ANSWER_LOST,
-    pytest.param(Moment.BEFORE, marks=FULL),  # nearly that after the call before
-)
-REWOUND_MOMENTS = (Moment.AFTER, *(pytest.param(moment, marks=FULL) for moment in (Moment.ANSWER_LOST, Moment.BEFORE)))
+MOMENTS = (Moment.AFTER, *(pytest.param(moment, marks=FULL) for moment in (Moment.ANSWER_LOST, Moment.BEFORE)))
 IN_CHILDREN = (("sink.open_positions", 1), ("sink.commit_batch", 1), ("member.commit", 2))
 
 
@@ -77,7 +72,7 @@ def test_a_stream_that_dies_at_any_call_goes_on(streams: CrashedStreams, moment:
     tried.must_be_well(*START, *BATCHES, *(() if moment is Moment.ANSWER_LOST else LOCAL))
 
 
-@pytest.mark.parametrize("moment", REWOUND_MOMENTS)
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_rewound_stream_that_dies_at_any_call_goes_on(streams: CrashedStreams, moment: Moment) -> None:
     def once(life: Life) -> list[str]:
         stream = streams.done_once()

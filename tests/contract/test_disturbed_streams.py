@@ -302,6 +302,7 @@ def test_who_holds_the_lock_that_a_batch_waits_for_is_named_and_the_batch_goes_o
 # What the database cannot hold
 
 
+@pytest.mark.full  # a quarter of a minute for what few databases are
 def test_a_database_in_another_encoding_holds_what_it_can_and_quarantines_the_rest(
     make: Callable[[], CrashedStreams], control_databases: Databases
 ) -> None:

@@ -25,7 +25,7 @@ from support.sink_writer import COLUMNS, Writer
 from support.waiting import Deadline, eventually, in_time, joined
 
 MORE = (*COLUMNS, TargetColumn("more", "text"))
-A_WHILE = timedelta(seconds=5)
+A_WHILE = timedelta(seconds=2)
 
 
 @pytest.fixture

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 import pytest
 
 from millrace.embedded.credentials import Credentials
+from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -80,6 +83,74 @@ def test_a_start_lets_it_read_what_was_there_before_it_and_passes_by_what_is_not
         _let_read(admin)
         assert connection.execute(f"SELECT one FROM {name}.rows").fetchall() == [(1,)]
     control_databases.execute(superuser, f"DROP TABLE {name}.another")
+
+
+class Meanwhile:
+    """A connection on which something else happens right before a statement that grants."""
+
+    def __init__(self, connection: psycopg.Connection[Any], happens: Callable[[], object]) -> None:
+        self._connection = connection
+        self._happens = happens
+        self.grants = 0
+
+    def execute(self, statement: Any, *values: Any) -> Any:
+        if not isinstance(statement, str) and statement.as_string(self._connection).startswith("GRANT SELECT"):
+            self.grants += 1
+            self._happens()
+        return self._connection.execute(statement, *values)
+
+
+def test_a_start_passes_by_tables_that_a_stream_drops_meanwhile(admin: psycopg.Connection[Any], name: str) -> None:
+    from millrace.embedded.postgres import READER, _let_read
+
+    admin.execute(f"CREATE SCHEMA {name}")
+    for table in ("one", "two"):
+        admin.execute(f"CREATE TABLE {name}.{table} AS SELECT 1")
+        admin.execute(f"REVOKE ALL ON {name}.{table} FROM {READER}")
+    seen = Meanwhile(admin, lambda: admin.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE"))
+    _let_read(cast("psycopg.Connection[Any]", seen))
+    assert seen.grants == 2
+
+
+def test_a_start_gets_past_who_grants_the_same_meanwhile(
+    reader: PostgresSettings, admin: psycopg.Connection[Any], database: PostgresSettings, name: str
+) -> None:
+    from millrace.embedded.postgres import _let_read
+
+    admin.execute(f"CREATE SCHEMA {name}")
+    admin.execute(f"CREATE TABLE {name}.rows AS SELECT 1 AS one")
+    admin.execute(f"REVOKE ALL ON {name}.rows FROM {reader.user}")
+    tries = []
+    with psycopg.connect(**database.keywords()) as other, ThreadPoolExecutor(1) as later:
+
+        def grants_too() -> None:
+            tries.append(name)
+            if len(tries) == 1:
+                other.execute(f"GRANT SELECT ON {name}.rows TO {reader.user}")
+                later.submit(commits_once_waited_for)
+
+        def commits_once_waited_for() -> None:
+            with psycopg.connect(**database.keywords(), autocommit=True) as looking:
+                query = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+                asked = (f'GRANT SELECT ON "{name}"%',)
+                eventually(lambda: looking.execute(query, asked).fetchall(), within=Deadline.SERVER, what="the grant")
+            other.commit()
+
+        _let_read(cast("psycopg.Connection[Any]", Meanwhile(admin, grants_too)))
+    assert len(tries) == 2
+    with psycopg.connect(**reader.keywords(), autocommit=True) as connection:
+        assert connection.execute(f"SELECT one FROM {name}.rows").fetchall() == [(1,)]
+
+
+def test_a_start_with_all_granted_grants_nothing(admin: psycopg.Connection[Any], name: str) -> None:
+    from millrace.embedded.postgres import _let_read
+
+    admin.execute(f"CREATE SCHEMA {name}")
+    admin.execute(f"CREATE TABLE {name}.rows AS SELECT 1 AS one")
+    _let_read(admin)
+    seen = Meanwhile(admin, lambda: None)
+    _let_read(cast("psycopg.Connection[Any]", seen))
+    assert seen.grants == 0
 
 
 @pytest.mark.parametrize("database", ["airflow", "millrace_control"])

@@ -45,4 +45,3 @@ def make_drill(idle_stack: Stack, tmp_path: Path) -> Iterator[MakeDrill]:
         drill.close()
     for name in {drill.project.name: drill.project for drill in drills}.values():
         name.drop()
-    databases.drop_all()

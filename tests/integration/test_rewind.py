@@ -42,7 +42,6 @@ def stream(idle_stack: Stack, tmp_path: Path) -> Iterator[Drill]:
     yield stream
     stream.close()
     project.drop()
-    databases.drop_all()
 
 
 def milliseconds(moment: datetime) -> int:

@@ -138,13 +138,10 @@ def test_the_control_database_is_upgraded_from_the_command_line(project: Path, i
         )
         for name, settings in (("MILLRACE_CONTROL", database.working), ("MILLRACE_CONTROL_OWNER", database.owner))
     }
-    try:
-        missing = call(project, "log", **variables)
-        assert (missing.returncode, "millrace control upgrade" in missing.stderr) == (3, True)
-        first = call(project, "control", "upgrade", **variables)
-        assert (first.returncode, "applied 0001" in first.stdout) == (0, True)
-        assert "nothing to do" in call(project, "control", "upgrade", **variables).stdout
-        alone = {**variables, "AIRFLOW_CONN_MILLRACE_CONTROL": variables["AIRFLOW_CONN_MILLRACE_CONTROL_OWNER"]}
-        assert "trigger alone" in call(project, "control", "upgrade", **alone).stdout
-    finally:
-        databases.drop_all()
+    missing = call(project, "log", **variables)
+    assert (missing.returncode, "millrace control upgrade" in missing.stderr) == (3, True)
+    first = call(project, "control", "upgrade", **variables)
+    assert (first.returncode, "applied 0001" in first.stdout) == (0, True)
+    assert "nothing to do" in call(project, "control", "upgrade", **variables).stdout
+    alone = {**variables, "AIRFLOW_CONN_MILLRACE_CONTROL": variables["AIRFLOW_CONN_MILLRACE_CONTROL_OWNER"]}
+    assert "trigger alone" in call(project, "control", "upgrade", **alone).stdout

@@ -29,11 +29,10 @@ class ControlDatabase:
 
 
 class Databases:
-    """Makes databases on a server, and drops them with their roles at the end."""
+    """Makes databases on a server of the run's own, which goes with all that is in it: none is dropped by itself."""
 
     def __init__(self, superuser: PostgresSettings) -> None:
         self._superuser = superuser
-        self._made: list[str] = []
 
     def create(self) -> ControlDatabase:
         """A new, empty database with two roles of its own."""
@@ -47,7 +46,6 @@ class Databases:
             )
         make = sql.SQL("create database {} owner {}").format(sql.Identifier(name), sql.Identifier(owner.user))
         self.execute(self._superuser, make)
-        self._made.append(name)
         return ControlDatabase(owner, working)
 
     def execute(
@@ -74,13 +72,6 @@ class Databases:
         """End every connection of a role, as a restart of the server would."""
         end = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = %s"
         self.execute(self._superuser, end, (settings.user,))
-
-    def drop_all(self) -> None:
-        """Drop what was made."""
-        for name in self._made:
-            self.execute(self._superuser, sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
-            for role in (f"{name}_owner", f"{name}_working"):
-                self.execute(self._superuser, sql.SQL("drop role {}").format(sql.Identifier(role)))
 
 
 def make_version(owner: PostgresSettings, version: str) -> None:

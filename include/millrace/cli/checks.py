@@ -78,12 +78,12 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
             tests("tests with Airflow", "contract", "integration", "drills", marked="airflow"),
             tests("drills", "drills", marked="not airflow"),
             *([tests("tests of quality", *quality, marked="not airflow")] if quality else []),
-        ],
-        "servers": [tests("tests with servers", "contract", marked="not airflow", without=quality)],
-        "rest": [
             code("ruff check", sys.executable, "-m", "ruff", "check", "."),
             code("ruff format", sys.executable, "-m", "ruff", "format", "--check", "."),
             code("mypy", sys.executable, "-m", "mypy"),
+        ],
+        "servers": [tests("tests with servers", "contract", marked="not airflow", without=quality)],
+        "rest": [
             code("tests of code", *tests("", "unit", "dags", "spark").command),
             tests("whole paths", "integration", marked="not airflow"),
         ],

@@ -35,6 +35,8 @@ LOGINS = (
 READER, SINK = "millrace_sink_reader", "millrace_sink"
 """The role that may only read, and the role and database that it reads what is in."""
 
+_GRANT_TRIES = 10
+
 SYSTEM_USER = "pgserver"
 REACH_EVERYTHING = "--securebits=+no_setuid_fixup"
 ENCODING = ("-E", "UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
@@ -163,23 +165,45 @@ class Postgres:
 
 
 def _let_read(connection: psycopg.Connection[Any]) -> None:
-    """Let the reader read all that the sink's role has made and will make; asked of that role itself."""
+    """Let the reader read all that the sink's role has made and will make; asked of that role itself.
+
+    Streams may be at work meanwhile, and make and drop tables of theirs.
+    """
     from psycopg import sql
 
     reader = sql.Identifier(READER)
     for what in ("SELECT ON TABLES", "USAGE ON SCHEMAS"):
         connection.execute(sql.SQL("ALTER DEFAULT PRIVILEGES GRANT " + what + " TO {}").format(reader))
     schemas = connection.execute(
-        "SELECT nspname FROM pg_namespace WHERE pg_get_userbyid(nspowner) = current_user AND nspname !~ '^pg_'"
+        "SELECT nspname FROM pg_namespace WHERE pg_get_userbyid(nspowner) = current_user AND nspname !~ '^pg_' "
+        "AND NOT has_schema_privilege(%s, oid, 'USAGE')",
+        (READER,),
     ).fetchall()
     for (schema,) in schemas:
-        connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), reader))
+        _grant(connection, sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(sql.Identifier(schema), reader))
     tables = connection.execute(  # one by one: another role's table in the same schema would refuse them all
         "SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
-        "WHERE pg_get_userbyid(relowner) = current_user AND relkind IN ('r', 'p', 'v', 'm') AND nspname !~ '^pg_'"
+        "WHERE pg_get_userbyid(relowner) = current_user AND relkind IN ('r', 'p', 'v', 'm') AND nspname !~ '^pg_' "
+        "AND NOT has_table_privilege(%s, pg_class.oid, 'SELECT')",
+        (READER,),
     ).fetchall()
     for schema, table in tables:
-        connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(sql.Identifier(schema, table), reader))
+        _grant(connection, sql.SQL("GRANT SELECT ON {} TO {}").format(sql.Identifier(schema, table), reader))
+
+
+def _grant(connection: psycopg.Connection[Any], statement: psycopg.sql.Composed) -> None:
+    """Grant what may be dropped, or granted by somebody else, right now."""
+    from psycopg import errors
+
+    for tries_left in reversed(range(_GRANT_TRIES)):
+        try:
+            connection.execute(statement)
+            return
+        except (errors.UndefinedTable, errors.InvalidSchemaName):  # nobody has to read it any more
+            return
+        except errors.InternalError_:  # "tuple concurrently updated": grants of one table do not wait for each other
+            if not tries_left:
+                raise
 
 
 def programs_folder() -> Path:
