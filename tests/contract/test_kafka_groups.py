@@ -41,7 +41,13 @@ def topic(settings: KafkaSettings) -> str:
 @pytest.fixture
 def consumer(settings: KafkaSettings, topic: str) -> Iterator[Consumer]:
     made = Consumer(
-        {**settings.librdkafka, "group.id": f"g-{topic}", "group.instance.id": topic, "session.timeout.ms": 6_000}
+        {
+            **settings.librdkafka,
+            "group.id": f"g-{topic}",
+            "group.instance.id": topic,
+            "session.timeout.ms": 10_000,
+            "heartbeat.interval.ms": 1_000,
+        }
     )
     yield made
     made.close()
