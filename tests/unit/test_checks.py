@@ -198,8 +198,10 @@ def test_a_whole_run_takes_the_turn_hands_it_on_and_says_what_failed(
     monkeypatch.setattr(checks, "lanes", lambda root, everything: failed)
     assert run_checks(tmp_path, ["--all"]) == 1
     output = capfd.readouterr().out
-    assert "  FAILED  tests " in output
-    assert "  ok      after " in output
+    summary = output[output.rindex("summary") :]
+    assert "  FAILED  tests " in summary
+    assert "          tests/unit/test_a.py::b\n            load  3.5,  9.0 GB free  waited\n" in summary
+    assert "  ok      after " in summary
     assert "tests/integration       2.0 s  1 tests" in output
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from millrace.cli.second_try import REPORT_VARIABLE, Report, told, worth_a_second_try
+from millrace.cli.second_try import REPORT_VARIABLE, Report, circumstances, told, worth_a_second_try
 from millrace.cli.turn import VARIABLE as TURN_VARIABLE
 from millrace.cli.turn import Turn, runs_folder
 
@@ -118,12 +118,14 @@ def run_checks(root: Path, arguments: Sequence[str]) -> int:
 
 
 def print_summary(outcomes: Sequence[Outcome], took: timedelta, *, fine: bool) -> None:
-    """Print how each check ended, and of each folder of tests how many ran for how long."""
+    """Print how each check ended, its failures by name, and of each folder of tests how many ran for how long."""
     print("\nsummary")
     for outcome in outcomes:
         failed = "ok at the second try" if fine else "FAILED"
         word = failed if outcome.exit_code or outcome.interrupted else "ok"
         print(f"  {word:<6}  {outcome.name:<20} {outcome.seconds:6.1f} s")
+        for failure in outcome.report.failures if outcome.report and not fine else ():
+            print(f"          {failure.test}\n            {circumstances(failure)}  {failure.error}")
     folders: dict[str, tuple[int, float]] = {}
     for report in (outcome.report for outcome in outcomes if outcome.report):
         for name, (count, seconds) in report.folders.items():

@@ -97,9 +97,9 @@ def told(failures: Sequence[Failure], report: Report | None) -> list[str]:
     lines = ["", "second try of tests whose wait ran out or whose server could not be reached"]
     for first in failures:
         lines.append(f"  {first.test}")
-        lines.append(f"    first   FAILED  {_circumstances(first)}  {first.error}")
+        lines.append(f"    first   FAILED  {circumstances(first)}  {first.error}")
         if second := again.get(first.test):
-            lines.append(f"    second  FAILED  {_circumstances(second)}  {second.error}")
+            lines.append(f"    second  FAILED  {circumstances(second)}  {second.error}")
         else:
             lines.append(
                 "    second  passed" if first.test in passed else "    second  FAILED  it was not run to its end"
@@ -107,5 +107,6 @@ def told(failures: Sequence[Failure], report: Report | None) -> list[str]:
     return lines
 
 
-def _circumstances(failure: Failure) -> str:
+def circumstances(failure: Failure) -> str:
+    """The machine when a test failed, in a few words."""
     return f"load {failure.load:4.1f}, {failure.free_gb:4.1f} GB free"
