@@ -25,6 +25,7 @@ from millrace.runtime.coordinator_log import (
     decode,
 )
 from millrace.settings import KafkaSettings
+from support.python_consumer import joined_by_poll
 from support.waiting import Deadline, eventually
 
 Raw = tuple[int, bytes | None, bytes | None]
@@ -129,7 +130,7 @@ def test_an_old_python_client_is_told_the_same_way(settings: KafkaSettings, topi
         auto_offset_reset="earliest",
     )
     with closing(consumer):
-        eventually(lambda: consumer.poll(100), within=Deadline.SESSION, what="the first records")
+        assert joined_by_poll(consumer)
         consumer.commit()
         found = of_group(settings, group)
     assert any(isinstance(entry, Commit) and entry.offset for entry in found)

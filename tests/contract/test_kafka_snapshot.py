@@ -23,6 +23,7 @@ from millrace.embedded.stack import Stack
 from millrace.errors import UnreachableError, UsageError
 from millrace.settings import KafkaSettings
 from millrace.wiring import open_platform
+from support.python_consumer import joined_by_poll
 from support.waiting import Deadline, eventually
 
 STAMPED_MS = 1_700_000_000_000
@@ -146,10 +147,9 @@ def test_members_of_a_classic_group_and_what_they_read(
 
 def test_a_member_by_the_python_client(settings: KafkaSettings, reader: ClusterReader, topic: str) -> None:
     group = f"python-{topic}"
-    with closing(KafkaConsumer(topic, bootstrap_servers=settings.bootstrap_servers, group_id=group)) as made:
-        eventually(
-            lambda: (made.poll(timeout_ms=200), made.assignment())[1], within=Deadline.SESSION, what="its partitions"
-        )
+    asked = {"bootstrap_servers": settings.bootstrap_servers, "group_id": group, "auto_offset_reset": "earliest"}
+    with closing(KafkaConsumer(topic, **asked)) as made:
+        assert joined_by_poll(made)
         seen = group_when(reader, group, 1)
     assert seen.members is not None
     assert seen.members[0].partitions == tuple((topic, number) for number in range(3))

@@ -81,7 +81,12 @@ class KafkaPython:
         )
 
     def read(self, most: int | None) -> int:
-        found = self._consumer.poll(timeout_ms=200, max_records=most or 500)
+        from support.python_consumer import joined_by_poll
+
+        if self._consumer.assignment():
+            found = self._consumer.poll(timeout_ms=200, max_records=most or 500)
+        else:
+            found = joined_by_poll(self._consumer, most or 500)
         return sum(map(len, found.values()))
 
     def commit(self) -> None:

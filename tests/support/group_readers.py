@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -62,7 +63,11 @@ def group_reader(
         "session_ms": session_seconds * 1000,
     }
     process = subprocess.Popen(
-        [sys.executable, str(CHILD), json.dumps(asked)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(CHILD), json.dumps(asked)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(CHILD.parents[1])},
     )
     try:
         said = line_of(process.stdout, within=Deadline.SESSION, what=f"{group} to have committed")
