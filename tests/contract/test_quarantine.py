@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +21,9 @@ from millrace.cli import quarantine
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.settings import PostgresSettings
 from support.control_databases import Databases
+from support.declarations import example_project
 from support.fakes_streams import FakePlatform
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 STREAM, TOPIC = "shop.purchases", "shop.purchases"
 INSERT = (
     'INSERT INTO millrace.quarantine (stream, timeline, epoch, topic, topic_id, partition, "offset", timestamp, key, '
@@ -51,9 +50,7 @@ def sink(database: PostgresSettings) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture
 def _platform(tmp_path: Path, database: PostgresSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    platform = FakePlatform(tmp_path)
+    platform = FakePlatform(example_project(tmp_path))
     monkeypatch.setattr(platform, "sink", lambda connection: SinkReader(database), raising=False)
     monkeypatch.setattr(quarantine, "open_platform", lambda settings: platform)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pytest
 
 from millrace.domain.snapshots import Snapshot
 from millrace.errors import UnreachableError
+from support.declarations import example_project
 from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
 from support.waiting import Deadline
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 KAFKA = "millrace_kafka"
 
 
@@ -23,9 +22,7 @@ KAFKA = "millrace_kafka"
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupsPlatform:
     from millrace.airflow import group_triggers
 
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    made = groups_platform(tmp_path, datetime.now(UTC))
+    made = groups_platform(example_project(tmp_path), datetime.now(UTC))
     made.clusters[KAFKA] = FakeCluster(Snapshot(datetime.now(UTC), "cluster", {}, {}))
     monkeypatch.setattr(group_triggers, "airflow_platform", lambda: made)
     monkeypatch.setattr(group_triggers, "SNAPSHOT_SECONDS", 0.02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,10 +16,10 @@ import pytest
 from millrace.domain.vitals import Vitals
 from millrace.errors import UnreachableError
 from millrace.settings import Settings
+from support.declarations import example_project
 from support.fakes_streams import Clock, FakePlatform
 from support.waiting import Deadline, eventually
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 STREAM = "shop.purchases"
 A_FEW_LOOKS = 6
 
@@ -39,9 +38,7 @@ class WatchedPlatform(FakePlatform):
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedPlatform:
     from millrace.airflow import triggers
 
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    made = WatchedPlatform(tmp_path, Clock(datetime.now(UTC)))
+    made = WatchedPlatform(example_project(tmp_path), Clock(datetime.now(UTC)))
     made.settings = Settings(root=tmp_path, lookup=lambda name: json.dumps({"conn_type": "any"}))
     monkeypatch.setattr(triggers, "airflow_platform", made.taken)
     monkeypatch.setattr("millrace.usecases.streams.ANSWERS_WITHIN", timedelta())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,15 @@ import pytest
 from millrace.domain.groups import CommitMetadata
 from millrace.domain.streams import SINK_EXHAUSTED, DesiredState
 from millrace.usecases import streams
+from support.declarations import example_project
 from support.fakes_streams import FakePlatform
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 STREAM = "shop.purchases"
 
 
 @pytest.fixture
 def platform(tmp_path: Path) -> FakePlatform:
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    return FakePlatform(tmp_path)
+    return FakePlatform(example_project(tmp_path))
 
 
 def started(platform: FakePlatform) -> int | None:

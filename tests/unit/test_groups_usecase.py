@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,10 +16,10 @@ from millrace.errors import UnreachableError, UsageError
 from millrace.usecases import group_checks
 from millrace.usecases.groups import declared_groups, furthest_first, list_groups, show_group
 from millrace.usecases.snapshots import take_due, tidy
+from support.declarations import example_project
 from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
 from support.group_worlds import BEGAN
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 KAFKA = "millrace_kafka"
 STREAM, BACKUP = "millrace.shop.purchases", "millrace.shop.backup"
 TOPIC = "shop.purchases"
@@ -29,9 +28,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def platform(tmp_path: Path) -> GroupsPlatform:
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    return groups_platform(tmp_path, BEGAN)
+    return groups_platform(example_project(tmp_path), BEGAN)
 
 
 def group(name: str, offset: int, *, members: bool = True, metadata: str = "", client: str = "own") -> GroupSeen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,10 +19,10 @@ from millrace.spec import load_pipeline
 from millrace.usecases import growth
 from millrace.usecases.growth import DISK, disk_forecasts, foresee, in_words, keeping, known_forecasts, size_for_days
 from millrace.usecases.sizing import TopicSizing, size
+from support.declarations import example_project
 from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
 from support.group_worlds import BEGAN
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 KAFKA = "millrace_kafka"
 TOPIC = "shop.purchases"
 DAY = timedelta(days=1)
@@ -32,9 +31,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def platform(tmp_path: Path) -> GroupsPlatform:
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    return groups_platform(tmp_path, BEGAN)
+    return groups_platform(example_project(tmp_path), BEGAN)
 
 
 def made(a_day: float, *, size_bytes: int = GIB, why: str = "") -> MadeForecast:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -25,10 +24,10 @@ from millrace.usecases.reader_alarms import HEADROOM, watch
 from millrace.usecases.readers import Memory, Reader, look, worst
 from millrace.usecases.retention import BOUND, check
 from millrace.usecases.snapshots import take_due
+from support.declarations import example_project
 from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
 from support.group_worlds import BEGAN
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 KAFKA = "millrace_kafka"
 STREAM, BACKUP = "millrace.shop.purchases", "millrace.shop.backup"
 TOPIC = "shop.purchases"
@@ -61,9 +60,7 @@ class FakeRecords:
 
 @pytest.fixture
 def platform(tmp_path: Path) -> GroupsPlatform:
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    made = groups_platform(tmp_path, BEGAN)
+    made = groups_platform(example_project(tmp_path), BEGAN)
     made.topic_readers[KAFKA] = FakeRecords()  # type: ignore[assignment]
     return made
 

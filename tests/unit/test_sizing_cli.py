@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,9 +20,9 @@ from millrace.domain.retention.forecast_history import MadeForecast
 from millrace.domain.retention.inflow import Band, Growth
 from millrace.domain.retention.readers import FirstRecords
 from millrace.domain.snapshots import DiskSeen, GroupSeen, GroupType, LogSeen, Partition, Snapshot, TopicSeen
+from support.declarations import example_project
 from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 KAFKA = "millrace_kafka"
 TOPIC = "shop.purchases"
 GROUP = "millrace.shop.purchases"
@@ -55,8 +54,7 @@ class Forecasts:
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupsPlatform:
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
+    example_project(tmp_path)
     monkeypatch.setenv("MILLRACE_ROOT", str(tmp_path))
     made = groups_platform(tmp_path, NOW)
     made.topic_readers[KAFKA] = NoRecords()  # type: ignore[assignment]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,18 +16,16 @@ from typer.testing import CliRunner
 from millrace.cli import streams
 from millrace.domain.vitals import Vitals
 from millrace.errors import MillraceError, PartFailedError, UnreachableError, UsageError
+from support.declarations import example_project
 from support.fakes_streams import Clock, FakePlatform
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 STREAM = "shop.purchases"
 WHY = ("--reason", "a new release")
 
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    platform = FakePlatform(tmp_path, Clock(datetime.now(UTC)))
+    platform = FakePlatform(example_project(tmp_path), Clock(datetime.now(UTC)))
     groups = SimpleNamespace(members=lambda group: (), lag=lambda group, topics: 0, newest_epoch=lambda *_: 0)
     monkeypatch.setattr(platform, "groups", lambda connection: groups)
     monkeypatch.setattr(streams, "open_platform", lambda settings: platform)

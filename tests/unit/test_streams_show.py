@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +13,9 @@ from typer.testing import CliRunner
 from millrace.cli import streams
 from millrace.domain.control import StreamProgress
 from millrace.domain.streams import DesiredState
+from support.declarations import example_project
 from support.fakes_streams import FakePlatform
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 STREAM = "shop.purchases"
 PROGRESS = StreamProgress(
     stream=STREAM,
@@ -36,9 +35,7 @@ PROGRESS = StreamProgress(
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    platform = FakePlatform(tmp_path)
+    platform = FakePlatform(example_project(tmp_path))
     lag = SimpleNamespace(lag=lambda group, topics: 0)
     monkeypatch.setattr(platform, "groups", lambda connection: lag)
     monkeypatch.setattr(platform.streams, "progress", lambda stream: PROGRESS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,9 +18,9 @@ from millrace.domain.streams import DesiredState
 from millrace.domain.vitals import Vitals
 from millrace.ports import RunningApp
 from millrace.usecases.streams import supervise
+from support.declarations import example_project
 from support.fakes_streams import FakePlatform, FakeRunner
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 STREAM = "shop.purchases"
 REASON = ("--reason", "a test of stopping")
 
@@ -42,9 +41,7 @@ class BusyRunner(FakeRunner):
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    platform = FakePlatform(tmp_path)
+    platform = FakePlatform(example_project(tmp_path))
     platform.clock.now = datetime.now(UTC)
     platform.app_runner = BusyRunner(platform.clock)
     groups = SimpleNamespace(members=lambda group: [], newest_epoch=lambda *_: 0)

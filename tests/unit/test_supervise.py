@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,9 +14,9 @@ from millrace.ports import RunningApp, RunState
 from millrace.usecases import streams
 from millrace.usecases.stream_list import list_streams
 from millrace.usecases.stream_look import Supervised, look
+from support.declarations import example_project
 from support.fakes_streams import FakePlatform
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 STREAM = "shop.purchases"
 
 
@@ -25,10 +24,7 @@ STREAM = "shop.purchases"
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     monkeypatch.setattr(streams, "ANSWERS_WITHIN", timedelta(seconds=0.01))
     monkeypatch.setattr(streams, "LOOK_AGAIN", timedelta(seconds=0.01))
-    for folder in ("include/pipelines", "include/quality", "include/environments", "spark_apps", "sources"):
-        if (CHECKOUT / folder).is_dir():
-            shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    return FakePlatform(tmp_path)
+    return FakePlatform(example_project(tmp_path))
 
 
 def supervise(platform: FakePlatform, after: float = 0) -> Supervised:
