@@ -26,11 +26,11 @@ class Run:
         self.counts: dict[str, Any] = {}
         self.params: dict[str, str | None] = {"from": None, "to": None}
 
-    def check(self, *_: object, window: Any, **__: object) -> Checked:
+    def check_on(self, *_: object, window: Any, **__: object) -> tuple[Checked]:
         self.asked.append(window)
         if isinstance(self.found, Exception):
             raise self.found
-        return Checked(self.found, warned=tuple(map(str, self.found.warned)), evidence_problem="the bucket is away")
+        return (Checked(self.found, warned=tuple(map(str, self.found.warned)), evidence_problem="the bucket is away"),)
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.counts[key] = value
@@ -50,8 +50,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     made_run = Run()
     platform = SimpleNamespace(settings=SimpleNamespace(root=example_project(tmp_path)))
     monkeypatch.setattr(settings, "airflow_platform", lambda: platform)
-    monkeypatch.setattr(quality, "check", made_run.check)
-    monkeypatch.setattr(quality, "check_on", lambda *given, **more: (made_run.check(*given, window=None, **more),))
+    monkeypatch.setattr(quality, "check_on", made_run.check_on)
     return made_run
 
 

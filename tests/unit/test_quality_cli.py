@@ -35,14 +35,13 @@ def finds(monkeypatch: pytest.MonkeyPatch, check: QualityCheck | Exception, **mo
     """Have a check find this; the windows it is asked for."""
     asked = []
 
-    def answer(*_: object, window: Any, **__: object) -> Checked:
+    def answer(*_: object, window: Any, **__: object) -> tuple[Checked]:
         asked.append(window)
         if isinstance(check, Exception):
             raise check
-        return Checked(check, **more)
+        return (Checked(check, **more),)
 
-    monkeypatch.setattr(cli.quality, "check", answer)
-    monkeypatch.setattr(cli.quality, "check_on", lambda *given, **more: (answer(*given, window=None, **more),))
+    monkeypatch.setattr(cli.quality, "check_on", answer)
     return asked
 
 

@@ -46,11 +46,8 @@ class CheckQuality(BaseOperator):
         platform = airflow_platform()
         pipeline = load_pipeline(platform.settings.root, self.pipeline)
         stream = pipeline.stream(self.stream)
-        actor, window = f"dag:{names.quality(stream)}", _window(context)
-        if window is None:
-            done = quality.check_on(platform, pipeline, stream, actor=actor)
-        else:
-            done = (quality.check(platform, pipeline, stream, actor=actor, window=window),)
+        actor = f"dag:{names.quality(stream)}"
+        done = quality.check_on(platform, pipeline, stream, actor=actor, window=_window(context))
         for checked in done:
             self._tell(checked)
         context["ti"].xcom_push(key=COUNTS, value=counts_of(done[-1]))

@@ -62,10 +62,7 @@ def check(
     found: list[quality.Checked] = []
     for pipeline, stream, _ in streams:
         with _working(stream.qualified_name):
-            if window is None:
-                found += quality.check_on(platform, pipeline, stream, actor=actor())
-            else:
-                found.append(quality.check(platform, pipeline, stream, actor=actor(), window=window))
+            found += quality.check_on(platform, pipeline, stream, actor=actor(), window=window)
     document = {
         "schema": "millrace.quality.check/1",
         "checks": [{**check_document(one.check), "evidence_problem": one.evidence_problem} for one in found],

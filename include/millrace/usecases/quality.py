@@ -135,15 +135,19 @@ def check(
     return Checked(kept, new, known, warned, upload_waiting(platform, stream, quality.keep, began))
 
 
-def check_on(platform: Platform, pipeline: Pipeline, stream: Stream, *, actor: str) -> tuple[Checked, ...]:
+def check_on(
+    platform: Platform, pipeline: Pipeline, stream: Stream, *, actor: str, window: Window | None = None
+) -> tuple[Checked, ...]:
     """Check what a stream's table gained, in as many checks as that takes; one that is red, or ten minutes, end it.
 
+    A window of time is one check.
+
     Raises:
-        UnreachableError: sink or control database do not answer.
+        UnreachableError, UsageError, RefusedError: as `check`.
     """
     began = datetime.now(UTC)
-    done = [check(platform, pipeline, stream, actor=actor)]
-    while done[-1].check.left and not done[-1].check.red and datetime.now(UTC) - began < LONGEST_RUN:
+    done = [check(platform, pipeline, stream, actor=actor, window=window)]
+    while window is None and done[-1].check.left and not done[-1].check.red and datetime.now(UTC) - began < LONGEST_RUN:
         done.append(check(platform, pipeline, stream, actor=actor))
     return tuple(done)
 

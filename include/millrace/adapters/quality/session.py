@@ -155,9 +155,8 @@ class Session:
     def _began(self, connection: sa.Connection) -> None:
         self._hurry()
         connection.exec_driver_sql(f"SET TRANSACTION SNAPSHOT '{self.snapshot}'")
-        lock = LONGEST_LOCK // timedelta(milliseconds=1)
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {lock}")
-        connection.exec_driver_sql(_PATIENT)
+        for setting in _patience():
+            connection.exec_driver_sql(setting)
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {self._limit_ms()}")
 
     def _failed(self, context: sa.ExceptionContext) -> None:
@@ -195,9 +194,8 @@ def open_session(settings: PostgresSettings, *, statement: timedelta = LONGEST_S
         anchor.read_only = True
         anchor.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         try:
-            lock = LONGEST_LOCK // timedelta(milliseconds=1)
-            anchor.execute(f"SET LOCAL lock_timeout = {lock}")
-            anchor.execute(_PATIENT)
+            for setting in _patience():
+                anchor.execute(setting)
             [(snapshot,)] = anchor.execute("SELECT pg_export_snapshot()").fetchall()
         except psycopg.Error as error:
             raise SinkFailure.of(settings, error, "export a snapshot").error() from error
@@ -220,6 +218,11 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
+def _patience() -> tuple[str, str]:
+    """The settings of every transaction of a check: how long it waits for a lock, and that it may idle."""
+    return f"SET LOCAL lock_timeout = {LONGEST_LOCK // timedelta(milliseconds=1)}", _PATIENT
+
+
 def said(error: BaseException) -> str:
     """What an error comes to, without any value of a row.
 
@@ -227,7 +230,7 @@ def said(error: BaseException) -> str:
     position): its other messages quote values, also in that class, as of a text that is cast to a table's name.
     """
     if isinstance(error, OutOfTimeError):
-        return "it took too long, and was ended"
+        return error.what
     if isinstance(error, psycopg.errors.QueryCanceled):
         return "it took too long, and was ended"
     if isinstance(error, psycopg.errors.LockNotAvailable):

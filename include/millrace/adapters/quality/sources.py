@@ -10,7 +10,7 @@ from great_expectations.util import get_sqlalchemy_selectable  # noqa: TID253  l
 from great_expectations.validator.metric_configuration import MetricConfiguration  # noqa: TID253
 from great_expectations.validator.metrics_calculator import MetricsCalculator  # noqa: TID253
 
-from millrace.adapters.quality.session import OutOfTimeError, Session
+from millrace.adapters.quality.session import Session
 from millrace.adapters.quality.suite import SOURCE, Surroundings, condition_for, expectation_of, query_of
 from millrace.domain.books import SourceAt
 from millrace.domain.quality.results import MOST_SOURCES
@@ -40,7 +40,7 @@ def sources_of(session: Session, rule: Rule, around: Surroundings, longest: time
                     found = session.rows(f"{query_of(rule, around, _NAMES)} {_FIRST}")
                 case _:
                     found = _by_condition(session, rule, around)
-        except (MillraceError, OutOfTimeError, sa.exc.SQLAlchemyError):
+        except (MillraceError, sa.exc.SQLAlchemyError):
             return ()  # the count stands; the query of a rule need not name sources
     return tuple(
         SourceAt(topics[topic_id], int(partition), int(offset))
