@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import timedelta
+from types import MappingProxyType
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -42,8 +43,8 @@ def reader(settings: KafkaSettings) -> Iterator[ClusterReader]:
 
 @pytest.fixture
 def topic(settings: KafkaSettings) -> str:
-    """A topic of three partitions: five records, three, and none."""
-    name = make_topics(settings, 1, 3)[0]
+    """A topic of three partitions: five records, three, and none; they are old, and kept nevertheless."""
+    name = make_topics(settings, 1, 3, {"retention.ms": "-1"})[0]
     producer = Producer({**settings.librdkafka})
     for partition, count in ((0, 5), (1, 3)):
         for number in range(count):
@@ -52,10 +53,12 @@ def topic(settings: KafkaSettings) -> str:
     return name
 
 
-def make_topics(settings: KafkaSettings, count: int, partitions: int) -> list[str]:
+def make_topics(
+    settings: KafkaSettings, count: int, partitions: int, config: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     names = [f"snapshot-{uuid.uuid4().hex[:8]}" for _ in range(count)]
     admin = KafkaTopicAdmin(settings)
-    assert not any(admin.create([NewTopic(name, partitions, 1, {}) for name in names]).values())
+    assert not any(admin.create([NewTopic(name, partitions, 1, config) for name in names]).values())
     eventually(lambda: len(admin.observe(names)) == count, within=Deadline.METADATA, what="the new topics")
     return names
 
