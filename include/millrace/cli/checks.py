@@ -71,20 +71,22 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
     def code(name: str, *command: str) -> Step:
         return Step(name, [*LAST, *command])
 
-    # Those of quality need PostgreSQL alone: they stand where there is time, so that no lane is much the longest.
+    # Those of quality need PostgreSQL alone, those of Spark no server: they stand where there is time, so that no lane
+    # is much the longest.
     quality = [f"contract/{path.name}" for path in sorted((root / "tests/contract").glob("test_quality_*.py"))]
     return {
         "airflow": [
             tests("tests with Airflow", "contract", "integration", "drills", marked="airflow"),
             tests("drills", "drills", marked="not airflow"),
             *([tests("tests of quality", *quality, marked="not airflow")] if quality else []),
+            code("tests of Spark", *tests("", "spark").command),
             code("ruff check", sys.executable, "-m", "ruff", "check", "."),
             code("ruff format", sys.executable, "-m", "ruff", "format", "--check", "."),
             code("mypy", sys.executable, "-m", "mypy"),
         ],
         "servers": [tests("tests with servers", "contract", marked="not airflow", without=quality)],
         "rest": [
-            code("tests of code", *tests("", "unit", "dags", "spark").command),
+            code("tests of code", *tests("", "unit", "dags").command),
             tests("whole paths", "integration", marked="not airflow"),
         ],
     }
