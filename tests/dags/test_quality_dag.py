@@ -114,6 +114,9 @@ def test_the_form_asks_for_a_window_with_two_ends(run: Run) -> None:
     run.params = {"from": "2026-05-04T00:00Z", "to": "2026-05-05T00:00Z"}
     run()
     assert run.asked[0][1] - run.asked[0][0] == timedelta(days=1)
+    run.params = {"from": "", "to": ""}
+    run()
+    assert run.asked[1] is None
     for params in ({"from": "2026-05-04T00:00Z", "to": None}, {"from": "noon", "to": "2026-05-05T00:00Z"}):
         run.params = params
         with pytest.raises(AirflowFailException):

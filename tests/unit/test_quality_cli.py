@@ -94,6 +94,8 @@ def test_a_window_has_two_ends_and_one_stream(monkeypatch: pytest.MonkeyPatch) -
     for words in (
         ("check", NAME, "--from", "2026-05-04T00:00Z"),
         ("check", "--from", "2026-05-04T00:00Z", "--to", "2026-05-05T00:00Z"),
+        ("check", NAME, "--from", "", "--to", ""),
+        ("check", NAME, "--from", "2026-05-05T00:00Z", "--to", "2026-05-04T00:00Z"),
         ("check", NAME, "--from", "yesterday", "--to", "2026-05-05T00:00Z"),
         ("check", "shop.nothing"),
     ):

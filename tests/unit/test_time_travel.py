@@ -24,6 +24,7 @@ from millrace.domain.time_travel import (
     moves_of,
     parse_offsets,
     parse_time,
+    parse_window,
     resolve,
     resolve_offset,
 )
@@ -218,6 +219,26 @@ def test_a_text_that_names_no_moment_says_why(text: str, why: str) -> None:
     with pytest.raises(WrongTimeError) as found:
         parse_time(text, NOW)
     assert why in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "why"),
+    [
+        ("2026-03-28T12:00Z", None, "give both"),
+        (None, "2026-03-28T12:00Z", "give both"),
+        ("", "2026-03-28T12:00Z", "no time"),
+        ("2026-03-28T12:00Z", "2026-03-28T12:00Z", "ends before it begins"),
+        ("2026-03-28T12:00Z", "2026-03-28T13:00+02:00", "ends before it begins"),
+    ],
+)
+def test_a_window_that_is_none_says_why(since: str | None, until: str | None, why: str) -> None:
+    with pytest.raises(WrongTimeError) as found:
+        parse_window(since, until, NOW)
+    assert why in str(found.value)
+
+
+def test_nobody_has_to_name_a_window() -> None:
+    assert parse_window(None, None, NOW) is None
 
 
 def test_offsets_are_read_as_the_stock_tool_writes_them() -> None:

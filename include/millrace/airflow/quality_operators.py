@@ -97,17 +97,10 @@ def counts_of(checked: Checked) -> dict[str, int | str]:
 
 def _window(context: Context) -> tuple[datetime, datetime] | None:
     """The time that the form asks for; None: what was gained."""
-    from millrace.domain.time_travel import parse_time
-    from millrace.errors import UsageError
+    from millrace.domain.time_travel import WrongTimeError, parse_window
 
     params = context["params"]
-    since, until = params.get("from"), params.get("to")
-    if not since and not until:
-        return None
-    now = datetime.now(UTC)
     try:
-        if not since or not until:
-            raise UsageError("a window has a beginning and an end", next_step="fill in both, or none")
-        return parse_time(since, now), parse_time(until, now)
-    except (ValueError, UsageError) as error:
+        return parse_window(params.get("from") or None, params.get("to") or None, datetime.now(UTC))
+    except WrongTimeError as error:
         raise AirflowFailException(str(error)) from error

@@ -26,7 +26,7 @@ from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.quality.marks import marks
 from millrace.domain.quality.results import QualityCheck, Verdict
 from millrace.domain.quality.rules import StreamQuality
-from millrace.domain.time_travel import WrongTimeError, parse_time
+from millrace.domain.time_travel import WrongTimeError, parse_window
 from millrace.errors import UsageError
 from millrace.settings import open_settings
 from millrace.usecases import quality
@@ -138,15 +138,10 @@ def _declared(platform: Platform, name: str | None) -> list[tuple[Pipeline, Stre
 
 
 def _window(since: str | None, until: str | None) -> tuple[datetime, datetime] | None:
-    if since is None and until is None:
-        return None
-    if since is None or until is None:
-        raise UsageError("a window has a beginning and an end", next_step="give --from and --to, or neither")
-    now = datetime.now(UTC)
     try:
-        return parse_time(since, now), parse_time(until, now)
+        return parse_window(since, until, datetime.now(UTC))
     except WrongTimeError as error:
-        raise UsageError(str(error), next_step="write for instance 2026-05-01T00:00Z") from None
+        raise UsageError(str(error), next_step="write `--from 2026-05-01T00:00Z --to 2026-05-02T00:00Z`") from None
 
 
 @contextmanager

@@ -221,6 +221,22 @@ def parse_time(text: str, now: datetime) -> datetime:
     return moment
 
 
+def parse_window(since: str | None, until: str | None, now: datetime) -> tuple[datetime, datetime] | None:
+    """The window between two moments as `parse_time` takes them; None where neither is given.
+
+    Raises:
+        WrongTimeError: one of them is missing, or names no moment, or the window ends before it begins.
+    """
+    if since is None and until is None:
+        return None
+    if since is None or until is None:
+        raise WrongTimeError("a window has a beginning and an end: give both, or neither")
+    began, ended = parse_time(since, now), parse_time(until, now)
+    if ended <= began:
+        raise WrongTimeError(f"the window ends before it begins: `{since}` is not before `{until}`")
+    return began, ended
+
+
 def _in_zone(read: datetime, name: str, words: str) -> datetime:
     if read.tzinfo is not None:
         raise WrongTimeError(f"`{words}` names two zones")
