@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -95,6 +96,18 @@ def test_every_call_is_tried_once(moment: Moment) -> None:
     ]
     with pytest.raises(AssertionError, match=r"nobody was struck at \['server.read'\]"):
         tried.must_be_well("server.read")
+
+
+def test_one_that_waits_for_a_server_and_asks_again_makes_more_calls_than_a_whole_life() -> None:
+    lives = itertools.count(1)
+
+    def once(life: Life) -> list[str]:
+        lived(Server(), life, 6 if next(lives) == 5 else 3)
+        return []
+
+    tried = crash_at_every_call(Moment.AFTER, once, together=1)
+    tried.must_be_well("server.write")
+    assert [step.number for step in tried.steps] == [1, 2, 3, 4, 5]
 
 
 def test_what_was_wrong_is_told_with_its_step() -> None:
