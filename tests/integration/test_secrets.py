@@ -274,7 +274,7 @@ def test_what_the_api_shows_of_tasks_holds_no_secret(worked: AirflowUser, finder
     assert worked.request("GET", "/config").status_code == 403
     newest: dict[tuple[str, str], tuple[str, int]] = {}
     for task in tasks:
-        if task["try_number"]:  # of one that was queued when a scheduler was killed, the API does not know the first
+        if task["try_number"]:
             newest.setdefault((task["dag_id"], task["task_id"]), (task["dag_run_id"], task["try_number"]))
     for (dag_id, task_id), (run_id, attempt) in newest.items():
         assert finder.names_in(worked.log(dag_id, run_id, task_id, attempt)) == set(), f"{dag_id} {task_id}"

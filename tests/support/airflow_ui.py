@@ -66,16 +66,18 @@ class AirflowUser:
         found: dict[str, Any] = self.call("GET", f"/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task_id}")
         return found
 
-    def log(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> str:
-        """A task's log as one text."""
+    def log(self, dag_id: str, run_id: str, task_id: str, attempt: int | None = None) -> str:
+        """A task's log as one text: that of its newest try, or of another."""
         return json.dumps(self._events(dag_id, run_id, task_id, attempt))
 
-    def errors(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> list[str]:
-        """The lines of a task's log that are errors."""
-        events = self._events(dag_id, run_id, task_id, attempt)
+    def errors(self, dag_id: str, run_id: str, task_id: str) -> list[str]:
+        """The lines of the log of a task's newest try that are errors."""
+        events = self._events(dag_id, run_id, task_id)
         return [str(event["event"]) for event in events if event.get("level") == "error"]
 
-    def _events(self, dag_id: str, run_id: str, task_id: str, attempt: int) -> list[dict[str, Any]]:
+    def _events(self, dag_id: str, run_id: str, task_id: str, attempt: int | None = None) -> list[dict[str, Any]]:
+        if attempt is None:  # of a task that was queued when its scheduler died, Airflow knows no first try
+            attempt = max(1, self.task(dag_id, run_id, task_id)["try_number"])
         path = f"/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task_id}/logs/{attempt}?full_content=true"
         found: list[dict[str, Any]] = self.call("GET", path)["content"]
         return found
