@@ -29,6 +29,9 @@ LAST = ("nice", "-n", "10") if shutil.which("nice") else ()
 AIM = timedelta(minutes=15)
 """What a change may take to be judged; longer is told, and fails nothing."""
 
+POSTGRES_ALONE = ("test_control_*.py", "test_pages*.py", "test_quality_*.py")
+"""Files of `tests/contract` that need no other server; they have a step of their own."""
+
 NOT_RUN = 127
 """The exit code of a check that could not be run, as a shell has it."""
 
@@ -71,20 +74,21 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
     def code(name: str, *command: str) -> Step:
         return Step(name, [*LAST, *command])
 
-    # Those of quality need PostgreSQL alone, those of Spark no server: they stand where there is time, so that no lane
-    # is much the longest.
-    quality = [f"contract/{path.name}" for path in sorted((root / "tests/contract").glob("test_quality_*.py"))]
+    # Some need PostgreSQL alone, those of Spark no server: they stand where there is time, so that no lane is much the
+    # longest.
+    found = sorted(path.name for pattern in POSTGRES_ALONE for path in (root / "tests/contract").glob(pattern))
+    postgres = [f"contract/{name}" for name in found]
     return {
         "airflow": [
             tests("tests with Airflow", "contract", "integration", "drills", marked="airflow"),
             tests("drills", "drills", marked="not airflow"),
-            *([tests("tests of quality", *quality, marked="not airflow")] if quality else []),
+            *([tests("tests with PostgreSQL", *postgres, marked="not airflow")] if postgres else []),
             code("tests of Spark", *tests("", "spark").command),
             code("ruff check", sys.executable, "-m", "ruff", "check", "."),
             code("ruff format", sys.executable, "-m", "ruff", "format", "--check", "."),
             code("mypy", sys.executable, "-m", "mypy"),
         ],
-        "servers": [tests("tests with servers", "contract", marked="not airflow", without=quality)],
+        "servers": [tests("tests with servers", "contract", marked="not airflow", without=postgres)],
         "rest": [
             code("tests of code", *tests("", "unit", "dags").command),
             tests("whole paths", "integration", marked="not airflow"),
