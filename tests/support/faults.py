@@ -350,24 +350,33 @@ class Tried:
     Attributes:
         wrong: what was wrong after each step, where anything was.
         steps: where lives were struck.
-        spared: the numbers of calls that ask no server, so that no answer of theirs could be lost.
+        spared: the numbers of calls that ask no server, so that no answer of theirs could be lost; `local` their names.
         whole: how many calls a life makes that is not struck; the fewest, for one that waits for a server asks again.
+        calls: the names of the calls of lives that were not struck.
     """
 
     wrong: dict[str, list[str]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     spared: list[int] = field(default_factory=list)
     whole: int = MOST_CALLS
+    calls: set[str] = field(default_factory=set)
+    local: set[str] = field(default_factory=set)
 
     def note(self, number: int, life: Life, wrong: list[str]) -> None:
         if life.struck:
             self.steps.append(life.struck)
         elif len(life.calls) >= number:
             self.spared.append(number)
+            self.local.add(life.calls[number - 1])
         else:
             self.whole = min(self.whole, len(life.calls))
+            self.calls |= set(life.calls)
         if wrong:
             self.wrong[str(life.struck or f"call {number}, not struck")] = wrong
+
+    def left_out(self) -> list[str]:
+        """The names of calls at which nobody was struck: another life waited there, so that its numbers were others."""
+        return sorted(self.calls - self.local - {step.call for step in self.steps})
 
     def must_be_well(self, *calls: str) -> None:
         """Nothing may be wrong, no call of a whole life may have been left out, and these were among them."""
@@ -379,14 +388,21 @@ class Tried:
 
 
 def crash_at_every_call(moment: Moment, once: Callable[[Life], list[str]], *, together: int = TOGETHER) -> Tried:
-    """Strike one life at its first call, the next at its second: see `strike_at_every_call`.
+    """Strike one life at its first call, the next at its second: see `strike_at_every_call`; each kind at least once.
 
     Args:
         moment: when each is struck at its call.
         once: lives this life in surroundings of its own, goes on as the product would, and says what was wrong.
         together: how many are lived at the same time.
     """
-    return strike_at_every_call(lambda number: crash_at(number, moment), once, moment.value, together=together)
+    tried = strike_at_every_call(lambda number: crash_at(number, moment), once, moment.value, together=together)
+    for name in tried.left_out():
+        life = crash_at_call(name, moment)
+        if wrong := once(life):
+            tried.wrong[str(life.struck or name)] = wrong
+        if life.struck:
+            tried.steps.append(life.struck)
+    return tried
 
 
 def strike_at_every_call(

@@ -110,6 +110,18 @@ def test_one_that_waits_for_a_server_and_asks_again_makes_more_calls_than_a_whol
     assert [step.number for step in tried.steps] == [1, 2, 3, 4, 5]
 
 
+def test_a_call_that_others_came_before_in_the_life_of_its_number_is_struck_by_its_name() -> None:
+    lives = itertools.count(1)
+
+    def once(life: Life) -> list[str]:
+        lived(Server(), life, 5 if next(lives) == 4 else 3)  # the fourth call of the fourth life is not its end
+        return []
+
+    tried = crash_at_every_call(Moment.AFTER, once, together=1)
+    tried.must_be_well("server.write", "server.close")
+    assert [str(step) for step in tried.steps][3:] == ["after call 4, server.write", "after call 4, server.close"]
+
+
 def test_what_was_wrong_is_told_with_its_step() -> None:
     def once(life: Life) -> list[str]:
         lived(Server(), life)
