@@ -128,7 +128,8 @@ def test_every_input_is_read_once_and_counted_to_its_end(
     from millrace.runtime.inputs import Read
 
     read, done = batch.copy(transform)
-    assert read == Read(records=24, bad=9)
+    of_each = {(LEFT, 0): 4, (LEFT, 1): 4, (LEFT, 2): 4, (RIGHT, 0): 4, (RIGHT, 1): 4, (RIGHT, 2): 4}
+    assert read == Read(records=24, bad=9, of_each=of_each)
     assert done.rows == rows
     assert batch.reads() == {LEFT: PARTITIONS, RIGHT: PARTITIONS}
 

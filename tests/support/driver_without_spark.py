@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -125,8 +126,9 @@ class RunnerWithoutSpark(batches.BatchRunner):
         destination = fixed.current_destination
         task = _copier(destination, destination.staging.rows, columns)
         rows = copied(raw.holding("copy_rows", good).mapInArrow(task, REPORT))
-        read = sum(len(block) for block in raw.blocks)
-        return Read(read, read - sum(len(block) for block in good)), rows
+        of_each = Counter((name, number) for block in raw.blocks for number in block.column("partition").to_pylist())
+        read = of_each.total()
+        return Read(read, read - sum(len(block) for block in good), of_each=of_each), rows
 
 
 @contextmanager

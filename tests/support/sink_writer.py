@@ -44,7 +44,11 @@ class Writer:
         self.stage(range(first, end), value=value)
         return self.merge(first, end, rows=end - first, refused=refused or {})
 
-    def merge(self, first: int, end: int, *, rows: int, attempts=(1,), bad_records=0, refused=None, timeline=1):
+    def merge(self, first: int, end: int, **staged):
         """The batch's transaction, for what was staged by attempt 1."""
-        staged = Staged(attempts, rows, bad_records, refused or {})
-        return self.sink.commit_batch(timeline, [OffsetRange(P0, first, end)], staged)
+        return self.merge_ranges([OffsetRange(P0, first, end)], **staged)
+
+    def merge_ranges(self, ranges, *, rows: int, attempts=(1,), bad_records=0, refused=None, timeline=1, records=None):
+        """The same for ranges of any partitions."""
+        staged = Staged(attempts, rows, bad_records, refused or {}, records)
+        return self.sink.commit_batch(timeline, ranges, staged)

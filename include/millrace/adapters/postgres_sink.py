@@ -1,6 +1,6 @@
 """The PostgreSQL side of a stream: fence, record of work, and the one short transaction of a batch.
 
-Everything Millrace keeps in a sink database stands in the schemas `millrace` (fence, progress, quarantine) and
+Everything Millrace keeps in a sink database stands in the schemas `millrace` (fence, progress, quarantine, ledger) and
 `millrace_staging` (two unlogged tables for each running epoch).
 """
 
@@ -16,6 +16,7 @@ from psycopg import sql
 
 from millrace.adapters.postgres_connection import Fault, SinkStatementError, fault_of
 from millrace.adapters.postgres_fence import COMMIT, FencedConnection, Identity
+from millrace.adapters.postgres_ledger import Ledger, TopicNumber
 from millrace.adapters.postgres_locks import BOUNDS, is_locked
 from millrace.adapters.postgres_merge import Merge, Source
 from millrace.adapters.postgres_tables import (
@@ -46,12 +47,14 @@ class Staged:
         rows: how many rows they staged.
         bad_records: how many records they staged for quarantine.
         refused: sources whose rows are left out, because they are staged for quarantine instead.
+        records: how many records were read of each partition, by topic and number; None: that was not counted.
     """
 
     attempts: Sequence[int]
     rows: int
     bad_records: int = 0
     refused: Mapping[Source, str] = field(default_factory=dict)
+    records: Mapping[TopicNumber, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class PostgresSink(FencedConnection):
         self.target = TargetTable.parse(table)
         self.staging = Staging(identity.application_name)
         self._statements = Merge(self.target, self.staging, ())
+        self._ledger = Ledger(identity.stream, self.target)
         self._key = self.target.primary_key
 
     @property
@@ -251,8 +255,8 @@ class PostgresSink(FencedConnection):
 
         Raises:
             RowsRefusedError: the table refuses some rows; they are named, and `staged.refused` does not hold them yet.
-            DeclarationError: the transform makes several rows of one record without telling them apart, or the table
-                refuses the rows together and none of them alone.
+            DeclarationError: the transform makes several rows of one record without telling them apart, or changes
+                their sources; or the table refuses the rows together and none of them alone.
             FencedError: a newer epoch has taken over.
             SinkStatementError: not every staged row arrived, the batch begins behind the end of the record (the next
                 epoch begins where it ends), or the database refused a statement.
@@ -265,6 +269,8 @@ class PostgresSink(FencedConnection):
                 if not todo:
                     return BatchCounts()
                 counts = self._merge(cursor, timeline, ranges, todo, staged)
+                self._doing = "book the ranges"
+                self._book(cursor, timeline, ranges, todo, staged.records, counts.rows_out)
                 self._doing = "move the record of work"
                 self._advance(cursor, timeline, todo)
                 return counts
@@ -348,6 +354,35 @@ class PostgresSink(FencedConnection):
                 where=f"stream {self.identity.stream}, table {self.target}",
                 next_step="the next start takes the batch again; if that ends the same way, look at the table's "
                 "triggers and rules",
+            )
+
+    def _book(
+        self,
+        cursor: Cursor,
+        timeline: int,
+        ranges: Sequence[OffsetRange],
+        todo: Sequence[OffsetRange],
+        records: Mapping[TopicNumber, int] | None,
+        inserted: int,
+    ) -> None:
+        """Write the ledger's entries: what became of these ranges.
+
+        Raises:
+            DeclarationError: rows of the batch lie elsewhere: what replaces a range later would not find them.
+        """
+        full, whole = [entry for entry in todo if entry.first < entry.next], set(ranges)
+        # Of a part of what was read nobody has counted the records.
+        counts = [
+            records.get((entry.partition.topic, entry.partition.partition), 0) if entry in whole else None
+            for entry in full
+            if records is not None
+        ] or [None] * len(full)
+        found = self._ledger.book(cursor, full, timeline=timeline, epoch=self.identity.epoch, records=counts)
+        if found < inserted:
+            raise DeclarationError(
+                f"{inserted - found} of {inserted} rows name a source that is not of their batch",
+                where=f"stream {self.identity.stream}, table {self.target}",
+                next_step="let the transform hand `_source` on as it is",
             )
 
     def _advance(self, cursor: Cursor, timeline: int, todo: Sequence[OffsetRange]) -> None:

@@ -15,7 +15,7 @@ from millrace.errors import DeclarationError
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 STAGING_SCHEMA = "millrace_staging"
 _SCHEMA_LOCK = 7_305_001  # advisory lock: CREATE ... IF NOT EXISTS by two sessions at once can fail
 
@@ -61,6 +61,26 @@ CREATE TABLE IF NOT EXISTS millrace.quarantine (
     PRIMARY KEY (stream, topic_id, partition, "offset")
 );
 ALTER TABLE millrace.quarantine ADD COLUMN IF NOT EXISTS timestamp_ms bigint;  -- since version 2
+CREATE TABLE IF NOT EXISTS millrace.ledger (  -- since version 3
+    stream text NOT NULL,
+    timeline int NOT NULL,
+    topic text NOT NULL,
+    topic_id text NOT NULL,
+    partition int NOT NULL,
+    first_offset bigint NOT NULL,
+    next_offset bigint NOT NULL CHECK (next_offset > first_offset),
+    batches int,
+    records bigint,
+    sources bigint,
+    rows_out bigint,
+    quarantined bigint,
+    dropped bigint,
+    absent int8multirange NOT NULL,
+    epoch bigint NOT NULL,
+    began_at timestamptz NOT NULL DEFAULT now(),
+    booked_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream, topic_id, partition, first_offset)
+) WITH (fillfactor = 50);
 """
 
 # What identifies a row: its source, and its place among the rows of one record.

@@ -240,7 +240,7 @@ class BatchRunner:
         self._check_topics(ids)
         times.append(time.monotonic())
         self._at("merge")
-        counts = self._merge(raw, ids, ranges, rows, read.bad)
+        counts = self._merge(raw, ids, ranges, rows, read)
         times.append(time.monotonic())
         return read, counts
 
@@ -324,16 +324,17 @@ class BatchRunner:
             )
 
     def _merge(
-        self, raw: DataFrame, ids: Mapping[str, str], ranges: Sequence[OffsetRange], rows: Copied, bad: int
+        self, raw: DataFrame, ids: Mapping[str, str], ranges: Sequence[OffsetRange], rows: Copied, read: Read
     ) -> BatchCounts:
         """The batch's transaction, with quarantine; once more for each round of rows that the sink refuses."""
         fixed = self._fixed
         refused: dict[Source, str] = dict(rows.refused)
+        bad = read.bad
         if (bad or refused) and fixed.stream.on_bad_record is OnBadRecord.FAIL:
             raise self._bad_records(bad, refused)
         for _ in range(_REFUSED_ROUNDS):
             aside = self._set_aside(raw, ids, refused, bad)
-            staged = Staged((*rows.attempts, *aside.attempts), rows.rows, aside.rows, refused)
+            staged = Staged((*rows.attempts, *aside.attempts), rows.rows, aside.rows, refused, read.of_each)
             try:
                 return fixed.sink.commit_batch(fixed.timeline, ranges, staged)
             except RowsRefusedError as error:

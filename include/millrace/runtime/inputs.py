@@ -7,33 +7,47 @@ in quarantine.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from millrace.adapters.postgres_ledger import TopicNumber
+from millrace.errors import MillraceError
 from millrace.runtime.sinks.postgres import Copied, copied
 from millrace.runtime.source import BAD_FIELD, TRUNCATED_FIELD
 
 # Spark's logical plans that hand every row of each child on to their parent, which here always reads to the end.
 _READ_TO_THE_END = frozenset({"Project", "Filter", "Generate", "Union", "ArrowEvalPython", "BatchEvalPython"})
 _COUNTING = "CollectMetrics"
+_MOST_PARTITIONS = 1_000_000  # a histogram with no fewer bins than values counts each exactly
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """How many records were read, how many of them are bad, and of how many a timestamp was truncated."""
+    """How many records were read, how many of them are bad, and of how many a timestamp was truncated.
+
+    Attributes:
+        of_each: the records of each partition, by topic and number; none of one without any.
+    """
 
     records: int = 0
     bad: int = 0
     truncated: int = 0
+    of_each: Mapping[TopicNumber, int] = field(default_factory=dict)
 
     def __add__(self, more: Read) -> Read:
-        return Read(self.records + more.records, self.bad + more.bad, self.truncated + more.truncated)
+        return Read(
+            self.records + more.records,
+            self.bad + more.bad,
+            self.truncated + more.truncated,
+            Counter(self.of_each) + Counter(more.of_each),
+        )
 
 
 def copy_counted(
@@ -60,7 +74,8 @@ def copy_counted(
     if reads_each_once(plan.children().head(), names):  # the copy itself, at the top, reads to the end
         done = copied(reports)
         metrics = _execution(reports).observedMetrics()
-        return sum((_read(metrics.apply(name)) for name in names), Read()), done
+        rows = ((topic, metrics.apply(name)) for name, topic in zip(names, inputs, strict=True))
+        return sum((_read(topic, *_values(row)) for topic, row in rows), Read()), done
     return _counted_first(inputs, copying)
 
 
@@ -69,8 +84,8 @@ def _counted_first(
 ) -> tuple[Read, Copied]:
     kept = {topic: frame.persist(StorageLevel.MEMORY_AND_DISK) for topic, frame in inputs.items()}
     try:
-        rows = [frame.agg(*_counts()).collect()[0] for frame in kept.values()]
-        return sum((Read(*row) for row in rows), Read()), copied(copying(_good(kept)))
+        read = sum((_read(topic, *frame.agg(*_counts()).collect()[0]) for topic, frame in kept.items()), Read())
+        return read, copied(copying(_good(kept)))
     finally:
         for frame in kept.values():
             frame.unpersist()
@@ -104,12 +119,22 @@ def _counts() -> list[Column]:
         F.count(F.lit(1)).alias("records"),
         F.count_if(F.col(BAD_FIELD)).alias("bad"),
         F.count_if(F.col(TRUNCATED_FIELD)).alias("truncated"),
+        F.to_json(F.histogram_numeric("_source.partition", F.lit(_MOST_PARTITIONS))).alias("of_each"),
     ]
 
 
-def _read(row: Any) -> Read:
-    """From the values of an observation, a `Row` of the JVM."""
-    return Read(*(int(row.getLong(number)) for number in range(3)))
+def _values(row: Any) -> tuple[int, int, int, str | None]:
+    """The values of an observation, a `Row` of the JVM."""
+    return int(row.getLong(0)), int(row.getLong(1)), int(row.getLong(2)), row.getString(3)
+
+
+def _read(topic: str, records: int, bad: int, truncated: int, of_each: str | None) -> Read:
+    partitions: Counter[TopicNumber] = Counter()
+    for each in json.loads(of_each or "[]"):  # histograms that were merged may hold a value twice
+        partitions[topic, each["x"]] += int(each["y"])
+    if partitions.total() != records:
+        raise MillraceError(f"{records} records were read, and by partition {dict(partitions)}", where=f"topic {topic}")
+    return Read(records, bad, truncated, partitions)
 
 
 def _good(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
