@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
+from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.quality.books import Finding, Part, Span
 from millrace.domain.topics import NewTopic, ObservedTopic
 from millrace.domain.vitals import STUCK_AFTER, Vitals
 
@@ -133,6 +135,26 @@ class ObjectInfo:
     key: str
     size_bytes: int
     modified_at: datetime | None = field(default=None, compare=False)
+
+
+class Books(Protocol):
+    """The books of one stream's sink, open to be read; each method sees one state of it."""
+
+    def part(self, range_: OffsetRange) -> Part:
+        """Hold the beginning of a range, not empty, against the ledger: whole entries of it, not all too many.
+
+        Returns:
+            What was looked at begins where an entry does, at or before the range, and ends where one does.
+        """
+        ...
+
+    def outside(self, partition: TopicPartition, covered: Sequence[Span]) -> Finding | None:
+        """The rows of a partition whose offsets are not among these ranges, in order and merged."""
+        ...
+
+    def about_the_table(self) -> Sequence[Finding]:
+        """What is wrong with the table as a whole."""
+        ...
 
 
 class Creation(StrEnum):

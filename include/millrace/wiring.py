@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millrace.adapters.postgres_fence import FenceReader
     from millrace.adapters.quality.checker import QualityChecker
     from millrace.adapters.quality_evidence import QualityEvidence
+    from millrace.adapters.sink_books import SinkBooks
     from millrace.adapters.sink_reader import SinkReader
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 CONTROL = "millrace_control"
 CONTROL_OWNER = "millrace_control_owner"
 SPARK = "millrace_spark"
+BOOKS_SECONDS = 600  # for one statement about a million offsets: in a table whose key was dropped it reads all rows
 PAGE_SECONDS = 1.5  # for the statements of one page; the page as a whole has two seconds
 
 
@@ -189,6 +191,12 @@ class Platform:
         from millrace.adapters.sink_reader import SinkReader
 
         return SinkReader(self.settings.postgres(connection))
+
+    def sink_books(self, connection: str) -> SinkBooks:
+        """The books in the database that a `postgres` Connection leads to."""
+        from millrace.adapters.sink_books import SinkBooks
+
+        return SinkBooks(self.settings.postgres(connection), statement_seconds=BOOKS_SECONDS)
 
     def quality_checker(self, connection: str) -> QualityChecker:
         """Holds rules against tables of the database that a `postgres` Connection leads to."""

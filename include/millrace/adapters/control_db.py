@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from millrace.adapters.control_alarms import AlarmTable
 from millrace.adapters.control_backups import BackupTable
+from millrace.adapters.control_books import BooksTable
 from millrace.adapters.control_connection import open_engine, translated
 from millrace.adapters.control_forecasts import ForecastTable
 from millrace.adapters.control_holds import HoldTable
@@ -23,7 +24,7 @@ from millrace.settings import PostgresSettings
 
 
 class ControlStore:
-    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`, `snapshots`, `holds`, `forecasts`, `quality`.
+    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`, `snapshots`, `holds`, and so on.
 
     Connects on first use; safe between threads.
     """
@@ -40,6 +41,7 @@ class ControlStore:
         self.holds = HoldTable(self._engine, settings)
         self.forecasts = ForecastTable(self._engine, settings)
         self.quality = QualityTable(self._engine, settings)
+        self.books = BooksTable(self._engine, settings)
 
     @property
     def address(self) -> str:

@@ -10,7 +10,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from millrace.adapters import control_forecast_tables, control_quality_tables
+from millrace.adapters import control_books, control_forecast_tables, control_quality_tables
 from millrace.adapters.control_connection import open_engine, translated
 from millrace.adapters.control_snapshot_tables import FUNCTIONS
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
@@ -30,10 +30,12 @@ _NUMBERED = (
     "topic_hold",
     "quality_check",
     "quality_document",
+    "books_run",
 )
 _KNOWN = (
     control_forecast_tables.topic_day,
     control_quality_tables.quality_check,
+    control_books.books_run,
 )  # tables stand in METADATA once their module is imported
 _APPLICATION = "millrace control upgrade"
 

@@ -10,7 +10,8 @@ from sqlalchemy.dialects.postgresql import JSONPATH, insert
 
 from millrace.adapters import control_log
 from millrace.adapters.control_connection import translated
-from millrace.adapters.control_quality_rows import body_of, check_of, mark_body, mark_of
+from millrace.adapters.control_marks import Marks, mark_facts
+from millrace.adapters.control_quality_rows import body_of, check_of
 from millrace.adapters.control_quality_tables import quality_check, quality_document, quality_mark
 from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.results import Gain, QualityCheck, Waiting
@@ -23,6 +24,7 @@ LEAST_KEPT = 20
 WAITS = timedelta(days=7)
 _UNUSUAL = '$.results[*] ? (@.kind == "volume" && @.outcome == "failed")'
 LARGEST_DOCUMENT = 5 * 1024**2
+_MARKS = Marks(quality_mark)
 
 
 class QualityTable:
@@ -35,7 +37,7 @@ class QualityTable:
     def mark(self, stream: str) -> Mark:
         """Up to where a stream's rows are proven; nothing is where nobody has looked."""
         with translated(self._settings), self._engine.begin() as connection:
-            return _mark(connection, stream)
+            return _MARKS.get(connection, stream)
 
     def store(
         self,
@@ -65,7 +67,7 @@ class QualityTable:
             "body": body_of(check),
         }
         with translated(self._settings), self._engine.begin() as connection:
-            _lock(connection, check.stream)
+            _MARKS.lock(connection, check.stream)
             made = insert(quality_check).values(values).on_conflict_do_nothing().returning(quality_check)
             row = connection.execute(made).one_or_none()
             if row is None:
@@ -74,8 +76,8 @@ class QualityTable:
                 if len(data) <= LARGEST_DOCUMENT:
                     document = insert(quality_document).values(check_id=row.id, key=key, data=data)
                     connection.execute(document.on_conflict_do_nothing())
-            if mark is not None and _mark(connection, check.stream) == seen:
-                _move(connection, check.stream, mark)
+            if mark is not None and _MARKS.get(connection, check.stream) == seen:
+                _MARKS.move(connection, check.stream, mark)
             return check_of(row)
 
     def accept(self, check: QualityCheck, *, actor: str, reason: str) -> bool:
@@ -85,20 +87,20 @@ class QualityTable:
             False where a newer check was stored meanwhile.
         """
         with translated(self._settings), self._engine.begin() as connection:
-            _lock(connection, check.stream)
+            _MARKS.lock(connection, check.stream)
             newest = connection.execute(_looks(check.stream).limit(1)).one_or_none()
             if newest is None or newest.id != check.identity:
                 return False
-            before = _mark(connection, check.stream)
-            _move(connection, check.stream, check.upto)
+            before = _MARKS.get(connection, check.stream)
+            _MARKS.move(connection, check.stream, check.upto)
             control_log.append(
                 connection,
                 actor=actor,
                 action="quality.accept",
                 subject=check.stream,
                 reason=reason,
-                before=_facts(before),
-                after={**_facts(check.upto), "check": str(check.identity)},
+                before=mark_facts(before),
+                after={**mark_facts(check.upto), "check": str(check.identity)},
                 outcome="done",
             )
             return True
@@ -180,13 +182,6 @@ class QualityTable:
             connection.execute(table.delete().where(table.c.id.in_(old)))
 
 
-def _lock(connection: sa.Connection, stream: str) -> None:
-    """One writer of a stream's mark at a time."""
-    connection.execute(
-        sa.text("select pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": f"quality:{stream}"}
-    )
-
-
 def _looks(stream: str, *, windows: bool = False) -> sa.Select[tuple[object, ...]]:
     table = quality_check
     query = sa.select(table).where(table.c.stream == stream).order_by(table.c.began.desc(), table.c.id.desc())
@@ -198,21 +193,3 @@ def _same(check: QualityCheck) -> sa.Select[tuple[object, ...]]:
     return sa.select(table).where(
         table.c.stream == check.stream, table.c.began == check.began, table.c.actor == check.actor
     )
-
-
-def _mark(connection: sa.Connection, stream: str) -> Mark:
-    row = connection.execute(quality_mark.select().where(quality_mark.c.stream == stream)).one_or_none()
-    return Mark() if row is None else mark_of({"timeline": row.timeline, "offsets": row.offsets})
-
-
-def _move(connection: sa.Connection, stream: str, mark: Mark) -> None:
-    values = {**mark_body(mark), "moved_at": sa.func.now()}
-    statement = insert(quality_mark).values(stream=stream, **values)
-    connection.execute(statement.on_conflict_do_update(index_elements=[quality_mark.c.stream], set_=values))
-
-
-def _facts(mark: Mark) -> dict[str, str]:
-    """A mark for the action log: the offsets of a few partitions, and of how many more."""
-    named = [f"{partition}@{at}" for partition, at in sorted(mark.offsets.items())]
-    more = f" and {len(named) - 20} more" if len(named) > 20 else ""
-    return {"timeline": str(mark.timeline), "proven": ", ".join(named[:20]) + more}

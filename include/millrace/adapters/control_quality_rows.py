@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from millrace.adapters.control_marks import mark_body, mark_of, partition_body
 from millrace.domain.books import SourceAt
 from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.results import Freshness, Gain, Outcome, QualityCheck, RuleResult
 from millrace.domain.quality.rules import Severity
 
@@ -22,7 +22,7 @@ def body_of(check: QualityCheck) -> dict[str, Any]:
         "ended": _text(check.ended),
         "reached": mark_body(check.reached),
         "upto": mark_body(check.upto),
-        "ranges": [[*_partition(one.partition), one.first, one.next] for one in check.ranges],
+        "ranges": [[*partition_body(one.partition), one.first, one.next] for one in check.ranges],
         "rows": check.rows,
         "results": [_result_body(result) for result in check.results],
         "gain": None if check.gain is None else [check.gain.rows, check.gain.span.total_seconds()],
@@ -54,25 +54,6 @@ def check_of(row: Any) -> QualityCheck:
         evidence=tuple(body["evidence"]),
         actor=row.actor,
     )
-
-
-def mark_body(mark: Mark) -> dict[str, Any]:
-    """A mark as JSON."""
-    return {
-        "timeline": mark.timeline,
-        "offsets": [[*_partition(p), at, mark.timeline_of(p)] for p, at in sorted(mark.offsets.items())],
-    }
-
-
-def mark_of(body: Mapping[str, Any]) -> Mark:
-    """A mark out of JSON."""
-    rows = [(TopicPartition(*one[:3]), one[3], one[4]) for one in body["offsets"]]
-    older = {partition: timeline for partition, _, timeline in rows if timeline != body["timeline"]}
-    return Mark(body["timeline"], {partition: at for partition, at, _ in rows}, older)
-
-
-def _partition(partition: TopicPartition) -> tuple[str, str, int]:
-    return partition.topic, partition.topic_id, partition.partition
 
 
 def _result_body(result: RuleResult) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
+from millrace.adapters.control_marks import mark_table
 from millrace.adapters.control_tables import METADATA, NOW, TIMESTAMP
 
 quality_check = sa.Table(
@@ -20,14 +21,7 @@ quality_check = sa.Table(
     sa.Index("quality_check_stream_began_idx", "stream", "began", "actor", unique=True),
 )
 
-quality_mark = sa.Table(
-    "quality_mark",
-    METADATA,
-    sa.Column("stream", sa.Text, primary_key=True),
-    sa.Column("timeline", sa.Integer, nullable=False),
-    sa.Column("offsets", JSONB, nullable=False),
-    sa.Column("moved_at", TIMESTAMP, nullable=False, server_default=NOW),
-)
+quality_mark = mark_table("quality_mark")
 
 quality_document = sa.Table(
     "quality_document",

@@ -251,8 +251,12 @@ class TargetTable:
                     f"let it be null: ALTER TABLE {self} ALTER COLUMN {name} DROP NOT NULL",
                 )
 
-    def _key(self, cursor: Cursor) -> str:
-        """The unique index that finds a range of sources: without it every batch would read the whole table.
+    def find_key(self, cursor: Cursor) -> str | None:
+        """The unique index that finds a range of sources, by its name; None where there is none."""
+        return next((name for name, _, fits in self._indexes(cursor) if fits), None)
+
+    def _indexes(self, cursor: Cursor) -> list[tuple[str, bool, bool]]:
+        """The table's indexes: the name, whether it is the primary key, whether it is a key on the source columns.
 
         Its first columns count, not those that it only includes; in another collation it finds nothing.
         """
@@ -265,10 +269,14 @@ class TargetTable:
             "FROM pg_index JOIN pg_class AS index ON index.oid = indexrelid WHERE indrelid = to_regclass(%s)",
             (len(SOURCE_COLUMNS), _source_names(), self._quoted(cursor)),
         )
-        found = cursor.fetchall()
+        return [(str(name), bool(primary), bool(fits)) for name, primary, fits in cursor.fetchall()]
+
+    def _key(self, cursor: Cursor) -> str:
+        """The key on the source columns: without it every batch would read the whole table."""
+        found = self._indexes(cursor)
         for name, _, fits in found:
             if fits:
-                return str(name)
+                return name
         what = "it has no key on its source columns, so nothing keeps a row from being there twice"
         if self._is_partitioned_otherwise(cursor):
             raise self._unfit(

@@ -15,6 +15,7 @@ from rich.text import Text
 from millrace import spec
 from millrace.cli.actor import actor
 from millrace.cli.output import emit
+from millrace.cli.quality_books import books_document, reconcile
 from millrace.cli.quality_text import (
     check_document,
     print_check,
@@ -29,11 +30,12 @@ from millrace.domain.quality.rules import StreamQuality
 from millrace.domain.time_travel import WrongTimeError, parse_window
 from millrace.errors import UsageError
 from millrace.settings import open_settings
-from millrace.usecases import quality
+from millrace.usecases import quality, quality_books
 from millrace.usecases.quality_evidence import page_of
 from millrace.wiring import Platform, open_platform
 
-app = typer.Typer(no_args_is_help=True, help="Quality of what reached the sinks: check, list, show, accept.")
+app = typer.Typer(no_args_is_help=True, help="Quality of what reached the sinks: check, list, show, reconcile, accept.")
+app.command()(reconcile)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Name = Annotated[str, typer.Argument(help="PIPELINE.STREAM.", show_default=False)]
@@ -114,12 +116,27 @@ def show(
 
 
 @app.command()
-def accept(name: Name, reason: Reason, as_json: AsJson = False) -> None:
+def accept(
+    name: Name,
+    reason: Reason,
+    books: Annotated[
+        bool, typer.Option("--books", help="What the last run of `quality reconcile` found, not the last check.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Say that the rows of the last check stay as they are: they are not looked at again, and its alarms end.
 
-    Ends with 4 where its last check found nothing, or a newer one came meanwhile.
+    Ends with 4 where its last check, or the last run over its books, found nothing, or a newer one came meanwhile.
     """
     platform = open_platform(open_settings())
+    if books:
+        project = spec.load(platform.settings.root)
+        [(_, stream)] = quality_books.declared([project.pipeline(name.partition(".")[0])], name)
+        run = quality_books.accept(platform, stream, actor=actor(), reason=reason)
+        text = f"{name}: what run {run.identity} found stays as it is; the next run begins after it"
+        document: dict[str, object] = {"schema": "millrace.quality.accept/1", "books": books_document(run)}
+        emit(document, as_json=as_json, text=lambda console: console.print(Text(text)))
+        return
     [(_, stream, _)] = _declared(platform, name)
     done = quality.accept(platform, stream, actor=actor(), reason=reason)
     document = {"schema": "millrace.quality.accept/1", "check": check_document(done)}

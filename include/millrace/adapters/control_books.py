@@ -1,0 +1,176 @@
+"""Runs over the books of streams, and up to where those of each are proven."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB, insert
+
+from millrace.adapters import control_log
+from millrace.adapters.control_connection import translated
+from millrace.adapters.control_marks import Marks, mark_body, mark_facts, mark_of, mark_table, partition_body
+from millrace.adapters.control_tables import METADATA, TIMESTAMP
+from millrace.domain.offsets import TopicPartition
+from millrace.domain.quality.books import Fault, Finding, Reconciliation, Sums
+from millrace.domain.quality.ranges import Mark
+from millrace.settings import PostgresSettings
+
+VERSION = 1
+KEPT = timedelta(days=100)
+LEAST_KEPT = 20
+
+books_run = sa.Table(
+    "books_run",
+    METADATA,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=True),
+    sa.Column("stream", sa.Text, nullable=False),
+    sa.Column("began", TIMESTAMP, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("balance", sa.Text, nullable=False),
+    sa.Column("body", JSONB, nullable=False),
+    sa.Index("books_run_stream_began_idx", "stream", "began", "actor", unique=True),
+)
+books_mark = mark_table("books_mark")
+_MARKS = Marks(books_mark)
+
+
+class BooksTable:
+    """Runs by stream, and the mark up to where the books of each are proven."""
+
+    def __init__(self, engine: sa.Engine, settings: PostgresSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+
+    def mark(self, stream: str) -> Mark:
+        """Up to where a stream's books are proven; nothing is where nobody has looked."""
+        with translated(self._settings), self._engine.begin() as connection:
+            return _MARKS.get(connection, stream)
+
+    def store(self, run: Reconciliation, *, seen: Mark, mark: Mark) -> Reconciliation:
+        """Store a run and move the mark; both or neither. The same run twice is stored once.
+
+        Args:
+            run: what was found.
+            seen: the mark as it was when the run began. Where another one has moved it since, it stays.
+            mark: where it goes.
+
+        Returns:
+            The run with its identity.
+        """
+        values = {
+            "stream": run.stream,
+            "began": run.began,
+            "actor": run.actor,
+            "balance": run.balance.value,
+            "body": _body_of(run),
+        }
+        table = books_run
+        with translated(self._settings), self._engine.begin() as connection:
+            _MARKS.lock(connection, run.stream)
+            made = insert(table).values(values).on_conflict_do_nothing().returning(table)
+            row = connection.execute(made).one_or_none()
+            if row is None:
+                same = (table.c.stream == run.stream, table.c.began == run.began, table.c.actor == run.actor)
+                return _run_of(connection.execute(table.select().where(*same)).one())
+            if _MARKS.get(connection, run.stream) == seen:
+                _MARKS.move(connection, run.stream, mark)
+            return _run_of(row)
+
+    def latest(self, stream: str) -> Reconciliation | None:
+        """The newest run over a stream's books; None where there was none."""
+        with translated(self._settings), self._engine.begin() as connection:
+            row = connection.execute(_newest(stream)).one_or_none()
+        return None if row is None else _run_of(row)
+
+    def accept(self, run: Reconciliation, *, actor: str, reason: str) -> bool:
+        """Move the mark over all that a run has looked at; here and in the action log, or neither.
+
+        Returns:
+            False where a newer run was stored meanwhile.
+        """
+        with translated(self._settings), self._engine.begin() as connection:
+            _MARKS.lock(connection, run.stream)
+            newest = connection.execute(_newest(run.stream)).one_or_none()
+            if newest is None or newest.id != run.identity:
+                return False
+            before = _MARKS.get(connection, run.stream)
+            _MARKS.move(connection, run.stream, run.ends)
+            control_log.append(
+                connection,
+                actor=actor,
+                action="quality.books_accept",
+                subject=run.stream,
+                reason=reason,
+                before=mark_facts(before),
+                after={**mark_facts(run.ends), "run": str(run.identity), "found": str(run)},
+                outcome="done",
+            )
+            return True
+
+    def tidy(self, now: datetime) -> None:
+        """Forget runs that are old, but never the newest ones of a stream."""
+        table = books_run
+        newer = sa.func.row_number().over(partition_by=table.c.stream, order_by=table.c.began.desc())
+        ranked = sa.select(table.c.id, table.c.began, newer.label("place")).subquery()
+        old = sa.select(ranked.c.id).where(ranked.c.place > LEAST_KEPT, ranked.c.began < now - KEPT)
+        with translated(self._settings), self._engine.begin() as connection:
+            connection.execute(table.delete().where(table.c.id.in_(old)))
+
+
+def _newest(stream: str) -> sa.Select[tuple[object, ...]]:
+    table = books_run
+    return sa.select(table).where(table.c.stream == stream).order_by(table.c.began.desc(), table.c.id.desc()).limit(1)
+
+
+def _body_of(run: Reconciliation) -> dict[str, Any]:
+    sums = run.sums
+    return {
+        "version": VERSION,
+        "ended": run.ended.astimezone(UTC).isoformat(),
+        "reached": mark_body(run.reached),
+        "upto": mark_body(run.upto),
+        "ends": mark_body(run.ends),
+        "sums": [sums.offsets, sums.rows, sums.quarantined, sums.dropped, sums.gaps, sums.absent],
+        "findings": [
+            {
+                "fault": one.fault.value,
+                "partition": None if one.partition is None else partition_body(one.partition),
+                "spans": one.spans,
+                "offsets": one.offsets,
+                "ranges": one.ranges,
+                "detail": one.detail,
+            }
+            for one in run.findings
+        ],
+        "deep": run.deep,
+    }
+
+
+def _run_of(row: Any) -> Reconciliation:
+    body = row.body
+    return Reconciliation(
+        stream=row.stream,
+        began=row.began.astimezone(UTC),
+        ended=datetime.fromisoformat(body["ended"]),
+        reached=mark_of(body["reached"]),
+        upto=mark_of(body["upto"]),
+        ends=mark_of(body["ends"]),
+        sums=Sums(*body["sums"]),
+        findings=tuple(_finding(one) for one in body["findings"]),
+        deep=body["deep"],
+        actor=row.actor,
+        identity=row.id,
+    )
+
+
+def _finding(body: Any) -> Finding:
+    return Finding(
+        Fault(body["fault"]),
+        None if body["partition"] is None else TopicPartition(*body["partition"]),
+        tuple((first, next_) for first, next_ in body["spans"]),
+        body["offsets"],
+        body["ranges"],
+        body["detail"],
+    )

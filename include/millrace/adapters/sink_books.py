@@ -1,0 +1,216 @@
+"""The books of a PostgreSQL sink: what its table, its quarantine and its ledger say of the same offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from millrace.adapters.postgres_ledger import LARGEST_ENTRY
+from millrace.adapters.postgres_tables import Cursor, TargetTable
+from millrace.adapters.sink_reader import SinkReader
+from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.quality.books import MOST_NAMED, Doubt, Entry, Fault, Finding, Part, Span, size, without
+from millrace.errors import DeclarationError
+
+_PLACE = "stream = %(stream)s AND topic_id = %(topic_id)s AND partition = %(partition)s"
+_ROWS = "_topic_id = %(topic_id)s AND _partition = %(partition)s"
+_WITHIN = "first_offset >= %(first)s AND first_offset < %(next)s"
+_BEGIN = f"""
+SELECT first_offset, next_offset FROM millrace.ledger
+WHERE {_PLACE} AND first_offset <= %(first)s ORDER BY first_offset DESC LIMIT 1
+"""
+_END = f"SELECT max(next_offset) FROM millrace.ledger WHERE {_PLACE} AND {_WITHIN}"
+# Sources in order, rows before the quarantine's entry: each is held against the one before it.
+_FAULTS = f"""
+WITH place AS (
+    SELECT _offset AS here, _ordinal AS ordinal FROM {{target}}
+    WHERE {_ROWS} AND _offset >= %(first)s AND _offset < %(next)s
+    UNION ALL
+    SELECT "offset", NULL FROM millrace.quarantine WHERE {_PLACE} AND "offset" >= %(first)s AND "offset" < %(next)s
+    UNION ALL
+    SELECT %(next)s, NULL
+), step AS (
+    SELECT here, ordinal, lag(here, 1, %(first)s - 1) OVER in_order AS behind, lag(ordinal) OVER in_order AS former
+    FROM place WINDOW in_order AS (ORDER BY here, ordinal)
+), seen AS (
+    SELECT
+        coalesce(range_agg(int8range(behind + 1, here)) FILTER (WHERE here > behind + 1), '{{{{}}}}') AS gone,
+        coalesce(range_agg(int8range(here, here + 1)) FILTER (
+            WHERE here = behind AND (ordinal = former OR ordinal IS NULL)), '{{{{}}}}') AS doubled,
+        coalesce(range_agg(int8range(here, here + 1)) FILTER (
+            WHERE ordinal < 0 OR ordinal > CASE WHEN here = behind THEN former + 1 ELSE 0 END), '{{{{}}}}') AS ordinals
+    FROM step
+), booked AS (
+    SELECT coalesce(range_agg(int8range(first_offset, next_offset)), '{{{{}}}}') AS covered, (
+        SELECT coalesce(range_agg(one), '{{{{}}}}') FROM millrace.ledger, unnest(absent) AS one
+        WHERE {_PLACE} AND {_WITHIN}
+    ) AS absent
+    FROM millrace.ledger WHERE {_PLACE} AND {_WITHIN}
+), fault AS (
+    SELECT fault, offsets FROM seen, booked, LATERAL (VALUES
+        ('missing', gone * covered - absent), ('doubled', doubled), ('ordinals', ordinals),
+        ('unexpected', absent - gone), ('unbooked', gone - covered)
+    ) AS named (fault, offsets)
+)
+SELECT fault, (SELECT sum(upper(one) - lower(one)) FROM unnest(offsets) AS one),
+    (SELECT count(*) FROM unnest(offsets)),
+    ARRAY(SELECT ARRAY[lower(one), upper(one)] FROM unnest(offsets) AS one LIMIT {MOST_NAMED})
+FROM fault WHERE NOT isempty(offsets)
+"""
+_ENTRIES = f"""
+SELECT first_offset, next_offset, records, sources, rows_out, quarantined, dropped,
+    (SELECT coalesce(sum(upper(one) - lower(one)), 0)::bigint FROM unnest(absent) AS one), (
+        SELECT count(*) FROM {{target}}
+        WHERE {_ROWS} AND _offset >= first_offset AND _offset < next_offset
+    )
+FROM millrace.ledger WHERE {_PLACE} AND {_WITHIN} ORDER BY first_offset
+"""
+_DOUBTS = f"""
+SELECT first_offset, next_offset, next_offset - first_offset - records,
+    ARRAY(SELECT ARRAY[lower(one), upper(one)] FROM unnest(absent) AS one)
+FROM millrace.ledger
+WHERE {_PLACE} AND {_WITHIN} AND NOT isempty(absent) AND (records < next_offset - first_offset) IS NOT FALSE
+ORDER BY first_offset
+"""
+_OUTSIDE = f"""
+SELECT held, least, most FROM unnest(%(spans)s::int8multirange) AS span, LATERAL (
+    SELECT count(*) AS held, min(_offset) AS least, max(_offset) AS most FROM {{target}}
+    WHERE {_ROWS} AND _offset >= lower(span) AND _offset < upper(span)
+) AS there WHERE held > 0
+"""
+# Steps from one partition to the next by the key: what lies in between is not read.
+_PARTITIONS = """
+WITH RECURSIVE present AS (
+    (SELECT _topic_id, _partition FROM {target} ORDER BY _topic_id, _partition LIMIT 1)
+    UNION ALL
+    SELECT following.* FROM present, LATERAL (
+        SELECT _topic_id, _partition FROM {target}
+        WHERE (_topic_id, _partition) > (present._topic_id, present._partition)
+        ORDER BY _topic_id, _partition LIMIT 1
+    ) AS following
+)
+SELECT _topic_id, _partition FROM present
+WHERE NOT EXISTS (SELECT FROM millrace.progress WHERE topic_id = _topic_id AND partition = _partition) LIMIT 20
+"""
+_LAST = 2**63 - 1
+_BY_THE_KEY = "SET LOCAL enable_seqscan = off; SET LOCAL jit = off"  # whatever statistics say of a young table
+
+
+class SinkBooks(SinkReader):
+    """Reads what a sink's table, quarantine and ledger say of the same offsets. Changes nothing."""
+
+    @contextmanager
+    def opened(self, stream: str, table: str) -> Iterator[OpenBooks]:
+        """The books of one stream, read by one connection.
+
+        Args:
+            stream: the stream that wrote the table.
+            table: `schema.table`.
+
+        Raises:
+            UnreachableError: the database does not answer.
+            DeclarationError: the sink has no ledger, or a table lacks a column.
+        """
+        with self._looking_at("millrace.ledger") as connection:
+            if connection is None:
+                raise DeclarationError(
+                    "the sink has no ledger: its tables were made by an older Millrace",
+                    where=f"stream {stream}",
+                    next_step="the next start of the stream makes it; what was written before is `unbooked`",
+                )
+            connection.commit()
+            yield OpenBooks(connection, stream, TargetTable.parse(table))
+
+
+class OpenBooks:
+    """The books of one stream while a connection is open; each method sees one snapshot."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], stream: str, target: TargetTable) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._target = target
+
+    def part(self, range_: OffsetRange) -> Part:
+        """Hold the beginning of a range against the ledger: whole entries, a million offsets or so.
+
+        Args:
+            range_: what is to be looked at; not empty.
+
+        Returns:
+            What was looked at begins where an entry does, at or before the range, and ends where one does.
+        """
+        place = self._place(range_.partition)
+        with self._snapshot() as cursor:
+            looked = _aligned(cursor, place, range_)
+            place |= {"first": looked.first, "next": looked.next}
+            faults = cursor.execute(self._on_target(_FAULTS), place).fetchall()
+            entries = cursor.execute(self._on_target(_ENTRIES), place).fetchall()
+            doubts = cursor.execute(_DOUBTS, place).fetchall()
+        return Part(
+            looked,
+            tuple(
+                Finding(Fault(fault), range_.partition, _spans(named), int(offsets), ranges)
+                for fault, offsets, ranges, named in faults
+            ),
+            tuple(Entry(*row) for row in entries),
+            tuple(
+                Doubt(OffsetRange(range_.partition, first, next_), _spans(absent), gaps)
+                for first, next_, gaps, absent in doubts
+            ),
+        )
+
+    def outside(self, partition: TopicPartition, covered: Sequence[Span]) -> Finding | None:
+        """The rows of a partition whose offsets are not among these ranges, in order and merged."""
+        spans = without(((0, _LAST),), covered)
+        text = "{" + ",".join(f"[{first},{next_})" for first, next_ in spans) + "}"
+        with self._snapshot() as cursor:
+            found = cursor.execute(self._on_target(_OUTSIDE), {**self._place(partition), "spans": text}).fetchall()
+        if not found:
+            return None
+        rows = sum(row[0] for row in found)
+        named = tuple((int(least), int(most) + 1) for _, least, most in found)
+        return Finding(Fault.OUTSIDE, partition, named, size(named), len(named), f"{rows:,} rows lie there")
+
+    def about_the_table(self) -> tuple[Finding, ...]:
+        """What is wrong with the table as a whole: its key, and rows of partitions that no stream has on record."""
+        with self._snapshot() as cursor:
+            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (self._target.identifier.as_string(cursor),))
+            if cursor.fetchone() != (True,):
+                return (Finding(Fault.UNKEYED, None, detail=f"table {self._target} is not there"),)
+            if self._target.find_key(cursor) is None:
+                return (Finding(Fault.UNKEYED, None, detail=f"table {self._target} has no key on its source columns"),)
+            cursor.execute(self._on_target(_PARTITIONS))
+            strangers = [f"partition {number} of topic id {topic_id}" for topic_id, number in cursor]
+        if not strangers:
+            return ()
+        return (Finding(Fault.STRANGE, None, detail=f"no stream has on record {', '.join(strangers)}"),)
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Cursor]:
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            cursor.execute(_BY_THE_KEY)
+            yield cursor
+
+    def _on_target(self, statement: str) -> sql.Composed:
+        return sql.SQL(statement).format(target=self._target.identifier)
+
+    def _place(self, partition: TopicPartition) -> dict[str, Any]:
+        return {"stream": self._stream, "topic_id": partition.topic_id, "partition": partition.partition}
+
+
+def _aligned(cursor: Cursor, place: Mapping[str, Any], range_: OffsetRange) -> OffsetRange:
+    """Where the first entries of a range begin and end."""
+    first = range_.first
+    for began, ended in cursor.execute(_BEGIN, {**place, "first": first}).fetchall():
+        first = began if ended > first else first
+    stop = min(range_.next, first + LARGEST_ENTRY)
+    [(end,)] = cursor.execute(_END, {**place, "first": first, "next": stop}).fetchall()
+    return OffsetRange(range_.partition, first, max(stop, end or 0))
+
+
+def _spans(found: Iterable[Iterable[int]]) -> tuple[Span, ...]:
+    return tuple((first, next_) for first, next_ in found)

@@ -1,0 +1,127 @@
+"""`millrace quality reconcile`: the books of streams, and what does not balance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from millrace import spec
+from millrace.cli.actor import actor
+from millrace.cli.output import emit
+from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.quality.books import OPEN, Balance, Finding, Reconciliation
+from millrace.domain.quality.ranges import Mark
+from millrace.settings import open_settings
+from millrace.usecases import quality_books
+from millrace.wiring import Platform, open_platform
+
+_STYLES = {
+    Balance.BALANCED: "green",
+    Balance.OPEN: "yellow",
+    Balance.BROKEN: "bold red",
+    Balance.EMPTY: "yellow",
+}
+_MOST_LINES = 50
+
+
+def reconcile(
+    name: Annotated[str | None, typer.Argument(help="PIPELINE.STREAM; without it, every one.")] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="From the first offset on, not from what is proven.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Prove that every offset is a row, in quarantine, dropped, or held no record; name those that are not.
+
+    Ends with 1 where something does not balance, where something cannot be told, and where nothing was ever written.
+    """
+    platform = open_platform(open_settings())
+    runs = []
+    for pipeline, stream in _declared(platform, name):
+        with _working(stream.qualified_name) as progress:
+            runs.append(
+                quality_books.reconcile(platform, pipeline, stream, actor=actor(), deep=deep, progress=progress)
+            )
+    document = {"schema": "millrace.quality.reconcile/1", "runs": [books_document(run) for run in runs]}
+    emit(document, as_json=as_json, text=lambda console: print_books(console, runs))
+    if any(run.balance is not Balance.BALANCED for run in runs):
+        raise typer.Exit(1)
+
+
+def books_document(run: Reconciliation) -> dict[str, object]:
+    """A run over books as JSON: counts and offsets, never a value."""
+    sums = run.sums
+    return {
+        "stream": run.stream,
+        "run": run.identity,
+        "began": run.began.isoformat(),
+        "ended": run.ended.isoformat(),
+        "actor": run.actor,
+        "deep": run.deep,
+        "balance": run.balance.value,
+        "offsets": sums.offsets,
+        "rows": sums.rows,
+        "quarantined": sums.quarantined,
+        "dropped": sums.dropped,
+        "gaps": sums.gaps,
+        "absent": sums.absent,
+        "left": run.left,
+        "reached": _mark_document(run.reached),
+        "proven": _mark_document(run.upto),
+        "findings": [_finding_document(finding) for finding in run.findings],
+    }
+
+
+def print_books(console: Console, runs: Sequence[Reconciliation]) -> None:
+    """Runs over books, each with a line for what does not balance in a partition."""
+    if not runs:
+        console.print(Text("no stream is declared"))
+    for run in runs:
+        head = Text(f"{run.stream}: ", style="bold")
+        head.append(str(run), style=_STYLES[run.balance])
+        console.print(head, soft_wrap=True)
+        for finding in run.findings[:_MOST_LINES]:
+            console.print(Text(f"  {finding}", style="yellow" if finding.fault in OPEN else "red"), soft_wrap=True)
+        if len(run.findings) > _MOST_LINES:
+            console.print(Text(f"  and {len(run.findings) - _MOST_LINES} more; `--json` has all of them"))
+
+
+def _finding_document(finding: Finding) -> dict[str, object]:
+    where = finding.partition
+    return {
+        "fault": finding.fault.value,
+        "topic": None if where is None else where.topic,
+        "topic_id": None if where is None else where.topic_id,
+        "partition": None if where is None else where.partition,
+        "ranges": [list(span) for span in finding.spans],
+        "range_count": finding.ranges,
+        "offset_count": finding.offsets,
+        "detail": finding.detail,
+    }
+
+
+def _mark_document(mark: Mark) -> list[dict[str, object]]:
+    return [
+        {"topic": where.topic, "topic_id": where.topic_id, "partition": where.partition, "next_offset": at}
+        for where, at in sorted(mark.offsets.items())
+    ]
+
+
+def _declared(platform: Platform, name: str | None) -> list[tuple[Pipeline, Stream]]:
+    """The streams, or one of them; a declaration with errors is told, never left out."""
+    project = spec.load(platform.settings.root)
+    if name is not None:
+        return quality_books.declared([project.pipeline(name.partition(".")[0])], name)
+    if project.findings:
+        raise spec.InvalidDeclarationError(project.findings)
+    return quality_books.declared(project.pipelines)
+
+
+@contextmanager
+def _working(name: str) -> Iterator[quality_books.Progress]:
+    """What is looked at, for a person who waits."""
+    with Console(stderr=True).status(f"{name}: reading the record of work") as status:
+        yield lambda text: status.update(f"{name}: {text}")
