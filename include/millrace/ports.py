@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.domain.quality.books import Finding, Part, Span
+from millrace.domain.quality.books import Finding, Part
 from millrace.domain.topics import NewTopic, ObservedTopic
 from millrace.domain.vitals import STUCK_AFTER, Vitals
 
@@ -148,8 +148,8 @@ class Books(Protocol):
         """
         ...
 
-    def outside(self, partition: TopicPartition, covered: Sequence[Span]) -> Finding | None:
-        """The rows of a partition whose offsets are not among these ranges, in order and merged."""
+    def outside(self, partition: TopicPartition) -> Finding | None:
+        """The rows of a partition that no timeline of the record of work reaches."""
         ...
 
     def about_the_table(self) -> Sequence[Finding]:

@@ -26,7 +26,7 @@ from millrace.errors import MillraceError
 from millrace.runtime.life import Launch
 from support.driver_without_spark import IDENTITY, DriverWithoutSpark, Record
 from support.faults import Life, unexpected
-from support.record_check import group_ahead, rows_against_record
+from support.record_check import books_against_sink, group_ahead, rows_against_record
 from support.streams_project import ONE_BAD_IN, TESTS, StreamProject, commits_reader
 from support.waiting import Deadline
 
@@ -214,7 +214,7 @@ class CrashedStream(StreamProject):
         return [f"in the end the sink holds {sorted(found.items())}"]
 
     def out_of_balance(self) -> list[str]:
-        return group_ahead(self) + rows_against_record(self)
+        return group_ahead(self) + rows_against_record(self) + books_against_sink(self)
 
     def rewind(self, offsets: dict[int, int]) -> None:
         """Leave what a reset of the group leaves: commits that are not the stream's own.

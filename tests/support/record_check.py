@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from millrace.adapters.sink_books import SinkBooks
+from millrace.domain.offsets import OffsetRange
+from millrace.domain.quality.books import covered, doubts_of, judged
 from support.streams_project import StreamProject, committed
 
 
@@ -46,3 +49,25 @@ def rows_against_record(project: StreamProject) -> list[str]:
         for partition, next_, rows, distinct, top, newest_done, newest in found
         if not (rows == distinct == top == next_ and newest == newest_done)
     ]
+
+
+def books_against_sink(project: StreamProject) -> list[str]:
+    """What the product's own books say is wrong with what every timeline has done; none of it can be in doubt.
+
+    For a stream whose topic holds a record at each offset.
+    """
+    books = SinkBooks(project.sink)
+    work, _ = books.work(project.stream)
+    table = f"{project.name}.rows"
+    if not any(row.first < row.next for row in work) or project.query("SELECT to_regclass(%s)", table) == [(None,)]:
+        return []
+    wrong = []
+    with books.opened(project.stream, table) as opened:
+        wrong += list(map(str, opened.about_the_table()))
+        for partition in {row.partition for row in work}:
+            for first, next_ in covered(work, partition):
+                while first < next_:
+                    part = opened.part(OffsetRange(partition, first, next_))
+                    wrong += [f"books: {one}" for one in (*judged(part), *doubts_of(part))]
+                    first = part.range.next
+    return wrong

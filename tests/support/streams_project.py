@@ -316,7 +316,7 @@ class StreamProject:
     def drop(self) -> None:
         """Remove what the sink database and the broker hold of this pipeline."""
         self.query(f"DROP SCHEMA IF EXISTS {self.name} CASCADE")
-        for table in ("fence", "progress", "quarantine"):
+        for table in ("fence", "progress", "quarantine", "ledger"):
             self.query(f"DELETE FROM millrace.{table} WHERE stream = %s", self.stream)
         result_of(self.admin.delete_topics([self.topic])[self.topic], what="the end of the topic")
 

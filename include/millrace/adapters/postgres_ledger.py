@@ -24,20 +24,20 @@ _GROWS_BYTES = 8_192  # an entry whose absent offsets take more is not written a
 
 _RANGES = (
     "unnest(%(topics)s::text[], %(ids)s::text[], %(partitions)s::int[], %(firsts)s::bigint[], %(nexts)s::bigint[], "
-    "%(records)s::bigint[]) AS batch (topic, topic_id, partition, first_offset, next_offset, records)"
+    "%(records)s::bigint[]) AS _batch (topic, topic_id, partition, first_offset, next_offset, records)"
 )
 # Entries are disjoint, so those that a range meets are the last one that begins before it and those that begin in it.
 _MET = (
-    "entry.stream = %(stream)s AND entry.topic_id = batch.topic_id AND entry.partition = batch.partition "
-    "AND entry.first_offset < batch.next_offset AND entry.next_offset > batch.first_offset "
+    "entry.stream = %(stream)s AND entry.topic_id = _batch.topic_id AND entry.partition = _batch.partition "
+    "AND entry.first_offset < _batch.next_offset AND entry.next_offset > _batch.first_offset "
     "AND entry.first_offset >= coalesce((SELECT max(before.first_offset) FROM millrace.ledger AS before "
-    "WHERE before.stream = %(stream)s AND before.topic_id = batch.topic_id AND before.partition = batch.partition "
-    "AND before.first_offset <= batch.first_offset), batch.first_offset)"
+    "WHERE before.stream = %(stream)s AND before.topic_id = _batch.topic_id AND before.partition = _batch.partition "
+    "AND before.first_offset <= _batch.first_offset), _batch.first_offset)"
 )
 _CUT = f"""
 WITH met AS (
     DELETE FROM millrace.ledger AS entry USING {_RANGES} WHERE {_MET}
-    RETURNING entry.*, batch.first_offset AS cut_first, batch.next_offset AS cut_next
+    RETURNING entry.*, _batch.first_offset AS cut_first, _batch.next_offset AS cut_next
 ), piece AS (
     SELECT met.*, first_offset AS piece_first, cut_first AS piece_next FROM met WHERE first_offset < cut_first
     UNION ALL
@@ -57,29 +57,29 @@ FROM piece, LATERAL (SELECT absent * int8multirange(int8range(piece_first, piece
 
 _BOOK = """
 WITH booked AS MATERIALIZED (
-    SELECT batch.*, rows_out, sources, quarantined, CASE
+    SELECT _batch.*, rows_out, sources, quarantined, CASE
         WHEN sources + quarantined = next_offset - first_offset THEN '{{}}'::int8multirange
         ELSE (
             SELECT coalesce(range_agg(int8range(behind + 1, here)) FILTER (WHERE here > behind + 1), '{{}}') FROM (
-                SELECT here, lag(here, 1, batch.first_offset - 1) OVER (ORDER BY here) AS behind FROM (
-                    SELECT _offset AS here FROM {target} WHERE _topic_id = batch.topic_id
-                        AND _partition = batch.partition
-                        AND _offset >= batch.first_offset AND _offset < batch.next_offset
+                SELECT here, lag(here, 1, _batch.first_offset - 1) OVER (ORDER BY here) AS behind FROM (
+                    SELECT _offset AS here FROM {target} AS _row WHERE _topic_id = _batch.topic_id
+                        AND _partition = _batch.partition
+                        AND _offset >= _batch.first_offset AND _offset < _batch.next_offset
                     UNION ALL SELECT "offset" FROM millrace.quarantine AS bad WHERE bad.stream = %(stream)s
-                        AND bad.topic_id = batch.topic_id AND bad.partition = batch.partition
-                        AND "offset" >= batch.first_offset AND "offset" < batch.next_offset
-                    UNION ALL SELECT batch.next_offset
+                        AND bad.topic_id = _batch.topic_id AND bad.partition = _batch.partition
+                        AND "offset" >= _batch.first_offset AND "offset" < _batch.next_offset
+                    UNION ALL SELECT _batch.next_offset
                 ) AS present
             ) AS step
         ) END AS absent
     FROM {ranges}, LATERAL (
-        SELECT count(*) AS rows_out, count(DISTINCT _offset) AS sources FROM {target}
-        WHERE _topic_id = batch.topic_id AND _partition = batch.partition
-            AND _offset >= batch.first_offset AND _offset < batch.next_offset
+        SELECT count(*) AS rows_out, count(DISTINCT _offset) AS sources FROM {target} AS _row
+        WHERE _topic_id = _batch.topic_id AND _partition = _batch.partition
+            AND _offset >= _batch.first_offset AND _offset < _batch.next_offset
     ) AS held, LATERAL (
         SELECT count(*) AS quarantined FROM millrace.quarantine AS bad
-        WHERE bad.stream = %(stream)s AND bad.topic_id = batch.topic_id AND bad.partition = batch.partition
-            AND "offset" >= batch.first_offset AND "offset" < batch.next_offset
+        WHERE bad.stream = %(stream)s AND bad.topic_id = _batch.topic_id AND bad.partition = _batch.partition
+            AND "offset" >= _batch.first_offset AND "offset" < _batch.next_offset
     ) AS aside
 ), grown AS (
     UPDATE millrace.ledger AS entry SET next_offset = booked.next_offset, batches = entry.batches + 1,

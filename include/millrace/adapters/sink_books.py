@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from millrace.adapters.postgres_ledger import LARGEST_ENTRY
 from millrace.adapters.postgres_tables import Cursor, TargetTable
 from millrace.adapters.sink_reader import SinkReader
 from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.domain.quality.books import MOST_NAMED, Doubt, Entry, Fault, Finding, Part, Span, size, without
+from millrace.domain.quality.books import MOST_NAMED, Doubt, Entry, Fault, Finding, Part, Span, size
 from millrace.errors import DeclarationError
 
 _PLACE = "stream = %(stream)s AND topic_id = %(topic_id)s AND partition = %(partition)s"
@@ -64,10 +64,10 @@ FROM fault WHERE NOT isempty(offsets)
 _ENTRIES = f"""
 SELECT first_offset, next_offset, records, sources, rows_out, quarantined, dropped,
     (SELECT coalesce(sum(upper(one) - lower(one)), 0)::bigint FROM unnest(absent) AS one), (
-        SELECT count(*) FROM {{target}}
-        WHERE {_ROWS} AND _offset >= first_offset AND _offset < next_offset
+        SELECT count(*) FROM {{target}} AS _row
+        WHERE {_ROWS} AND _offset >= entry.first_offset AND _offset < entry.next_offset
     )
-FROM millrace.ledger WHERE {_PLACE} AND {_WITHIN} ORDER BY first_offset
+FROM millrace.ledger AS entry WHERE {_PLACE} AND {_WITHIN} ORDER BY first_offset
 """
 _DOUBTS = f"""
 SELECT first_offset, next_offset, next_offset - first_offset - records,
@@ -76,19 +76,22 @@ FROM millrace.ledger
 WHERE {_PLACE} AND {_WITHIN} AND NOT isempty(absent) AND (records < next_offset - first_offset) IS NOT FALSE
 ORDER BY first_offset
 """
+# The record of work is read in the same snapshot: what a batch writes meanwhile is on record.
 _OUTSIDE = f"""
-SELECT held, least, most FROM unnest(%(spans)s::int8multirange) AS span, LATERAL (
-    SELECT count(*) AS held, min(_offset) AS least, max(_offset) AS most FROM {{target}}
-    WHERE {_ROWS} AND _offset >= lower(span) AND _offset < upper(span)
+SELECT held, least, most FROM unnest(int8multirange(int8range(0, %(last)s)) - (
+    SELECT coalesce(range_agg(int8range(first_offset, next_offset)), '{{{{}}}}') FROM millrace.progress WHERE {_PLACE}
+)) AS _span, LATERAL (
+    SELECT count(*) AS held, min(_offset) AS least, max(_offset) AS most FROM {{target}} AS _row
+    WHERE {_ROWS} AND _offset >= lower(_span) AND _offset < upper(_span)
 ) AS there WHERE held > 0
 """
 # Steps from one partition to the next by the key: what lies in between is not read.
 _PARTITIONS = """
 WITH RECURSIVE present AS (
-    (SELECT _topic_id, _partition FROM {target} ORDER BY _topic_id, _partition LIMIT 1)
+    (SELECT _topic_id, _partition FROM {target} AS _row ORDER BY _topic_id, _partition LIMIT 1)
     UNION ALL
     SELECT following.* FROM present, LATERAL (
-        SELECT _topic_id, _partition FROM {target}
+        SELECT _topic_id, _partition FROM {target} AS _row
         WHERE (_topic_id, _partition) > (present._topic_id, present._partition)
         ORDER BY _topic_id, _partition LIMIT 1
     ) AS following
@@ -163,12 +166,10 @@ class OpenBooks:
             ),
         )
 
-    def outside(self, partition: TopicPartition, covered: Sequence[Span]) -> Finding | None:
-        """The rows of a partition whose offsets are not among these ranges, in order and merged."""
-        spans = without(((0, _LAST),), covered)
-        text = "{" + ",".join(f"[{first},{next_})" for first, next_ in spans) + "}"
+    def outside(self, partition: TopicPartition) -> Finding | None:
+        """The rows of a partition that no timeline of the record of work reaches."""
         with self._snapshot() as cursor:
-            found = cursor.execute(self._on_target(_OUTSIDE), {**self._place(partition), "spans": text}).fetchall()
+            found = cursor.execute(self._on_target(_OUTSIDE), {**self._place(partition), "last": _LAST}).fetchall()
         if not found:
             return None
         rows = sum(row[0] for row in found)
@@ -180,7 +181,7 @@ class OpenBooks:
         with self._snapshot() as cursor:
             cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (self._target.identifier.as_string(cursor),))
             if cursor.fetchone() != (True,):
-                return (Finding(Fault.UNKEYED, None, detail=f"table {self._target} is not there"),)
+                return (Finding(Fault.MISSING, None, detail=f"table {self._target} is not there"),)
             if self._target.find_key(cursor) is None:
                 return (Finding(Fault.UNKEYED, None, detail=f"table {self._target} has no key on its source columns"),)
             cursor.execute(self._on_target(_PARTITIONS))

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from millrace import spec
 from millrace.cli.actor import actor
-from millrace.cli.output import emit
+from millrace.cli.output import emit, error_document, show_error
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.quality.books import OPEN, Balance, Finding, Reconciliation
 from millrace.domain.quality.ranges import Mark
+from millrace.errors import MillraceError
 from millrace.settings import open_settings
 from millrace.usecases import quality_books
 from millrace.wiring import Platform, open_platform
@@ -36,17 +37,31 @@ def reconcile(
 ) -> None:
     """Prove that every offset is a row, in quarantine, dropped, or held no record; name those that are not.
 
-    Ends with 1 where something does not balance, where something cannot be told, and where nothing was ever written.
+    Ends with 1 where something does not balance, where something cannot be told, and where nothing was ever written;
+    with 3 where a server does not answer, once the other streams were looked at.
     """
     platform = open_platform(open_settings())
-    runs = []
+    runs, problems = list[Reconciliation](), list[MillraceError]()
     for pipeline, stream in _declared(platform, name):
-        with _working(stream.qualified_name) as progress:
-            runs.append(
-                quality_books.reconcile(platform, pipeline, stream, actor=actor(), deep=deep, progress=progress)
-            )
-    document = {"schema": "millrace.quality.reconcile/1", "runs": [books_document(run) for run in runs]}
+        try:
+            with _working(stream.qualified_name) as progress:
+                runs.append(
+                    quality_books.reconcile(platform, pipeline, stream, actor=actor(), deep=deep, progress=progress)
+                )
+        except MillraceError as error:
+            if name is not None:
+                raise
+            problems.append(error)
+    document = {
+        "schema": "millrace.quality.reconcile/1",
+        "runs": [books_document(run) for run in runs],
+        "problems": [error_document(problem) for problem in problems],
+    }
     emit(document, as_json=as_json, text=lambda console: print_books(console, runs))
+    for problem in problems:
+        show_error(problem)
+    if problems:
+        raise typer.Exit(problems[0].exit_code)
     if any(run.balance is not Balance.BALANCED for run in runs):
         raise typer.Exit(1)
 

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.books import (
+    MOST_NAMED,
     Doubt,
     Fault,
     Finding,
     Reconciliation,
     Sums,
-    covered,
+    doubts_of,
     judged,
+    receded,
     size,
     skipped,
     sums_of,
@@ -82,23 +84,25 @@ def reconcile(
     """
     began = now or datetime.now(UTC)
     name = stream.qualified_name
-    sink = platform.sink_books(stream.sink.connection)
+    quality = stream.quality
+    sink = platform.sink_books(quality.connection if quality and quality.connection else stream.sink.connection)
     mark = platform.control().books.mark(name)
     work, _ = sink.work(name)
-    from_ = Mark() if deep else mark
+    back = receded(mark, work)
+    from_ = Mark() if deep or reached(work).timeline < mark.timeline else mark
     unproven = gained(from_, work)
     ranges = unproven if deep else bounded(unproven, MOST_OFFSETS)
     run = Reconciliation(name, began, began, reached(work), from_, from_, deep=deep, actor=actor)
     if work:
         with sink.opened(name, stream.sink.table) as books:
-            look = _Look(books, work, Witnesses(platform, pipeline, progress), progress)
+            look = _Look(books, work, Witnesses(platform, pipeline, progress), progress, findings=list(back))
             look.at(ranges)
         findings = together(look.findings)
         upto = proven(reached(work), unproven, [look.proven(one) for one in ranges])
         run = replace(run, upto=upto, ends=proven(reached(work), unproven, ranges), sums=look.sums, findings=findings)
     elif mark.offsets:
         lost = Finding(Fault.MISSING, None, detail="its record of work, which an earlier run has seen, is not there")
-        run = replace(run, reached=mark, findings=(lost,))
+        run = replace(run, reached=mark, upto=mark, ends=Mark(), findings=(lost,))
     run = replace(run, ended=max(began, datetime.now(UTC)))
     stored = platform.control().books.store(run, seen=mark, mark=run.upto)
     platform.control().books.tidy(began)
@@ -141,14 +145,16 @@ class _Look:
     _stops: dict[TopicPartition, int] = field(default_factory=dict)
     _doubts: list[Doubt] = field(default_factory=list)
     _held: int = 0
+    _named: int = 0
 
     def at(self, ranges: Iterable[OffsetRange]) -> None:
         """Look at these ranges, at what lies outside of the record of work, and at the table."""
         self.findings += self.books.about_the_table()
-        if any(one.fault is Fault.UNKEYED and one.partition is None for one in self.findings):
-            self.progress("the table has no key on its source columns: every part of it is looked for in all of it")
+        if any(one.fault is Fault.MISSING for one in self.findings):
+            self._stops = {range_.partition: range_.first for range_ in ranges}
+            return
         for partition in sorted({row.partition for row in self.work}):
-            outside = self.books.outside(partition, covered(self.work, partition))
+            outside = self.books.outside(partition)
             self.findings += [outside] if outside else []
         for range_ in ranges:
             holes = skipped(self.work, range_)
@@ -170,8 +176,9 @@ class _Look:
             for finding in judged(part):
                 self._add(part.range.first, finding)
             self.sums += sums_of(part)
-            self._doubts += part.doubts
-            self._held += sum(len(doubt.absent) for doubt in part.doubts)
+            doubts = doubts_of(part)
+            self._doubts += doubts
+            self._held += sum(len(doubt.absent) for doubt in doubts)
             at = part.range.next
             self.progress(f"{piece.partition} up to offset {at:,}")
             if self._held > _HELD:
@@ -183,6 +190,11 @@ class _Look:
         self._doubts, self._held = [], 0
 
     def _add(self, first: int, finding: Finding) -> None:
-        assert finding.partition is not None
+        partition = finding.partition
+        assert partition is not None
         self.findings.append(finding)
-        self._stops[finding.partition] = min(first, self._stops.get(finding.partition, first))
+        self._named += 1 + len(finding.spans)
+        if self._named > 2 * MOST_NAMED:
+            self.findings = list(together(self.findings))
+            self._named = 0
+        self._stops[partition] = min(first, self._stops.get(partition, first))

@@ -7,12 +7,12 @@ offset held no record is believed of an archive that has it as a hole, or of a l
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.domain.quality.ranges import Mark, Work
+from millrace.domain.quality.ranges import Mark, Work, reached
 
 Span = tuple[int, int]
 """Offsets `first <= offset < next`."""
@@ -26,11 +26,12 @@ class Fault(StrEnum):
 
     MISSING = "missing"  # the ledger says it became a row or went to quarantine, and it is in neither
     DOUBLED = "doubled"  # a row twice, or a row and in quarantine
-    ORDINALS = "ordinals"  # the rows of one record are not numbered from 0 on without a gap
+    ORDINALS = "ordinals"  # rows of a record are missing: its ordinals have a gap
     ROWS = "rows"  # of a record with several rows, there are not as many as were written
     UNEXPECTED = "unexpected"  # there, and the ledger says that nothing came of it
     CONTRADICTED = "contradicted"  # the ledger's own numbers do not add up
     UNREAD = "unread"  # the archive or the log has a record there that the stream was never given
+    RECEDED = "receded"  # the record of work ends before what an earlier run has proven
     SKIPPED = "skipped"  # no timeline has read it
     OUTSIDE = "outside"  # a row that the record of work does not reach
     STRANGE = "strange"  # rows of partitions that no stream has on record
@@ -74,13 +75,13 @@ class Finding:
 
     def __str__(self) -> str:
         """In a line, with five ranges at most."""
-        named = ", ".join(f"[{first}, {next_})" for first, next_ in self.spans[:5])
-        more = f" and {self.ranges - 5} more ranges" if self.ranges > 5 else ""
-        where = "" if self.partition is None else f" {self.partition}"
-        offsets = "offset" if self.offsets == 1 else "offsets"
-        text = (
-            f"{self.fault}:{where} {named}{more}, {self.offsets:,} {offsets}" if self.spans else f"{self.fault}{where}"
-        )
+        if self.partition is None:
+            return f"{self.fault}: {self.detail}"
+        told = [f"[{first}, {next_})" for first, next_ in self.spans[:5]]
+        if (more := self.ranges - len(told)) > 0:
+            told.append(f"and {more:,} more ranges" if told else f"{more:,} ranges")
+        count = f"{self.offsets:,} offset" + ("" if self.offsets == 1 else "s")
+        text = f"{self.fault}: {self.partition} {' '.join(told)}, {count}"
         return text + (f": {self.detail}" if self.detail else "")
 
 
@@ -124,8 +125,10 @@ class Entry:
                 f"it says that {self.records:,} records were read of {len(self):,} offsets, and that "
                 f"{self.absent:,} of them came to nothing"
             )
-        if self.sources is None or self.quarantined is None:
+        if self.sources is None or self.rows is None or self.quarantined is None:
             return ""
+        if self.rows < self.sources:
+            return f"it says that {self.sources:,} records became {self.rows:,} rows"
         if self.sources + self.quarantined + self.absent != len(self):
             return (
                 f"{self.sources:,} with rows, {self.quarantined:,} in quarantine and {self.absent:,} of which nothing "
@@ -175,7 +178,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What the offsets of a run came to. Offsets of entries that were cut by a rewind count as absent only."""
+    """What the offsets of a run came to, as far as it is known: a rewind that cuts an entry takes some of its numbers.
+
+    Attributes:
+        offsets: how many were looked at.
+        rows: how many rows the table has of them.
+        quarantined: how many went to quarantine.
+        dropped: how many the transform left out.
+        gaps: how many held no record.
+        absent: how many are neither rows nor in quarantine.
+    """
 
     offsets: int = 0
     rows: int = 0
@@ -343,25 +355,48 @@ class Witness:
             return None
         holes, unknown = common(doubt.absent, self.holes), without(doubt.absent, self.knows)
         span = ((doubt.range.first, doubt.range.next),)
-        if unknown:
+        short = size(unknown) if doubt.gaps is None else doubt.gaps - size(holes)
+        if short <= size(unknown):
+            what = "any of them may have" if doubt.gaps is None else f"{short:,} of them"
+            detail = f"{what} held no record when they were read, and neither archive nor log can tell"
             named = unknown[:MOST_NAMED]
-            missing = size(unknown) if doubt.gaps is None else doubt.gaps - size(holes)
-            what = "some of them" if doubt.gaps is None else f"{missing:,} of them"
-            detail = f"{what} held no record as it was read, and neither archive nor log can tell"
             return Finding(Fault.UNWITNESSED, doubt.range.partition, named, size(unknown), len(unknown), detail)
-        lost = (doubt.gaps or 0) - size(holes)
         detail = (
-            f"{doubt.gaps:,} offsets gave no record when they were read, and only {size(holes):,} of them hold none"
+            f"{doubt.gaps:,} offsets gave no record when they were read, of which {size(holes):,} hold none, and of "
+            f"{size(unknown):,} nobody can tell"
         )
-        return Finding(Fault.UNREAD, doubt.range.partition, span, lost, 1, detail)
+        return Finding(Fault.UNREAD, doubt.range.partition, span, short - size(unknown), 1, detail)
+
+
+def receded(mark: Mark, work: Sequence[Work]) -> tuple[Finding, ...]:
+    """Where the record of work ends before what is proven, though nothing was rewound: the sink lost transactions."""
+    now = reached(work)
+    found = []
+    for partition, at in sorted(mark.offsets.items()):
+        known, timeline = now.offsets.get(partition), mark.timeline_of(partition)
+        if known is not None and (now.timeline_of(partition) > timeline or at <= known):
+            continue
+        first = 0 if known is None else known
+        if first < at:
+            what = "its record of work is gone" if known is None else f"its record of work ends at {known}"
+            detail = f"{what}, and an earlier run has proven it up to {at}"
+            found.append(Finding(Fault.RECEDED, partition, ((first, at),), at - first, 1, detail))
+    return tuple(found)
 
 
 def judged(part: Part) -> tuple[Finding, ...]:
-    """What does not balance in a part, but for its doubts."""
-    found = list(part.findings)
+    """What does not balance in a part, but for its doubts.
+
+    A transform may leave out some of the rows of a record, so a gap in its ordinals counts only where rows are missing.
+    """
     partition = part.range.partition
+    found = [one for one in part.findings if one.fault is not Fault.ORDINALS]
+    ordinals = [span for one in part.findings if one.fault is Fault.ORDINALS for span in one.spans]
     for entry in part.entries:
         here = (entry.first, entry.next)
+        gaps = common((here,), ordinals) if entry.rows is not None and entry.rows != entry.rows_there else ()
+        if gaps:
+            found.append(Finding(Fault.ORDINALS, partition, gaps, size(gaps), len(gaps)))
         if entry.contradiction:
             found.append(Finding(Fault.CONTRADICTED, partition, (here,), len(entry), 1, entry.contradiction))
         elif entry.rows is not None and entry.rows != entry.rows_there:
@@ -370,6 +405,12 @@ def judged(part: Part) -> tuple[Finding, ...]:
                 detail = f"{entry.rows:,} rows were written, {entry.rows_there:,} are there"
                 found.append(Finding(Fault.ROWS, partition, (here,), len(entry), 1, detail))
     return tuple(found)
+
+
+def doubts_of(part: Part) -> tuple[Doubt, ...]:
+    """What witnesses are to be asked: of an entry that contradicts itself they are not."""
+    false = {entry.first for entry in part.entries if entry.contradiction}
+    return tuple(doubt for doubt in part.doubts if doubt.range.first not in false)
 
 
 def sums_of(part: Part) -> Sums:
@@ -387,23 +428,34 @@ def sums_of(part: Part) -> Sums:
 
 
 def together(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The same findings, those of one kind and partition without words of their own as one, and not too many named."""
-    alone: list[Finding] = []
-    joint: dict[tuple[Fault, TopicPartition | None], Finding] = {}
+    """The same findings, those of one kind and partition as one, in order, and not too many ranges of them named.
+
+    What was found together may be found together with more.
+    """
+    joint: dict[tuple[Fault, TopicPartition | None], list[Finding]] = {}
     for one in findings:
-        if one.detail:
-            alone.append(one)
-            continue
-        key = (one.fault, one.partition)
-        held = joint.get(key, Finding(*key))
-        joint[key] = Finding(*key, (*held.spans, *one.spans), held.offsets + one.offsets, held.ranges + one.ranges)
-    room = MOST_NAMED
-    cut: list[Finding] = []
-    for one in (*joint.values(), *alone):
-        spans = one.spans[:room]
-        room -= len(spans)
-        if spans or not one.spans:
-            cut.append(Finding(one.fault, one.partition, spans, one.offsets, one.ranges, one.detail))
-        else:
-            cut.append(Finding(one.fault, one.partition, (), one.offsets, one.ranges, one.detail))
-    return tuple(sorted(cut, key=lambda one: (list(Fault).index(one.fault), str(one.partition))))
+        joint.setdefault((one.fault, one.partition), []).append(one)
+    order = list(Fault)
+    room, found = MOST_NAMED, []
+    for key in sorted(joint, key=lambda key: (order.index(key[0]), _place(key[1]))):
+        one = _joined(joint[key])
+        found.append(replace(one, spans=one.spans[:room]))
+        room -= len(found[-1].spans)
+    return tuple(found)
+
+
+def _joined(parts: Sequence[Finding]) -> Finding:
+    named = [span for one in parts for span in one.spans]
+    spans = merged(named)  # what goes on in the next part is one range
+    details = list(dict.fromkeys(one.detail for one in parts if one.detail))
+    detail = "; ".join(details[:1]) + (_OTHERS if len(details) > 1 and not details[0].endswith(_OTHERS) else "")
+    ranges = sum(one.ranges for one in parts) - len(named) + len(spans)
+    return Finding(parts[0].fault, parts[0].partition, spans, sum(one.offsets for one in parts), ranges, detail)
+
+
+_OTHERS = "; others are like it"
+
+
+def _place(partition: TopicPartition | None) -> tuple[str | int, ...]:
+    """For sorting: what is about the table comes first."""
+    return () if partition is None else (partition.topic, partition.topic_id, partition.partition)
