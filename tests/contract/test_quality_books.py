@@ -66,6 +66,9 @@ class Shop:
             **more,  # type: ignore[arg-type]
         )
 
+    def alarms(self) -> dict[str, str]:
+        return {alarm.kind: alarm.detail for alarm in self.store.alarms.list() if alarm.subject == STREAM}
+
     def accept(self) -> None:
         quality_books.accept(self, self.stream, actor="me", reason="they are gone for good")  # type: ignore[arg-type]
 
@@ -192,6 +195,51 @@ def test_what_does_not_balance_is_found_again_until_it_is_mended_and_the_rest_go
     shop.made.execute(f"INSERT INTO {TABLE} VALUES ('c', %s, 0, 602, 0, 1)", TOPIC_ID)
     assert shop.reconcile().balance is Balance.BALANCED
     assert sorted(shop.store.books.mark(STREAM).offsets.values()) == [1_000, 1_100]
+
+
+def test_one_alarm_is_open_while_the_books_do_not_balance(shop):
+    shop.made.execute(f"DELETE FROM {TABLE} WHERE _offset IN (602, 603)")
+    shop.reconcile()
+    [(kind, detail)] = shop.alarms().items()
+    assert kind == "books.unbalanced"
+    assert "broken (missing 4); missing: shop.purchases/0 [602, 604), 2 offsets" in detail
+    shop.reconcile()
+    assert len(shop.store.alarms.list()) == 1
+    shop.made.execute(
+        f"INSERT INTO {TABLE} SELECT 'c', %s, p, n, 0, 1 FROM unnest(ARRAY[0, 1]) p, unnest(ARRAY[602, 603]) n",
+        TOPIC_ID,
+    )
+    shop.reconcile()
+    assert shop.alarms() == {}
+
+
+def test_what_is_accepted_alarms_no_more(shop):
+    shop.made.execute(f"DELETE FROM {TABLE} WHERE _offset = 602")
+    shop.reconcile()
+    shop.accept()
+    assert shop.alarms() == {}
+    shop.reconcile()
+    assert shop.alarms() == {}
+
+
+def test_a_run_that_was_killed_before_its_alarm_is_made_up_for_by_the_next(shop, monkeypatch):
+    shop.made.execute(f"DELETE FROM {TABLE} WHERE _offset = 602")
+    with monkeypatch.context() as patch:
+        patch.setattr(shop.store.alarms, "open", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            shop.reconcile()
+    assert shop.alarms() == {}
+    shop.reconcile()
+    assert set(shop.alarms()) == {"books.unbalanced"}
+
+
+def test_what_one_run_leaves_the_next_looks_at(shop, monkeypatch):
+    monkeypatch.setattr(quality_books, "MOST_OFFSETS", 500)
+    pipeline = Pipeline("shop", "me", "kafka", (), (shop.stream,))
+    done = quality_books.reconcile_on(shop, pipeline, shop.stream, actor="me")  # type: ignore[arg-type]
+    assert [(run.left, run.sums.offsets) for run in done] == [(1_500, 800), (1_000, 800), (500, 800), (0, 800)]  # whole entries
+    shop.made.execute(f"DELETE FROM {TABLE} WHERE _offset = 2")
+    assert shop.reconcile(deep=True).sums.offsets == 2_000
 
 
 def test_a_deep_run_goes_back_and_its_finding_stays(shop):

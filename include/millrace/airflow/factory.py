@@ -10,6 +10,7 @@ from airflow.sdk import DAG, Param, TriggerRule
 
 from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
+from millrace.airflow.books_dag import TriggerBooks, books_dag
 from millrace.airflow.defaults import PATIENT, RETRIED, common, daily, hourly
 from millrace.airflow.operators import (
     AuditArchive,
@@ -62,7 +63,7 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
     if pipeline.apps:
         made.append(_operate_dag(pipeline))
     if pipeline.streams:
-        made.append(_rewind_dag(pipeline))
+        made += [_rewind_dag(pipeline), books_dag(pipeline)]
     made += [quality_dag(pipeline, stream, stream.quality) for stream in pipeline.streams if stream.quality is not None]
     return {dag.dag_id: dag for dag in made}
 
@@ -274,7 +275,8 @@ def _rewind_dag(pipeline: Pipeline) -> DAG:
         doc_md=(
             "Press **Trigger** and fill in the form. `plan` says what would be read again and replaced, `confirm` "
             "shows it to you under **Required Actions** and waits, `run` stops the stream, moves its consumer group "
-            "and starts it again, `verify` waits until all is read again and looks at the sink.\n\n"
+            "and starts it again, `verify` waits until all is read again and looks at the sink, `books` has DAG "
+            f"`{names.books(pipeline)}` prove it offset by offset.\n\n"
             "A run belongs to one plan for ever: clearing a task goes on with that plan, and changes nothing once it "
             f"is done. By hand: `millrace streams rewind {pipeline.name}.STREAM --to TIME --reason ...`, and "
             "`millrace plans abort ID` takes it back while nothing was read again."
@@ -327,7 +329,14 @@ def _rewind_dag(pipeline: Pipeline) -> DAG:
         dag=dag,
         **PATIENT,
     )
-    plan >> confirm >> run >> verify
+    books = TriggerBooks(
+        task_id="books",
+        books=names.books(pipeline),
+        doc_md="Has the books of the stream looked at; what that finds turns its own DAG red.",
+        dag=dag,
+        **RETRIED,
+    )
+    plan >> confirm >> run >> verify >> books
     return dag
 
 

@@ -59,6 +59,11 @@ def backup_audit(pipeline: Pipeline) -> str:
     return f"{pipeline.name}.backup_audit"
 
 
+def books(pipeline: Pipeline) -> str:
+    """The DAG that holds the books of a pipeline's sinks."""
+    return f"{pipeline.name}.books"
+
+
 def quality(stream: Stream) -> str:
     """The DAG that checks the quality of what a stream wrote."""
     return f"{stream.pipeline}.quality.{stream.name}"
@@ -82,4 +87,5 @@ def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
         yield operate(pipeline)
     if pipeline.streams:
         yield rewind(pipeline)
+        yield books(pipeline)
     yield from (quality(stream) for stream in pipeline.streams if stream.quality is not None)

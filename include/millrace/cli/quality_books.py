@@ -45,8 +45,8 @@ def reconcile(
     for pipeline, stream in _declared(platform, name):
         try:
             with _working(stream.qualified_name) as progress:
-                runs.append(
-                    quality_books.reconcile(platform, pipeline, stream, actor=actor(), deep=deep, progress=progress)
+                runs += quality_books.reconcile_on(
+                    platform, pipeline, stream, actor=actor(), deep=deep, progress=progress
                 )
         except MillraceError as error:
             if name is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.books import (
     MOST_NAMED,
+    Balance,
     Doubt,
     Fault,
     Finding,
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 MOST_OFFSETS = 100_000_000
 """A run that goes on where the last one ended looks at so many offsets at most."""
+LONGEST_RUN = timedelta(hours=1)
+"""After so long no other run follows one that left something."""
+UNBALANCED = "books.unbalanced"
 _HELD = 1_000_000  # ranges in doubt that wait in memory until their witnesses are asked, all at once
 
 Progress = Callable[[str], object]
@@ -65,8 +69,8 @@ def reconcile(
 ) -> Reconciliation:
     """Hold what a stream's sink has against its ledger, from where the books are proven to the record of work.
 
-    What is found is stored. The mark of a partition moves up to the first thing that does not balance, so the next run
-    finds that again; a deep run may move it back.
+    What is found is stored, and an alarm is open while the newest run found something. The mark of a partition moves up
+    to the first thing that does not balance, so the next run finds that again; a deep run may move it back.
 
     Args:
         platform: the adapters.
@@ -105,8 +109,41 @@ def reconcile(
         run = replace(run, reached=mark, upto=mark, ends=Mark(), findings=(lost,))
     run = replace(run, ended=max(began, datetime.now(UTC)))
     stored = platform.control().books.store(run, seen=mark, mark=run.upto)
-    platform.control().books.tidy(began)
+    newest = platform.control().books.latest(name)
+    if newest is not None and newest.identity == stored.identity:  # else a later look is done already, and knows better
+        _hold_alarm(platform, stored)
+        platform.control().books.tidy(began)
     return stored
+
+
+def reconcile_on(
+    platform: Platform,
+    pipeline: Pipeline,
+    stream: Stream,
+    *,
+    actor: str,
+    deep: bool = False,
+    progress: Progress = lambda _: None,
+) -> tuple[Reconciliation, ...]:
+    """Run over a stream's books as often as it takes to reach the record of work; one that is red, or time, ends it.
+
+    Raises:
+        UnreachableError, DeclarationError: as `reconcile`.
+    """
+    began = datetime.now(UTC)
+    done = [reconcile(platform, pipeline, stream, actor=actor, deep=deep, progress=progress)]
+    while done[-1].left and done[-1].balance is Balance.BALANCED and datetime.now(UTC) - began < LONGEST_RUN:
+        done.append(reconcile(platform, pipeline, stream, actor=actor, progress=progress))
+    return tuple(done)
+
+
+def _hold_alarm(platform: Platform, run: Reconciliation) -> None:
+    """One alarm a stream: open while its books do not balance."""
+    alarms = platform.control().alarms
+    if run.balance is Balance.BALANCED:
+        alarms.close(UNBALANCED, run.stream, opened_before=run.began)
+    elif run.balance is not Balance.EMPTY:
+        alarms.open(UNBALANCED, run.stream, f"{run}; {run.findings[0]}")
 
 
 def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Reconciliation:
@@ -129,6 +166,7 @@ def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Re
         raise RefusedError(
             "a newer run came meanwhile", where=stream.qualified_name, next_step="look at it, and accept that one"
         )
+    platform.control().alarms.close(UNBALANCED, stream.qualified_name, opened_before=datetime.now(UTC))
     return last
 
 

@@ -6,7 +6,7 @@ offset held no record is believed of an archive that has it as a hole, or of a l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -248,6 +248,14 @@ class Reconciliation:
         return Balance.OPEN if faults <= OPEN else Balance.BROKEN
 
     @property
+    def faults(self) -> Mapping[Fault, int]:
+        """How many offsets do not balance, by how."""
+        counts: dict[Fault, int] = {}
+        for finding in self.findings:
+            counts[finding.fault] = counts.get(finding.fault, 0) + finding.offsets
+        return counts
+
+    @property
     def left(self) -> int:
         """How many offsets wait for the next run."""
         return sum(at - self.ends.offsets.get(partition, at) for partition, at in self.reached.offsets.items())
@@ -261,10 +269,7 @@ class Reconciliation:
             f"{sums.offsets:,} offsets: {sums.rows:,} rows, {sums.quarantined:,} in quarantine, {sums.dropped:,} "
             f"dropped, {sums.gaps:,} without a record: {self.balance}"
         )
-        counts: dict[Fault, int] = {}
-        for finding in self.findings:
-            counts[finding.fault] = counts.get(finding.fault, 0) + finding.offsets
-        told = ", ".join(f"{fault} {count:,}" if count else str(fault) for fault, count in counts.items())
+        told = ", ".join(f"{fault} {count:,}" if count else str(fault) for fault, count in self.faults.items())
         left = f"; {self.left:,} offsets wait for the next run" if self.left else ""
         return text + (f" ({told})" if told else "") + left
 
