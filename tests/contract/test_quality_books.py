@@ -237,7 +237,12 @@ def test_what_one_run_leaves_the_next_looks_at(shop, monkeypatch):
     monkeypatch.setattr(quality_books, "MOST_OFFSETS", 500)
     pipeline = Pipeline("shop", "me", "kafka", (), (shop.stream,))
     done = quality_books.reconcile_on(shop, pipeline, shop.stream, actor="me")  # type: ignore[arg-type]
-    assert [(run.left, run.sums.offsets) for run in done] == [(1_500, 800), (1_000, 800), (500, 800), (0, 800)]  # whole entries
+    assert [(run.left, run.sums.offsets) for run in done] == [
+        (1_500, 800),
+        (1_000, 800),
+        (500, 800),
+        (0, 800),
+    ]  # whole entries
     shop.made.execute(f"DELETE FROM {TABLE} WHERE _offset = 2")
     assert shop.reconcile(deep=True).sums.offsets == 2_000
 
