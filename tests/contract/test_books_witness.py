@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from millrace.domain.archive.spans import Spans
 from millrace.domain.declaration import Backup, Pipeline, Topic
 from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.domain.quality.books import Doubt, Fault, Finding, merged, size
+from millrace.domain.quality.books import Doubt, Fault, Finding
 from millrace.embedded.stack import Stack
 from millrace.usecases import books_witness
 from millrace.usecases.books_witness import Witnesses
@@ -41,7 +42,7 @@ class Read:
         given = list(given)
         end = self.topics.end(self.name, 0)
         rows = {offset for at, offset in enumerate(given) if at % 3}
-        absent = merged((offset, offset + 1) for offset in range(end) if offset not in rows)
+        absent = Spans((offset, offset + 1) for offset in range(end) if offset not in rows)
         return Doubt(OffsetRange(self.partition, 0, end), absent, end - len(given) + lost)
 
     def judged(self, doubt: Doubt, *, backup: Backup | None = None) -> tuple[Finding, ...]:
@@ -83,7 +84,7 @@ def test_and_by_the_archive_where_the_log_is_gone(read):
     read.topics.trim(read.name, 0, doubt.range.next)
     assert read.judged(doubt, backup=DUE_AT_ONCE) == ()
     [open_] = read.judged(doubt)
-    assert (open_.fault, open_.spans, open_.offsets) == (Fault.UNWITNESSED, doubt.absent, size(doubt.absent))
+    assert (open_.fault, open_.spans, open_.offsets) == (Fault.UNWITNESSED, tuple(doubt.absent), doubt.absent.offsets)
     assert "16 of them held no record" in open_.detail
 
 

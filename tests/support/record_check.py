@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.adapters.sink_books import SinkBooks
 from millrace.domain.offsets import OffsetRange
-from millrace.domain.quality.books import covered, doubts_of, judged
+from millrace.domain.quality.books import doubts_of, judged, skipped
 from support.streams_project import StreamProject, committed
 
 
@@ -65,7 +65,9 @@ def books_against_sink(project: StreamProject) -> list[str]:
     with books.opened(project.stream, table) as opened:
         wrong += list(map(str, opened.about_the_table()))
         for partition in {row.partition for row in work}:
-            for first, next_ in covered(work, partition):
+            of_it = [row for row in work if row.partition == partition]
+            whole = OffsetRange(partition, min(row.first for row in of_it), max(row.next for row in of_it))
+            for first, next_ in skipped(work, whole).outside(whole.first, whole.next):
                 while first < next_:
                     part = opened.part(OffsetRange(partition, first, next_))
                     wrong += [f"books: {one}" for one in (*judged(part), *doubts_of(part))]

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.domain.archive.spans import Span, Spans
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality import books
+from millrace.domain.quality import witness as witness_module
 from millrace.domain.quality.books import (
     Balance,
     Doubt,
@@ -21,18 +23,13 @@ from millrace.domain.quality.books import (
     Finding,
     Part,
     Reconciliation,
-    Span,
     Sums,
-    Witness,
-    common,
     judged,
-    merged,
-    size,
     skipped,
     together,
-    without,
 )
 from millrace.domain.quality.ranges import Mark, Work
+from millrace.domain.quality.witness import Witness
 
 A, B = (TopicPartition("t", "id", number) for number in range(2))
 END = 30  # no offset of a property test reaches it
@@ -48,32 +45,19 @@ def ranges(found: set[int]) -> tuple[Span, ...]:
     return tuple(zip(firsts, nexts, strict=True))
 
 
+def as_spans(found: set[int]) -> Spans:
+    return Spans(ranges(found))
+
+
 SPANS = st.lists(st.tuples(st.integers(0, END), st.integers(0, END)), max_size=6)
 SETS = SPANS.map(offsets)
 
 
-@given(SPANS)
-def test_merged_ranges_are_the_same_offsets_in_order(spans: list[Span]) -> None:
-    assert merged(spans) == ranges(offsets(spans))
-
-
-def test_ranges_that_touch_are_merged_and_empty_ones_are_left_out() -> None:
-    assert merged([(5, 9), (1, 3), (3, 5), (12, 12), (14, 11)]) == ((1, 9),)
-
-
 @given(SETS, SETS)
-def test_common_offsets_are_in_both(left: set[int], right: set[int]) -> None:
-    assert common(ranges(left), ranges(right)) == ranges(left & right)
-
-
-@given(SETS, SETS)
-def test_without_leaves_the_offsets_that_are_in_the_first_only(left: set[int], right: set[int]) -> None:
-    assert without(ranges(left), ranges(right)) == ranges(left - right)
-
-
-@given(SETS)
-def test_the_size_of_ranges_is_their_number_of_offsets(found: set[int]) -> None:
-    assert size(ranges(found)) == len(found)
+def test_shared_offsets_are_in_both_and_are_counted(left: set[int], right: set[int]) -> None:
+    shared = Spans(ranges(left)).both(Spans(ranges(right)))
+    assert shared == Spans(ranges(left & right))
+    assert shared.offsets == len(left & right)
 
 
 WORK = st.builds(
@@ -89,11 +73,15 @@ WORK = st.builds(
 def test_skipped_is_what_no_timeline_has_read(work: list[Work], first: int, length: int) -> None:
     read = offsets((row.first, row.next) for row in work if row.partition == A)
     looked = OffsetRange(A, first, first + length)
-    assert skipped(work, looked) == ranges(set(range(first, first + length)) - read)
+    assert skipped(work, looked) == as_spans(set(range(first, first + length)) - read)
 
 
 def doubt(*absent: Span, gaps: int | None) -> Doubt:
-    return Doubt(OffsetRange(A, 0, END), absent, gaps)
+    return Doubt(OffsetRange(A, 0, END), Spans(absent), gaps)
+
+
+def witness(knows: Iterable[Span] = (), holes: Iterable[Span] = ()) -> Witness:
+    return Witness(Spans(knows), Spans(holes))
 
 
 @st.composite
@@ -105,7 +93,7 @@ def doubts(draw: st.DrawFn) -> Doubt:
 @st.composite
 def witnesses(draw: st.DrawFn) -> Witness:
     knows = draw(SETS)
-    return Witness(ranges(knows), ranges(draw(SETS) & knows))
+    return witness(ranges(knows), ranges(draw(SETS) & knows))
 
 
 @given(doubts(), witnesses())
@@ -123,7 +111,7 @@ def test_what_a_witness_cannot_tell_is_unwitnessed(absent: set[int], seen: Witne
     knows, holes = offsets(seen.knows) - forgotten, offsets(seen.holes) - forgotten
     unknown, sure = absent - knows, len(absent & holes)
     gaps = data.draw(st.none() | st.integers(sure + 1, sure + len(unknown)))
-    found = Witness(ranges(knows), ranges(holes)).judge(doubt(*ranges(absent), gaps=gaps))
+    found = witness(ranges(knows), ranges(holes)).judge(doubt(*ranges(absent), gaps=gaps))
     assert found is not None
     assert (found.fault, found.partition, found.spans) == (Fault.UNWITNESSED, A, ranges(unknown))
     assert (found.offsets, found.ranges) == (len(unknown), len(found.spans))
@@ -137,7 +125,7 @@ def test_too_few_holes_where_all_is_known_are_records_that_were_not_read(
     holes = (empty & knows) - {data.draw(st.sampled_from(sorted(absent)))}
     sure = len(absent & holes)
     gaps = data.draw(st.integers(sure + 1, len(absent)))
-    found = Witness(ranges(knows), ranges(holes)).judge(doubt(*ranges(absent), gaps=gaps))
+    found = witness(ranges(knows), ranges(holes)).judge(doubt(*ranges(absent), gaps=gaps))
     assert found is not None
     assert (found.fault, found.partition, found.spans) == (Fault.UNREAD, A, ((0, END),))
     assert (found.offsets, found.ranges) == (gaps - sure, 1)
@@ -146,12 +134,12 @@ def test_too_few_holes_where_all_is_known_are_records_that_were_not_read(
 @given(witnesses(), witnesses())
 def test_two_witnesses_know_what_either_knows(one: Witness, other: Witness) -> None:
     both = one + other
-    assert both.knows == ranges(offsets(one.knows) | offsets(other.knows))
-    assert both.holes == ranges(offsets(one.holes) | offsets(other.holes))
+    assert both.knows == as_spans(offsets(one.knows) | offsets(other.knows))
+    assert both.holes == as_spans(offsets(one.holes) | offsets(other.holes))
 
 
 def test_two_witnesses_are_enough_where_neither_alone_is() -> None:
-    archive, log = Witness(((0, 5),), ((2, 4),)), Witness(((5, 9),), ((6, 7),))
+    archive, log = witness(((0, 5),), ((2, 4),)), witness(((5, 9),), ((6, 7),))
     doubted = doubt((2, 4), (6, 8), gaps=3)
     for alone in (archive, log):
         found = alone.judge(doubted)
@@ -161,15 +149,15 @@ def test_two_witnesses_are_enough_where_neither_alone_is() -> None:
 
 
 def test_an_offset_that_one_has_as_a_hole_is_one_whatever_the_other_has_there() -> None:
-    assert (Witness(((0, 9),)) + Witness(((4, 5),), ((4, 5),))).judge(doubt((4, 5), gaps=1)) is None
+    assert (witness(((0, 9),)) + witness(((4, 5),), ((4, 5),))).judge(doubt((4, 5), gaps=1)) is None
 
 
 def test_nobody_has_to_be_asked_where_every_offset_held_a_record() -> None:
-    assert Witness().judge(doubt((0, 9), gaps=0)) is None
+    assert witness().judge(doubt((0, 9), gaps=0)) is None
 
 
 def test_the_words_of_a_doubt_say_how_many_nobody_can_tell() -> None:
-    seen = Witness(((0, 5),), ((2, 4),))
+    seen = witness(((0, 5),), ((2, 4),))
     counted, uncounted = seen.judge(doubt((2, 9), gaps=3)), seen.judge(doubt((2, 9), gaps=None))
     assert counted is not None
     assert uncounted is not None
@@ -178,15 +166,15 @@ def test_the_words_of_a_doubt_say_how_many_nobody_can_tell() -> None:
 
 
 def test_the_words_of_what_was_not_read_say_how_many_held_none() -> None:
-    found = Witness(((0, 9),), ((2, 4),)).judge(doubt((2, 9), gaps=5))
+    found = witness(((0, 9),), ((2, 4),)).judge(doubt((2, 9), gaps=5))
     assert found is not None
     assert "5 offsets gave no record" in found.detail
     assert "of which 2 hold none, and of 0 nobody can tell" in found.detail
 
 
 def test_of_a_doubt_the_first_ranges_are_named_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books, "MOST_NAMED", 2)
-    found = Witness().judge(doubt((0, 1), (2, 5), (6, 8), (9, 10), gaps=None))
+    monkeypatch.setattr(witness_module, "MOST_NAMED", 2)
+    found = witness().judge(doubt((0, 1), (2, 5), (6, 8), (9, 10), gaps=None))
     assert found is not None
     assert (found.spans, found.offsets, found.ranges) == (((0, 1), (2, 5)), 7, 4)
 
@@ -267,7 +255,7 @@ def part(*entries: Entry, findings: Iterable[Finding] = ()) -> Part:
 
 
 def faulty(fault: Fault, *spans: Span, at: TopicPartition | None = A, detail: str = "") -> Finding:
-    return Finding(fault, at, spans, size(spans), len(spans), detail)
+    return Finding(fault, at, spans, len(offsets(spans)), len(spans), detail)
 
 
 def test_rows_that_nothing_explains_are_too_few_or_too_many() -> None:
@@ -376,7 +364,7 @@ def finding_lists(draw: st.DrawFn) -> list[Finding]:
         fault, at = draw(st.sampled_from((Fault.MISSING, Fault.ROWS))), draw(st.sampled_from((A, B)))
         spans = ranges({5 * n + offset for offset in draw(st.sets(st.integers(0, 4)))})
         more, detail = draw(st.integers(0, 3)), draw(st.sampled_from(("", "why")))
-        found.append(Finding(fault, at, spans, size(spans) + more, len(spans) + more, detail))
+        found.append(Finding(fault, at, spans, len(offsets(spans)) + more, len(spans) + more, detail))
     return found
 
 
@@ -464,7 +452,7 @@ def test_books_without_a_record_of_work_are_empty_and_no_success() -> None:
 
 
 def test_more_missing_records_than_nobody_can_tell_of_were_not_read() -> None:
-    found = Witness(((0, 4),), ()).judge(doubt((0, 5), gaps=5))
+    found = witness(((0, 4),), ()).judge(doubt((0, 5), gaps=5))
     assert found is not None
     assert (found.fault, found.offsets) == (Fault.UNREAD, 4)
 

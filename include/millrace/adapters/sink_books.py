@@ -12,8 +12,9 @@ from psycopg import sql
 from millrace.adapters.postgres_ledger import LARGEST_ENTRY
 from millrace.adapters.postgres_tables import Cursor, TargetTable
 from millrace.adapters.sink_reader import SinkReader
+from millrace.domain.archive.spans import Span, Spans
 from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.domain.quality.books import MOST_NAMED, Doubt, Entry, Fault, Finding, Part, Span, size
+from millrace.domain.quality.books import MOST_NAMED, Doubt, Entry, Fault, Finding, Part
 from millrace.errors import DeclarationError
 
 _PLACE = "stream = %(stream)s AND topic_id = %(topic_id)s AND partition = %(partition)s"
@@ -161,7 +162,7 @@ class OpenBooks:
             ),
             tuple(Entry(*row) for row in entries),
             tuple(
-                Doubt(OffsetRange(range_.partition, first, next_), _spans(absent), gaps)
+                Doubt(OffsetRange(range_.partition, first, next_), Spans(_spans(absent)), gaps)
                 for first, next_, gaps, absent in doubts
             ),
         )
@@ -174,7 +175,7 @@ class OpenBooks:
             return None
         rows = sum(row[0] for row in found)
         named = tuple((int(least), int(most) + 1) for _, least, most in found)
-        return Finding(Fault.OUTSIDE, partition, named, size(named), len(named), f"{rows:,} rows lie there")
+        return Finding(Fault.OUTSIDE, partition, named, Spans(named).offsets, len(named), f"{rows:,} rows lie there")
 
     def about_the_table(self) -> tuple[Finding, ...]:
         """What is wrong with the table as a whole: its key, and rows of partitions that no stream has on record."""

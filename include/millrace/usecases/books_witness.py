@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from millrace.domain.archive.manifest import ObjectEntry
 from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.spans import Span, Spans
 from millrace.domain.declaration import Pipeline
 from millrace.domain.offsets import TopicPartition
-from millrace.domain.quality.books import Doubt, Finding, Span, Witness, merged, without
+from millrace.domain.quality.books import Doubt, Finding
+from millrace.domain.quality.witness import Witness
 from millrace.errors import DataLossError
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Witnesses:
             partition = doubt.range.partition
             witness = known.get(partition, Witness())
             if not witness.is_enough_for(doubt):
-                witness += self._log(partition, without(doubt.absent, witness.holes))
+                witness += self._log(partition, tuple(doubt.absent.minus(witness.holes)))
             finding = witness.judge(doubt)
             if finding is not None:
                 findings.append(finding)
@@ -100,7 +102,7 @@ class Witnesses:
         except DataLossError:  # expired while it was read
             return Witness()
         holes.append((at, next_))
-        return Witness(((first, next_),), merged(holes))
+        return Witness(Spans([(first, next_)]), Spans(holes))
 
 
 @dataclass(slots=True)
@@ -119,5 +121,6 @@ class _Seen:
 
     def witnesses(self) -> dict[int, Witness]:
         return {
-            number: Witness(merged(knows), merged(self._holes.get(number, ()))) for number, knows in self._knows.items()
+            number: Witness(Spans(sorted(knows)), Spans(sorted(self._holes.get(number, ()))))
+            for number, knows in self._knows.items()
         }

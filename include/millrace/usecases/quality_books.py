@@ -20,11 +20,9 @@ from millrace.domain.quality.books import (
     doubts_of,
     judged,
     receded,
-    size,
     skipped,
     sums_of,
     together,
-    without,
 )
 from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, reached
 from millrace.errors import RefusedError, UsageError
@@ -197,8 +195,9 @@ class _Look:
         for range_ in ranges:
             holes = skipped(self.work, range_)
             if holes:
-                self._add(holes[0][0], Finding(Fault.SKIPPED, range_.partition, holes, size(holes), len(holes)))
-            for first, next_ in without(((range_.first, range_.next),), holes):
+                named = tuple(holes)
+                self._add(named[0][0], Finding(Fault.SKIPPED, range_.partition, named, holes.offsets, len(named)))
+            for first, next_ in holes.outside(range_.first, range_.next):
                 self._piece(OffsetRange(range_.partition, first, next_))
         self._ask()
 

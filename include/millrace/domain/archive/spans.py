@@ -53,6 +53,15 @@ class Spans:
         """The offsets that are in this one only."""
         return Spans(rest for span in self for rest in other.outside(*span))
 
+    def both(self, other: Spans) -> Spans:
+        """The offsets that are in this one and in another."""
+        return Spans(shared for span in self for shared in other.within(*span))
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets they are."""
+        return sum(next_ - first for first, next_ in self)
+
     def below(self, bound: int) -> Spans:
         """The offsets below a bound; itself where that is all of them."""
         return self if not self._nexts or self._nexts[-1] <= bound else Spans(self.within(0, bound))

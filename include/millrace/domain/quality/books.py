@@ -11,11 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
+from millrace.domain.archive.spans import Span, Spans
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.ranges import Mark, Work, reached
-
-Span = tuple[int, int]
-"""Offsets `first <= offset < next`."""
 
 MOST_NAMED = 10_000
 """So many ranges of a run are named at most; all are counted."""
@@ -150,12 +148,12 @@ class Doubt:
 
     Attributes:
         range: the entry's.
-        absent: its offsets that are neither rows nor in quarantine, as ranges in order, merged.
+        absent: its offsets that are neither rows nor in quarantine.
         gaps: how many of them held no record; None: that is not known.
     """
 
     range: OffsetRange
-    absent: tuple[Span, ...]
+    absent: Spans
     gaps: int | None
 
 
@@ -274,103 +272,10 @@ class Reconciliation:
         return text + (f" ({told})" if told else "") + left
 
 
-def covered(work: Iterable[Work], partition: TopicPartition) -> tuple[Span, ...]:
-    """The offsets of a partition that some timeline has done, as ranges in order, merged."""
-    return merged((row.first, row.next) for row in work if row.partition == partition)
-
-
-def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The same offsets as ranges in order that neither meet nor touch; none is empty."""
-    found: list[Span] = []
-    for first, next_ in sorted(spans):
-        if first >= next_:
-            continue
-        if found and first <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], next_))
-        else:
-            found.append((first, next_))
-    return tuple(found)
-
-
-def common(left: Sequence[Span], right: Sequence[Span]) -> tuple[Span, ...]:
-    """The offsets that are in both; both, and what comes of them, are ranges in order, merged."""
-    found: list[Span] = []
-    here = there = 0
-    while here < len(left) and there < len(right):
-        first, next_ = max(left[here][0], right[there][0]), min(left[here][1], right[there][1])
-        if first < next_:
-            found.append((first, next_))
-        if left[here][1] < right[there][1]:
-            here += 1
-        else:
-            there += 1
-    return tuple(found)
-
-
-def without(left: Sequence[Span], right: Sequence[Span]) -> tuple[Span, ...]:
-    """The offsets that are in the first only; both, and what comes of them, are ranges in order, merged."""
-    if not left:
-        return ()
-    ends = (left[0][0], left[-1][1])
-    holes: list[Span] = []
-    at = ends[0]
-    for first, next_ in right:
-        holes.append((at, first))
-        at = max(at, next_)
-    holes.append((at, ends[1]))
-    return common(left, tuple((first, next_) for first, next_ in holes if first < next_))
-
-
-def size(spans: Iterable[Span]) -> int:
-    """How many offsets they are."""
-    return sum(next_ - first for first, next_ in spans)
-
-
-def skipped(work: Sequence[Work], range_: OffsetRange) -> tuple[Span, ...]:
+def skipped(work: Sequence[Work], range_: OffsetRange) -> Spans:
     """The offsets of a range that no timeline has read."""
-    return without(((range_.first, range_.next),), covered(work, range_.partition)) if len(range_) else ()
-
-
-@dataclass(frozen=True, slots=True)
-class Witness:
-    """What an archive or a log knows of a partition.
-
-    Attributes:
-        knows: the offsets that it can speak of, as ranges in order, merged.
-        holes: those of them where it has no record.
-    """
-
-    knows: tuple[Span, ...] = ()
-    holes: tuple[Span, ...] = ()
-
-    def __add__(self, more: Witness) -> Witness:
-        """Both together: an offset is a hole where one of them says so."""
-        return Witness(merged([*self.knows, *more.knows]), merged([*self.holes, *more.holes]))
-
-    def is_enough_for(self, doubt: Doubt) -> bool:
-        """Whether nobody else has to be asked."""
-        holes = size(common(doubt.absent, self.holes))
-        if doubt.gaps is not None and holes >= doubt.gaps:
-            return True
-        return doubt.gaps is None and not without(doubt.absent, self.knows)
-
-    def judge(self, doubt: Doubt) -> Finding | None:
-        """What of a doubt is left."""
-        if self.is_enough_for(doubt):
-            return None
-        holes, unknown = common(doubt.absent, self.holes), without(doubt.absent, self.knows)
-        span = ((doubt.range.first, doubt.range.next),)
-        short = size(unknown) if doubt.gaps is None else doubt.gaps - size(holes)
-        if short <= size(unknown):
-            what = "any of them may have" if doubt.gaps is None else f"{short:,} of them"
-            detail = f"{what} held no record when they were read, and neither archive nor log can tell"
-            named = unknown[:MOST_NAMED]
-            return Finding(Fault.UNWITNESSED, doubt.range.partition, named, size(unknown), len(unknown), detail)
-        detail = (
-            f"{doubt.gaps:,} offsets gave no record when they were read, of which {size(holes):,} hold none, and of "
-            f"{size(unknown):,} nobody can tell"
-        )
-        return Finding(Fault.UNREAD, doubt.range.partition, span, short - size(unknown), 1, detail)
+    done = Spans((row.first, row.next) for row in work if row.partition == range_.partition)
+    return Spans(done.outside(range_.first, range_.next))
 
 
 def receded(mark: Mark, work: Sequence[Work]) -> tuple[Finding, ...]:
@@ -396,17 +301,17 @@ def judged(part: Part) -> tuple[Finding, ...]:
     """
     partition = part.range.partition
     found = [one for one in part.findings if one.fault is not Fault.ORDINALS]
-    ordinals = [span for one in part.findings if one.fault is Fault.ORDINALS for span in one.spans]
+    ordinals = Spans(span for one in part.findings if one.fault is Fault.ORDINALS for span in one.spans)
+    named = Spans(sorted(span for one in found for span in one.spans))
+    all_named = all(one.ranges == len(one.spans) for one in found)
     for entry in part.entries:
         here = (entry.first, entry.next)
-        gaps = common((here,), ordinals) if entry.rows is not None and entry.rows != entry.rows_there else ()
-        if gaps:
-            found.append(Finding(Fault.ORDINALS, partition, gaps, size(gaps), len(gaps)))
         if entry.contradiction:
             found.append(Finding(Fault.CONTRADICTED, partition, (here,), len(entry), 1, entry.contradiction))
         elif entry.rows is not None and entry.rows != entry.rows_there:
-            explained = any(common((here,), finding.spans) or finding.ranges > len(finding.spans) for finding in found)
-            if not explained:
+            if gaps := tuple(ordinals.within(*here)):
+                found.append(Finding(Fault.ORDINALS, partition, gaps, Spans(gaps).offsets, len(gaps)))
+            elif all_named and not any(named.within(*here)):
                 detail = f"{entry.rows:,} rows were written, {entry.rows_there:,} are there"
                 found.append(Finding(Fault.ROWS, partition, (here,), len(entry), 1, detail))
     return tuple(found)
@@ -451,7 +356,7 @@ def together(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def _joined(parts: Sequence[Finding]) -> Finding:
     named = [span for one in parts for span in one.spans]
-    spans = merged(named)  # what goes on in the next part is one range
+    spans = tuple(Spans(sorted(named)))  # what goes on in the next part is one range
     details = list(dict.fromkeys(one.detail for one in parts if one.detail))
     detail = "; ".join(details[:1]) + (_OTHERS if len(details) > 1 and not details[0].endswith(_OTHERS) else "")
     ranges = sum(one.ranges for one in parts) - len(named) + len(spans)

@@ -1,0 +1,136 @@
+"""`millrace quality reconcile` and `accept --books`: what they print, and what they end with."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.cli import quality as cli
+from millrace.cli import quality_books
+from millrace.domain.offsets import TopicPartition
+from millrace.domain.quality.books import Fault, Finding, Reconciliation, Sums
+from millrace.domain.quality.ranges import Mark
+from millrace.errors import RefusedError, UnreachableError, UsageError
+from support.declarations import example_project
+
+NAME = "shop.purchases"
+AT = datetime(2026, 5, 4, 12, tzinfo=UTC)
+P0 = TopicPartition(NAME, "id", 0)
+REACHED = Mark(1, {P0: 100})
+MISSING = Finding(Fault.MISSING, P0, ((3, 5), (9, 10)), 3, 2)
+OPEN = Finding(Fault.UNWITNESSED, P0, ((20, 21),), 1, 1, "nobody can tell")
+
+
+def ran(*findings: Finding, reached: Mark = REACHED) -> Reconciliation:
+    return Reconciliation(NAME, AT, AT, reached, reached, reached, Sums(100, 80, 5, 10, 5, 15), findings, identity=7)
+
+
+class Books:
+    """What a run finds, and what it was asked for."""
+
+    def __init__(self) -> None:
+        self.found: Reconciliation | Exception = ran()
+        self.asked: list[dict[str, Any]] = []
+
+    def reconcile_on(self, *_: object, **asked: Any) -> tuple[Reconciliation]:
+        self.asked.append(asked)
+        if isinstance(self.found, Exception):
+            raise self.found
+        return (self.found,)
+
+
+@pytest.fixture
+def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Books:
+    made = Books()
+    platform = SimpleNamespace(settings=SimpleNamespace(root=example_project(tmp_path)))
+    for module in (cli, quality_books):
+        monkeypatch.setattr(module, "open_settings", lambda: None)
+        monkeypatch.setattr(module, "open_platform", lambda settings: platform)
+    monkeypatch.setattr(quality_books.quality_books, "reconcile_on", made.reconcile_on)
+    return made
+
+
+def call(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
+    assert result.exit_code == code, result.stdout
+    return result.stdout
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "said"),
+    [
+        (ran(), 0, "100 offsets: 80 rows, 5 in quarantine, 10 dropped, 5 without a record: balanced"),
+        (ran(MISSING), 1, "broken (missing 3)"),
+        (ran(MISSING), 1, "missing: shop.purchases/0 [3, 5) [9, 10), 3 offsets"),
+        (ran(OPEN), 1, "open (unwitnessed 1)"),
+        (ran(reached=Mark()), 1, "nothing was ever written"),
+    ],
+)
+def test_it_says_what_does_not_balance_and_ends_with_it(books: Books, found: Any, code: int, said: str) -> None:
+    books.found = found
+    assert said in call("reconcile", code=code)
+    document = json.loads(call("reconcile", NAME, "--json", code=code))
+    assert (document["schema"], document["problems"]) == ("millrace.quality.reconcile/1", [])
+    [run] = document["runs"]
+    assert (run["balance"], run["dropped"], run["run"]) == (found.balance.value, 10, 7)
+    assert [one["fault"] for one in run["findings"]] == [one.fault.value for one in found.findings]
+
+
+def test_a_finding_is_whole_in_json(books: Books) -> None:
+    books.found = ran(MISSING)
+    [run] = json.loads(call("reconcile", NAME, "--json", code=1))["runs"]
+    assert run["findings"] == [
+        {
+            "fault": "missing",
+            "topic": NAME,
+            "topic_id": "id",
+            "partition": 0,
+            "ranges": [[3, 5], [9, 10]],
+            "range_count": 2,
+            "offset_count": 3,
+            "detail": "",
+        }
+    ]
+
+
+def test_it_looks_from_the_first_offset_on_where_it_is_told_to(books: Books) -> None:
+    call("reconcile", NAME, "--deep")
+    call("reconcile", NAME)
+    assert [asked["deep"] for asked in books.asked] == [True, False]
+
+
+def test_of_many_streams_one_whose_sink_is_away_hides_no_other(books: Books) -> None:
+    books.found = UnreachableError("the sink database does not answer")
+    document = json.loads(call("reconcile", "--json", code=3))
+    assert document["problems"][0]["what"] == "the sink database does not answer"
+    with pytest.raises(UnreachableError):
+        call("reconcile", NAME)
+
+
+@pytest.mark.usefixtures("books")
+def test_a_stream_that_is_not_declared_has_no_books() -> None:
+    with pytest.raises(UsageError, match="there is no stream"):
+        call("reconcile", "shop.sales")
+
+
+@pytest.mark.usefixtures("books")
+def test_what_a_run_found_is_accepted_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    use = cli.quality_books
+    monkeypatch.setattr(use, "accept", lambda platform, stream, **more: asked.append(more) or ran(MISSING))
+    said = call("accept", NAME, "--books", "--reason", "deleted on purpose")
+    assert "what run 7 found stays as it is" in said
+    assert asked[0]["reason"] == "deleted on purpose"
+
+    def refuse(*_: object, **__: object) -> Reconciliation:
+        raise RefusedError("there is nothing to accept")
+
+    monkeypatch.setattr(use, "accept", refuse)
+    with pytest.raises(RefusedError):
+        call("accept", NAME, "--books", "--reason", "deleted on purpose")
