@@ -1,4 +1,4 @@
-"""A stream rewound from Airflow's form, by a person in chromium: plan, confirm, run, verify.
+"""A stream rewound from Airflow's form, by a person in chromium: plan, confirm, run, verify, books.
 
 With MILLRACE_SCREENSHOTS naming a folder, every page that was looked at is kept there as a picture.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.airflow, pytest.mark.full]
 
 BEFORE, AFTER = 10, 1000
-TASKS = ("plan", "confirm", "run", "verify")
+TASKS = ("plan", "confirm", "run", "verify", "books")
 REASON = "the numbers `since` **noon** | are wrong"
 
 
@@ -174,7 +174,18 @@ def test_a_rewind_from_the_form_is_confirmed_run_and_verified_once(page: Page, p
     for task in TASKS:
         row = page.get_by_role("row").filter(has=page.get_by_role("link", name=task, exact=True))
         expect(row).to_contain_text("Success")
-    form.look("four-green")
+    form.look("all-green")
+    books = f"{pipeline.name}.books"
+    looked = eventually(
+        lambda: [
+            one
+            for one in pipeline.admin.runs(books)
+            if one["dag_run_id"].startswith("after_rewind") and one["end_date"]
+        ],
+        within=Deadline.AIRFLOW,
+        what="the books of the stream to be looked at",
+    )
+    assert [one["state"] for one in looked] == ["success"]
 
     done = form.plan_of(run)
     assert (done.status, done.confirmed) == (PlanStatus.DONE, True)

@@ -74,12 +74,19 @@ def call(*words: str, code: int = 0) -> str:
 )
 def test_it_says_what_does_not_balance_and_ends_with_it(books: Books, found: Any, code: int, said: str) -> None:
     books.found = found
-    assert said in call("reconcile", code=code)
+    assert said in call("reconcile", NAME, code=code)
     document = json.loads(call("reconcile", NAME, "--json", code=code))
     assert (document["schema"], document["problems"]) == ("millrace.quality.reconcile/1", [])
     [run] = document["runs"]
     assert (run["balance"], run["dropped"], run["run"]) == (found.balance.value, 10, 7)
     assert [one["fault"] for one in run["findings"]] == [one.fault.value for one in found.findings]
+
+
+def test_of_many_streams_one_that_has_written_nothing_is_no_breach(books: Books) -> None:
+    books.found = ran(reached=Mark())
+    assert "nothing was ever written" in call("reconcile")
+    books.found = ran(MISSING)
+    call("reconcile", code=1)
 
 
 def test_a_finding_is_whole_in_json(books: Books) -> None:
