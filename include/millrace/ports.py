@@ -149,7 +149,7 @@ class Books(Protocol):
         ...
 
     def outside(self, partition: TopicPartition) -> Finding | None:
-        """The rows of a partition that no timeline of the record of work reaches."""
+        """Rows, and records in quarantine, that no timeline of the record of work reaches."""
         ...
 
     def about_the_table(self) -> Sequence[Finding]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
+from millrace.adapters.kafka_log import KafkaLog
 from millrace.domain.archive.spans import Spans
 from millrace.domain.declaration import Backup, Pipeline, Topic
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.books import Doubt, Fault, Finding
 from millrace.embedded.stack import Stack
+from millrace.errors import UnreachableError
 from millrace.usecases import books_witness
 from millrace.usecases.books_witness import Witnesses
 from support.tees import DUE_AT_ONCE, TeeWorld, Topics
@@ -48,7 +52,9 @@ class Read:
     def judged(self, doubt: Doubt, *, backup: Backup | None = None) -> tuple[Finding, ...]:
         topic = Topic(self.name, "p", partitions=1, backup=backup)
         pipeline = Pipeline("p", "me", "millrace_kafka", (topic,), ())
-        return Witnesses(self.topics.platform, pipeline).judge([doubt])
+        judged = Witnesses(self.topics.platform, pipeline).judge([doubt])
+        assert (judged.unasked, judged.problem) == ([], None)
+        return tuple(judged.findings)
 
 
 @pytest.fixture
@@ -124,10 +130,50 @@ def test_the_log_of_a_topic_that_was_made_again_tells_nothing(read):
     assert [one.fault for one in read.judged(doubt)] == [Fault.UNWITNESSED]
 
 
-def test_no_run_reads_the_log_without_a_bound(read, monkeypatch):
-    doubt = read.doubt(read.offsets())
+def test_what_is_too_much_for_one_run_is_left_for_the_next_but_one_entry_is_always_read(read, monkeypatch):
+    whole = read.doubt(read.offsets())
+    middle = whole.range.next // 2
+    first = Doubt(OffsetRange(read.partition, 0, middle), Spans(whole.absent.within(0, middle)), None)
+    second = Doubt(OffsetRange(read.partition, middle, whole.range.next), whole.absent.minus(first.absent), None)
     monkeypatch.setattr(books_witness, "MOST_READ", 5)
+    pipeline = Pipeline("p", "me", "millrace_kafka", (), ())
+    judged = Witnesses(read.topics.platform, pipeline).judge([first, second])
+    assert (judged.findings, judged.unasked) == ([], [second.range])
+    assert Witnesses(read.topics.platform, pipeline).judge([second]).unasked == []
+
+
+def test_a_broker_that_does_not_answer_leaves_the_doubts_for_the_next_run(read):
+    from millrace.settings import KafkaSettings
+
+    doubt = read.doubt(read.offsets())
+    away = KafkaLog(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}), client_id="test", timeout=timedelta(seconds=1))
+    platform = SimpleNamespace(kafka_log=lambda connection: away)
+    judged = Witnesses(platform, Pipeline("p", "me", "millrace_kafka", (), ())).judge([doubt])  # type: ignore[arg-type]
+    assert (judged.findings, judged.unasked) == ([], [doubt.range])
+    assert isinstance(judged.problem, UnreachableError)
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_tells_nothing(read, monkeypatch):
+    from millrace.adapters.kafka_reader import TopicReader
+
+    doubt, between = read.doubt(read.offsets()), TopicReader.between
+
+    def meanwhile(reader, *asked):
+        records = list(between(reader, *asked))
+        read.topics.delete(read.name)
+        read.topics.make(partitions=1)
+        return iter(records)
+
+    monkeypatch.setattr(TopicReader, "between", meanwhile)
     assert [one.fault for one in read.judged(doubt)] == [Fault.UNWITNESSED]
+
+
+def test_that_an_archive_has_a_record_is_no_proof_that_the_stream_could_have_it(read):
+    """Compaction may have taken it from the log in between."""
+    doubt = read.doubt(read.offsets(), lost=1)
+    archived(read)
+    read.topics.trim(read.name, 0, doubt.range.next)
+    assert [one.fault for one in read.judged(doubt, backup=DUE_AT_ONCE)] == [Fault.UNWITNESSED]
 
 
 @pytest.mark.full  # the cleaner rests 15 s

@@ -182,3 +182,35 @@ def test_whatever_a_stream_lived_through_its_entries_are_disjoint_and_true(ledge
             assert records in (None, len(here) - here.count("hole"))
             if dropped is not None:
                 assert (sources, quarantined, dropped) == tuple(map(here.count, ("row", "bad", "dropped")))
+
+
+def test_a_batch_waits_for_nobody_who_holds_another_part_of_a_partitioned_table(database, name, admin):
+    """As the table of a year is dropped, or an index of it made."""
+    Ledger(database, name, admin)
+    admin.execute(f"DROP TABLE {name}.rows")
+    admin.execute(
+        f'CREATE TABLE {name}.rows (name text, amount numeric(12,2), _topic_id text COLLATE "C" NOT NULL, '
+        "_partition int NOT NULL, _offset bigint NOT NULL, _ordinal int NOT NULL, _timeline int NOT NULL, "
+        "PRIMARY KEY (_topic_id, _partition, _offset, _ordinal)) PARTITION BY RANGE (_offset)"
+    )
+    for at in (0, 100):
+        admin.execute(f"CREATE TABLE {name}.part{at} PARTITION OF {name}.rows FOR VALUES FROM ({at}) TO ({at + 100})")
+    made = Ledger.__new__(Ledger)
+    made.database, made.name, made.admin = database, name, admin
+    made.writer = Writer(database, name, 2).ready()
+    made.stream = made.writer.identity.stream
+    with connect(database, "maintenance") as other:
+        other.execute(f"LOCK TABLE {name}.part100 IN ACCESS EXCLUSIVE MODE")
+        for first in range(0, 60, 5):  # also once the statements are prepared
+            made.commit(first, first + 5, kept=[first])
+    assert made.entries("next_offset, dropped") == [(60, 48)]
+
+
+def test_a_trigger_that_takes_rows_away_again_is_the_tables_own_affair(ledger):
+    ledger.admin.execute(
+        f"CREATE FUNCTION {ledger.name}.away() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"DELETE FROM {ledger.name}.rows WHERE _offset = 1; RETURN NULL; END $$; "
+        f"CREATE TRIGGER away AFTER INSERT ON {ledger.name}.rows EXECUTE FUNCTION {ledger.name}.away()"
+    )
+    ledger.commit(0, 3, kept=range(3))
+    assert ledger.entries() == [(0, 3, 3, 2, 0, 1)]

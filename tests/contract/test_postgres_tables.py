@@ -237,6 +237,38 @@ def test_an_empty_database_is_given_tables_by_many_at_once(empty, own):
     assert version(own) == [(SCHEMA_VERSION,)]
 
 
+VERSION_2 = """
+DROP TABLE millrace.ledger;
+DELETE FROM millrace.version;
+INSERT INTO millrace.version VALUES (2)
+"""
+
+
+def test_an_upgrade_waits_for_no_reader_of_tables_that_lack_nothing(empty, own):
+    ensured(empty)
+    own.execute(VERSION_2)
+    with connect(empty, "reader") as reader:
+        reader.execute("SELECT count(*) FROM millrace.quarantine")
+        ensured(empty)
+    assert version(own) == [(2,), (SCHEMA_VERSION,)]
+
+
+def test_whoever_might_use_the_tables_may_use_those_that_came_later(empty, own, control_databases):
+    other, reader = (control_databases.create().working for _ in range(2))
+    ensured(empty)
+    own.execute(VERSION_2)
+    own.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON millrace.progress TO {other.user}")
+    own.execute(f"GRANT SELECT ON millrace.progress TO {reader.user}, PUBLIC")
+    ensured(empty)
+    asked = "SELECT grantee, string_agg(privilege_type, ' ' ORDER BY privilege_type) FROM "
+    asked += "information_schema.role_table_grants WHERE table_name = 'ledger' AND grantee <> current_user GROUP BY 1"
+    assert dict(own.execute(asked).fetchall()) == {
+        other.user: "DELETE INSERT SELECT UPDATE",
+        reader.user: "SELECT",
+        "PUBLIC": "SELECT",
+    }
+
+
 def test_tables_of_a_newer_version_are_left_alone(empty, own):
     ensured(empty)
     own.execute("INSERT INTO millrace.version VALUES (%s)", (SCHEMA_VERSION + 1,))

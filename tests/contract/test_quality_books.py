@@ -358,8 +358,8 @@ def test_a_record_of_work_that_went_back_is_told_and_what_is_done_again_is_looke
     assert [(one.fault, one.partition.partition, one.spans) for one in run.findings] == [
         ("receded", 0, ((1_000, 1_100),)),
         ("receded", 1, ((600, 1_000),)),
-        ("outside", 0, ((1_002, 1_100),)),
-        ("outside", 1, ((602, 1_000),)),  # 601 went to quarantine
+        ("outside", 0, ((1_001, 1_100),)),
+        ("outside", 1, ((601, 1_000),)),
     ]
     shop.made.batch(600, 1_000, partition=1)
     shop.made.batch(1_000, 1_100)
@@ -443,6 +443,118 @@ def test_two_runs_at_once_do_not_move_the_mark_twice(shop, monkeypatch):
     monkeypatch.setattr(shop.store.books, "store", slow)
     shop.reconcile()
     assert shop.store.books.mark(STREAM).offsets[P0] == 1_100
+
+
+def test_what_a_deep_run_finds_counts_though_a_daily_one_ended_meanwhile(shop, monkeypatch):
+    """It takes hours, and the stream goes on."""
+    shop.reconcile()
+    shop.made.execute(f"DELETE FROM {TABLE} WHERE _partition = 0 AND _offset = 202")
+    original, seen = shop.store.books.store, []
+
+    def meanwhile(run: Reconciliation, **how: Any) -> Reconciliation:
+        if not seen:
+            seen.append(run)
+            shop.made.batch(1_000, 1_100)
+            assert shop.reconcile().balance is Balance.BALANCED
+        return original(run, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shop.store.books, "store", meanwhile)
+        assert found(shop.reconcile(deep=True)) == {"missing": [(202, 203)]}
+    assert set(shop.alarms()) == {"books.unbalanced"}
+    assert found(shop.reconcile()) == {"missing": [(202, 203)]}
+    shop.accept()
+
+
+def test_a_deep_run_asks_no_witness_again(shop, monkeypatch):
+    """What they knew may have expired since."""
+    shop.made.batches(1_000, 1_400, each=200, gaps=7)
+    shop.reconcile()
+    shop.accept()
+    shop.made.batches(1_400, 1_600, each=200, gaps=7)
+    run = shop.reconcile(deep=True)
+    assert [(one.fault, one.spans[0][0] >= 1_400) for one in run.findings] == [("unwitnessed", True)]
+    shop.made.batch(1_200, 1_400, gaps=7, timeline=2)
+    assert shop.reconcile(deep=True).findings[0].spans[0][0] == 1_200
+
+
+def test_what_was_not_looked_at_is_not_accepted(shop):
+    shop.made.execute(f"ALTER TABLE {TABLE} RENAME TO kept")
+    assert shop.reconcile().left == 2_000
+    shop.accept()
+    shop.made.execute("ALTER TABLE shop.kept RENAME TO purchases")
+    shop.made.execute(f"DELETE FROM {TABLE} WHERE _partition = 0 AND _offset = 202")
+    assert found(shop.reconcile()) == {"missing": [(202, 203)]}
+
+
+def test_where_a_witness_is_away_what_was_found_is_kept_and_the_rest_waits(shop, monkeypatch):
+    shop.made.batches(1_000, 1_400, each=200, gaps=7)
+    shop.made.execute(f"DELETE FROM {TABLE} WHERE _partition = 1 AND _offset = 202")
+
+    def away(self: Shop, connection: str) -> Any:
+        raise UnreachableError("no broker answers")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Shop, "kafka_log", away)
+        run = shop.reconcile()
+    assert (found(run), run.problem, run.left) == ({"missing": [(202, 203)]}, "no broker answers", 400)
+    assert set(shop.alarms()) == {"books.unbalanced"}
+    assert shop.store.books.mark(STREAM).offsets == {P0: 1_000, TopicPartition(TOPIC, TOPIC_ID, 1): 0}
+    assert faults(shop.reconcile()) == [Fault.MISSING, Fault.UNWITNESSED]
+
+
+def test_a_witness_that_is_away_alone_is_no_breach_and_proves_nothing(shop, monkeypatch):
+    shop.made.batches(1_000, 1_400, each=200, gaps=7)
+
+    def away(self: Shop, connection: str) -> Any:
+        raise UnreachableError("no broker answers")
+
+    monkeypatch.setattr(Shop, "kafka_log", away)
+    run = shop.reconcile()
+    assert (run.balance, run.findings, run.left) == (Balance.OPEN, (), 400)
+    assert shop.alarms() == {}
+
+
+def test_a_partition_that_is_on_record_no_more_is_told_until_it_is_accepted(shop):
+    shop.reconcile()
+    shop.made.execute("DELETE FROM millrace.progress WHERE partition = 1")
+    for _ in range(2):
+        assert faults(shop.reconcile()) == [Fault.RECEDED, Fault.STRANGE]
+    shop.accept()
+    assert faults(shop.reconcile()) == [Fault.STRANGE]
+
+
+def test_rows_of_a_stream_that_had_another_name_are_not_outside(shop):
+    shop.made.execute(
+        "INSERT INTO millrace.progress SELECT 'shop.former', 1, 0, topic, topic_id, partition, 1000, 1200, 1 "
+        "FROM millrace.progress"
+    )
+    shop.made.execute(f"INSERT INTO {TABLE} VALUES ('c', %s, 0, 1100, 0, 1)", TOPIC_ID)
+    assert shop.reconcile().balance is Balance.BALANCED
+    shop.made.execute(f"INSERT INTO {TABLE} VALUES ('c', %s, 0, 1200, 0, 1)", TOPIC_ID)
+    assert found(shop.reconcile()) == {"outside": [(1_200, 1_201)]}
+
+
+def test_a_record_in_quarantine_beyond_the_record_of_work_is_outside(shop):
+    shop.made.execute('UPDATE millrace.quarantine SET "offset" = 5000 WHERE partition = 0 AND "offset" = 101')
+    assert found(shop.reconcile()) == {"missing": [(101, 102)], "outside": [(5_000, 5_001)]}
+
+
+def test_an_alarm_that_opens_while_somebody_accepts_stays(shop, monkeypatch):
+    shop.made.execute(f"DELETE FROM {TABLE} WHERE _partition = 0 AND _offset = 202")
+    shop.reconcile()
+    original = shop.store.books.accept
+
+    def meanwhile(*arguments: Any, **how: Any) -> bool:
+        done = original(*arguments, **how)
+        shop.store.alarms.close("books.unbalanced", STREAM)
+        shop.made.execute(f"INSERT INTO {TABLE} VALUES ('c', %s, 0, 1200, 0, 1)", TOPIC_ID)
+        shop.reconcile()
+        return done
+
+    monkeypatch.setattr(shop.store.books, "accept", meanwhile)
+    shop.accept()
+    assert set(shop.alarms()) == {"books.unbalanced"}
 
 
 def test_a_database_that_ends_the_connection_is_told_and_the_mark_stays(shop, control_databases, monkeypatch):

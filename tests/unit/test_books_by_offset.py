@@ -81,7 +81,8 @@ def doubt(*absent: Span, gaps: int | None) -> Doubt:
 
 
 def witness(knows: Iterable[Span] = (), holes: Iterable[Span] = ()) -> Witness:
-    return Witness(Spans(knows), Spans(holes))
+    """One that has looked at the log itself."""
+    return Witness(Spans(knows), Spans(holes), Spans(knows))
 
 
 @st.composite

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -48,13 +50,14 @@ class BooksTable:
         with translated(self._settings), self._engine.begin() as connection:
             return _MARKS.get(connection, stream)
 
-    def store(self, run: Reconciliation, *, seen: Mark, mark: Mark) -> Reconciliation:
-        """Store a run and move the mark; both or neither. The same run twice is stored once.
+    def store(self, run: Reconciliation, *, seen: Mark, stops: Mapping[TopicPartition, int]) -> Reconciliation:
+        """Store a run and move the mark to where it has proven the books; both or neither. Twice is once.
 
         Args:
             run: what was found.
-            seen: the mark as it was when the run began. Where another one has moved it since, it stays.
-            mark: where it goes.
+            seen: the mark as it was when the run began. Where another one has moved it since, it goes only back, to the
+                first that this one found wrong.
+            stops: where that is, by partition.
 
         Returns:
             The run with its identity.
@@ -74,12 +77,13 @@ class BooksTable:
             if row is None:
                 same = (table.c.stream == run.stream, table.c.began == run.began, table.c.actor == run.actor)
                 return _run_of(connection.execute(table.select().where(*same)).one())
-            if _MARKS.get(connection, run.stream) == seen:
-                _MARKS.move(connection, run.stream, mark)
+            held = _MARKS.get(connection, run.stream)
+            back = {partition: min(at, stops.get(partition, at)) for partition, at in held.offsets.items()}
+            _MARKS.move(connection, run.stream, run.upto if held == seen else replace(held, offsets=back))
             return _run_of(row)
 
     def latest(self, stream: str) -> Reconciliation | None:
-        """The newest run over a stream's books; None where there was none."""
+        """The run over a stream's books that was stored last; None where there was none."""
         with translated(self._settings), self._engine.begin() as connection:
             row = connection.execute(_newest(stream)).one_or_none()
         return None if row is None else _run_of(row)
@@ -121,7 +125,7 @@ class BooksTable:
 
 def _newest(stream: str) -> sa.Select[tuple[object, ...]]:
     table = books_run
-    return sa.select(table).where(table.c.stream == stream).order_by(table.c.began.desc(), table.c.id.desc()).limit(1)
+    return sa.select(table).where(table.c.stream == stream).order_by(table.c.id.desc()).limit(1)
 
 
 def _body_of(run: Reconciliation) -> dict[str, Any]:
@@ -145,6 +149,7 @@ def _body_of(run: Reconciliation) -> dict[str, Any]:
             for one in run.findings
         ],
         "deep": run.deep,
+        "problem": run.problem,
     }
 
 
@@ -160,6 +165,7 @@ def _run_of(row: Any) -> Reconciliation:
         sums=Sums(*body["sums"]),
         findings=tuple(_finding(one) for one in body["findings"]),
         deep=body["deep"],
+        problem=body["problem"],
         actor=row.actor,
         identity=row.id,
     )

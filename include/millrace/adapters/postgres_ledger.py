@@ -20,28 +20,26 @@ TopicNumber = tuple[str, int]
 
 LARGEST_ENTRY = 1_000_000
 """An entry that covers so many offsets grows no more."""
-_GROWS_BYTES = 8_192  # an entry whose absent offsets take more is not written again with each batch
+_GROWS_BYTES = 1_000  # an entry whose absent offsets take more is not written again with each batch
 
-_RANGES = (
-    "unnest(%(topics)s::text[], %(ids)s::text[], %(partitions)s::int[], %(firsts)s::bigint[], %(nexts)s::bigint[], "
-    "%(records)s::bigint[]) AS _batch (topic, topic_id, partition, first_offset, next_offset, records)"
-)
+# A statement a range: its values are constants for the planner, which then opens no other part of a partitioned table
+# and needs no statistics to find the key.
+_PLACE = "{alias}.stream = %(stream)s AND {alias}.topic_id = %(topic_id)s AND {alias}.partition = %(partition)s"
+_ENTRY, _BEFORE = _PLACE.format(alias="entry"), _PLACE.format(alias="before")
 # Entries are disjoint, so those that a range meets are the last one that begins before it and those that begin in it.
-_MET = (
-    "entry.stream = %(stream)s AND entry.topic_id = _batch.topic_id AND entry.partition = _batch.partition "
-    "AND entry.first_offset < _batch.next_offset AND entry.next_offset > _batch.first_offset "
-    "AND entry.first_offset >= coalesce((SELECT max(before.first_offset) FROM millrace.ledger AS before "
-    "WHERE before.stream = %(stream)s AND before.topic_id = _batch.topic_id AND before.partition = _batch.partition "
-    "AND before.first_offset <= _batch.first_offset), _batch.first_offset)"
-)
 _CUT = f"""
 WITH met AS (
-    DELETE FROM millrace.ledger AS entry USING {_RANGES} WHERE {_MET}
-    RETURNING entry.*, _batch.first_offset AS cut_first, _batch.next_offset AS cut_next
+    DELETE FROM millrace.ledger AS entry
+    WHERE {_ENTRY} AND entry.first_offset < %(next)s AND entry.next_offset > %(first)s
+        AND entry.first_offset >= coalesce((
+            SELECT max(before.first_offset) FROM millrace.ledger AS before
+            WHERE {_BEFORE} AND before.first_offset <= %(first)s
+        ), %(first)s)
+    RETURNING entry.*
 ), piece AS (
-    SELECT met.*, first_offset AS piece_first, cut_first AS piece_next FROM met WHERE first_offset < cut_first
+    SELECT met.*, first_offset AS piece_first, %(first)s::bigint AS piece_next FROM met WHERE first_offset < %(first)s
     UNION ALL
-    SELECT met.*, cut_next, next_offset FROM met WHERE next_offset > cut_next
+    SELECT met.*, %(next)s, next_offset FROM met WHERE next_offset > %(next)s
 )
 INSERT INTO millrace.ledger (stream, timeline, topic, topic_id, partition, first_offset, next_offset, absent, records,
     epoch, began_at, booked_at)
@@ -55,58 +53,53 @@ FROM piece, LATERAL (SELECT absent * int8multirange(int8range(piece_first, piece
 """
 """Of a cut entry the counts are not known any more, but that of the records where every offset or none held one."""
 
-_BOOK = """
+_OF_TABLE = "_topic_id = %(topic_id)s AND _partition = %(partition)s AND _offset >= %(first)s AND _offset < %(next)s"
+_ASIDE = (
+    "bad.stream = %(stream)s AND bad.topic_id = %(topic_id)s AND bad.partition = %(partition)s "
+    'AND bad."offset" >= %(first)s AND bad."offset" < %(next)s'
+)
+_BOOK = f"""
 WITH booked AS MATERIALIZED (
-    SELECT _batch.*, rows_out, sources, quarantined, CASE
-        WHEN sources + quarantined = next_offset - first_offset THEN '{{}}'::int8multirange
+    SELECT rows_out, sources, quarantined, CASE
+        WHEN sources + quarantined = %(next)s::bigint - %(first)s::bigint THEN '{{{{}}}}'::int8multirange
         ELSE (
-            SELECT coalesce(range_agg(int8range(behind + 1, here)) FILTER (WHERE here > behind + 1), '{{}}') FROM (
-                SELECT here, lag(here, 1, _batch.first_offset - 1) OVER (ORDER BY here) AS behind FROM (
-                    SELECT _offset AS here FROM {target} AS _row WHERE _topic_id = _batch.topic_id
-                        AND _partition = _batch.partition
-                        AND _offset >= _batch.first_offset AND _offset < _batch.next_offset
-                    UNION ALL SELECT "offset" FROM millrace.quarantine AS bad WHERE bad.stream = %(stream)s
-                        AND bad.topic_id = _batch.topic_id AND bad.partition = _batch.partition
-                        AND "offset" >= _batch.first_offset AND "offset" < _batch.next_offset
-                    UNION ALL SELECT _batch.next_offset
+            SELECT coalesce(range_agg(int8range(behind + 1, here)) FILTER (WHERE here > behind + 1), '{{{{}}}}') FROM (
+                SELECT here, lag(here, 1, %(first)s::bigint - 1) OVER (ORDER BY here) AS behind FROM (
+                    SELECT _offset AS here FROM {{target}} AS _row WHERE {_OF_TABLE}
+                    UNION ALL SELECT bad."offset" FROM millrace.quarantine AS bad WHERE {_ASIDE}
+                    UNION ALL SELECT %(next)s
                 ) AS present
             ) AS step
         ) END AS absent
-    FROM {ranges}, LATERAL (
-        SELECT count(*) AS rows_out, count(DISTINCT _offset) AS sources FROM {target} AS _row
-        WHERE _topic_id = _batch.topic_id AND _partition = _batch.partition
-            AND _offset >= _batch.first_offset AND _offset < _batch.next_offset
-    ) AS held, LATERAL (
-        SELECT count(*) AS quarantined FROM millrace.quarantine AS bad
-        WHERE bad.stream = %(stream)s AND bad.topic_id = _batch.topic_id AND bad.partition = _batch.partition
-            AND "offset" >= _batch.first_offset AND "offset" < _batch.next_offset
+    FROM (
+        SELECT count(*) AS rows_out, count(DISTINCT _offset) AS sources FROM {{target}} AS _row WHERE {_OF_TABLE}
+    ) AS held, (
+        SELECT count(*) AS quarantined FROM millrace.quarantine AS bad WHERE {_ASIDE}
     ) AS aside
 ), grown AS (
-    UPDATE millrace.ledger AS entry SET next_offset = booked.next_offset, batches = entry.batches + 1,
-        records = entry.records + booked.records, sources = entry.sources + booked.sources,
+    UPDATE millrace.ledger AS entry SET next_offset = %(next)s, batches = entry.batches + 1,
+        records = entry.records + %(records)s, sources = entry.sources + booked.sources,
         rows_out = entry.rows_out + booked.rows_out, quarantined = entry.quarantined + booked.quarantined,
-        dropped = entry.dropped + booked.records - booked.sources - booked.quarantined,
+        dropped = entry.dropped + %(records)s - booked.sources - booked.quarantined,
         absent = entry.absent + booked.absent, booked_at = now()
     FROM booked
-    WHERE entry.stream = %(stream)s AND entry.topic_id = booked.topic_id AND entry.partition = booked.partition
+    WHERE {_ENTRY}
         AND entry.first_offset = (SELECT max(before.first_offset) FROM millrace.ledger AS before
-            WHERE before.stream = %(stream)s AND before.topic_id = booked.topic_id
-                AND before.partition = booked.partition AND before.first_offset < booked.first_offset)
-        AND entry.next_offset = booked.first_offset AND entry.timeline = %(timeline)s AND entry.epoch = %(epoch)s
+            WHERE {_BEFORE} AND before.first_offset < %(first)s)
+        AND entry.next_offset = %(first)s AND entry.timeline = %(timeline)s AND entry.epoch = %(epoch)s
         AND entry.began_at > now() - interval '10 minutes' AND entry.dropped IS NOT NULL
-        AND booked.records IS NOT NULL AND pg_column_size(entry.absent) <= {grows_bytes}
-        AND booked.next_offset - entry.first_offset <= {largest}
-    RETURNING booked.topic_id, booked.partition
+        AND %(records)s::bigint IS NOT NULL AND pg_column_size(entry.absent) <= {{grows_bytes}}
+        AND %(next)s - entry.first_offset <= {{largest}}
+    RETURNING entry.first_offset
 ), added AS (
     INSERT INTO millrace.ledger (stream, timeline, topic, topic_id, partition, first_offset, next_offset, batches,
         records, sources, rows_out, quarantined, dropped, absent, epoch)
-    SELECT %(stream)s, %(timeline)s, topic, topic_id, partition, first_offset, next_offset, 1,
-        records, sources, rows_out, quarantined, records - sources - quarantined, absent, %(epoch)s
-    FROM booked WHERE NOT EXISTS (
-        SELECT FROM grown WHERE grown.topic_id = booked.topic_id AND grown.partition = booked.partition
-    )
+    SELECT %(stream)s, %(timeline)s, %(topic)s, %(topic_id)s, %(partition)s, %(first)s, %(next)s, 1,
+        %(records)s::bigint, sources, rows_out, quarantined, %(records)s::bigint - sources - quarantined, absent,
+        %(epoch)s
+    FROM booked WHERE NOT EXISTS (SELECT FROM grown)
 )
-SELECT coalesce(sum(rows_out), 0)::bigint FROM booked
+SELECT rows_out FROM booked
 """
 
 
@@ -141,29 +134,36 @@ class Ledger:
         Returns:
             how many rows of the table lie in these ranges.
         """
-        if not ranges:
+        asked: list[dict[str, Any]] = [
+            {
+                "stream": self.stream,
+                "timeline": timeline,
+                "epoch": epoch,
+                "topic": one.partition.topic,
+                "topic_id": one.partition.topic_id,
+                "partition": one.partition.partition,
+                "first": one.first,
+                "next": one.next,
+                "records": count,
+            }
+            for one, count in zip(ranges, records, strict=True)
+        ]
+        if not asked:
             return 0
-        arguments: dict[str, Any] = {
-            "stream": self.stream,
-            "timeline": timeline,
-            "epoch": epoch,
-            "topics": [one.partition.topic for one in ranges],
-            "ids": [one.partition.topic_id for one in ranges],
-            "partitions": [one.partition.partition for one in ranges],
-            "firsts": [one.first for one in ranges],
-            "nexts": [one.next for one in ranges],
-            "records": list(records),
-        }
-        cursor.execute(_CUT, arguments)
-        cursor.execute(self._book, arguments)
-        [(rows,)] = cursor.fetchall()
-        return int(rows)
+        cursor.execute("SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL jit = off")
+        cursor.executemany(_CUT, asked)
+        cursor.executemany(self._book, asked, returning=True)
+        rows = 0
+        while True:
+            [(held,)] = cursor.fetchall()
+            rows += int(held)
+            if not cursor.nextset():
+                return rows
 
     @property
     def _book(self) -> sql.Composed:
         return sql.SQL(_BOOK).format(
             target=self.target.identifier,
-            ranges=sql.SQL(_RANGES),
             grows_bytes=sql.Literal(_GROWS_BYTES),
             largest=sql.Literal(LARGEST_ENTRY),
         )

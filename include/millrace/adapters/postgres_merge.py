@@ -152,6 +152,21 @@ class Merge:
         )
         return cursor.rowcount
 
+    def count_outside(self, cursor: Cursor, ranges: Sequence[OffsetRange], attempts: Sequence[int]) -> int:
+        """How many of the rows that these attempts staged name a source that is in none of these ranges."""
+        columns = ((r.partition.topic_id, r.partition.partition, r.first, r.next) for r in ranges)
+        ids, partitions, firsts, nexts = map(list, zip(*columns, strict=True))
+        cursor.execute(
+            sql.SQL(
+                "SELECT count(*) FROM {} WHERE _attempt = ANY(%s) AND NOT EXISTS (SELECT FROM "
+                "unnest(%s::text[], %s::int[], %s::bigint[], %s::bigint[]) AS _range (_t, _p, _first, _next) "
+                "WHERE _topic_id = _t AND _partition = _p AND _offset >= _first AND _offset < _next)"
+            ).format(self.staging.rows),
+            (list(attempts), ids, partitions, firsts, nexts),
+        )
+        [(count,)] = cursor.fetchall()
+        return int(count)
+
     def find_refused(
         self, cursor: Cursor, ranges: Sequence[OffsetRange], timeline: int, attempts: Sequence[int], *, deferred: bool
     ) -> dict[Source, str]:

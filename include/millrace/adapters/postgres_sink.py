@@ -270,7 +270,7 @@ class PostgresSink(FencedConnection):
                     return BatchCounts()
                 counts = self._merge(cursor, timeline, ranges, todo, staged)
                 self._doing = "book the ranges"
-                self._book(cursor, timeline, ranges, todo, staged.records, counts.rows_out)
+                self._book(cursor, timeline, ranges, todo, staged, counts.rows_out)
                 self._doing = "move the record of work"
                 self._advance(cursor, timeline, todo)
                 return counts
@@ -331,8 +331,9 @@ class PostgresSink(FencedConnection):
                 left_rows, left_records = left_rows + rows, left_records + records
         self._doing = "take out of staging what is refused"
         left_rows += merge.unstage(cursor, staged.refused, staged.attempts)
-        # A young table has no statistics yet; the ranges are always found by the primary key.
-        cursor.execute("SET LOCAL enable_seqscan = off")
+        # A young table has no statistics yet; the ranges are always found by the primary key. A plan that is made for
+        # any range opens, and waits for, every part of a partitioned table.
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_custom_plan")
         self._doing = "remove what a former run of the range left"
         for entry in todo:
             merge.replace_range(cursor, stream, entry)
@@ -362,7 +363,7 @@ class PostgresSink(FencedConnection):
         timeline: int,
         ranges: Sequence[OffsetRange],
         todo: Sequence[OffsetRange],
-        records: Mapping[TopicNumber, int] | None,
+        staged: Staged,
         inserted: int,
     ) -> None:
         """Write the ledger's entries: what became of these ranges.
@@ -370,6 +371,7 @@ class PostgresSink(FencedConnection):
         Raises:
             DeclarationError: rows of the batch lie elsewhere: what replaces a range later would not find them.
         """
+        records, attempts = staged.records, staged.attempts
         full, whole = [entry for entry in todo if entry.first < entry.next], set(ranges)
         # Of a part of what was read nobody has counted the records.
         counts = [
@@ -378,9 +380,10 @@ class PostgresSink(FencedConnection):
             if records is not None
         ] or [None] * len(full)
         found = self._ledger.book(cursor, full, timeline=timeline, epoch=self.identity.epoch, records=counts)
-        if found < inserted:
+        outside = self._statements.count_outside(cursor, ranges, attempts) if found < inserted else 0
+        if outside:
             raise DeclarationError(
-                f"{inserted - found} of {inserted} rows name a source that is not of their batch",
+                f"{outside} of {inserted} rows name a source that is not of their batch",
                 where=f"stream {self.identity.stream}, table {self.target}",
                 next_step="let the transform hand `_source` on as it is",
             )

@@ -60,7 +60,6 @@ CREATE TABLE IF NOT EXISTS millrace.quarantine (
     quarantined_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (stream, topic_id, partition, "offset")
 );
-ALTER TABLE millrace.quarantine ADD COLUMN IF NOT EXISTS timestamp_ms bigint;  -- since version 2
 CREATE TABLE IF NOT EXISTS millrace.ledger (  -- since version 3
     stream text NOT NULL,
     timeline int NOT NULL,
@@ -82,6 +81,28 @@ CREATE TABLE IF NOT EXISTS millrace.ledger (  -- since version 3
     PRIMARY KEY (stream, topic_id, partition, first_offset)
 ) WITH (fillfactor = 50);
 """
+
+# Whoever may use the tables that were there may use the ones that come later, whoever makes those.
+_GRANTS = """
+DO $grants$
+DECLARE one record;
+BEGIN
+    FOR one IN
+        SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS role, privilege_type
+        FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner)))
+        WHERE oid = 'millrace.progress'::regclass AND grantee <> (
+            SELECT relowner FROM pg_class WHERE oid = 'millrace.ledger'::regclass
+        ) AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
+    LOOP
+        EXECUTE format('GRANT %s ON millrace.ledger TO %s', one.privilege_type, one.role);
+    END LOOP;
+END
+$grants$
+"""
+_OLDEST_SERVER = 140_000  # multiranges
+
+# What an older version's tables lack. Each waits for whoever reads its table, a backup say, so none is run twice.
+_SINCE = {2: "ALTER TABLE millrace.quarantine ADD COLUMN IF NOT EXISTS timestamp_ms bigint"}
 
 # What identifies a row: its source, and its place among the rows of one record.
 SOURCE_COLUMNS = (
@@ -132,6 +153,13 @@ def ensure_schema(cursor: Cursor) -> None:
     """
     if _version(cursor) == SCHEMA_VERSION:
         return
+    if cursor.connection.info.server_version < _OLDEST_SERVER:
+        raise DeclarationError(
+            f"the sink's server is PostgreSQL {cursor.connection.info.server_version // 10_000}, and 14 is the oldest "
+            "that holds what Millrace keeps",
+            where="schema millrace",
+            next_step="upgrade the server",
+        )
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
     if (found := _version(cursor)) > SCHEMA_VERSION:
         raise DeclarationError(
@@ -141,6 +169,10 @@ def ensure_schema(cursor: Cursor) -> None:
         )
     if found < SCHEMA_VERSION:
         cursor.execute(_OWN_TABLES)
+        for version, statement in _SINCE.items():
+            if found < version:
+                cursor.execute(statement)
+        cursor.execute(_GRANTS)
         cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
 
 

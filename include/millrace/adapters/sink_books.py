@@ -78,13 +78,26 @@ WHERE {_PLACE} AND {_WITHIN} AND NOT isempty(absent) AND (records < next_offset 
 ORDER BY first_offset
 """
 # The record of work is read in the same snapshot: what a batch writes meanwhile is on record.
+# What any stream has done counts: a table may be written by two, or by one that had another name.
 _OUTSIDE = f"""
-SELECT held, least, most FROM unnest(int8multirange(int8range(0, %(last)s)) - (
-    SELECT coalesce(range_agg(int8range(first_offset, next_offset)), '{{{{}}}}') FROM millrace.progress WHERE {_PLACE}
-)) AS _span, LATERAL (
-    SELECT count(*) AS held, min(_offset) AS least, max(_offset) AS most FROM {{target}} AS _row
+WITH place AS (
+    SELECT int8multirange(int8range(0, %(last)s)) - coalesce(of_any, '{{{{}}}}') AS of_any,
+        int8multirange(int8range(0, %(last)s)) - coalesce(of_it, '{{{{}}}}') AS of_it
+    FROM (
+        SELECT range_agg(int8range(first_offset, next_offset)) AS of_any,
+            range_agg(int8range(first_offset, next_offset)) FILTER (WHERE stream = %(stream)s) AS of_it
+        FROM millrace.progress WHERE topic_id = %(topic_id)s AND partition = %(partition)s
+    ) AS done
+)
+SELECT 'row', least, most FROM place, unnest(of_any) AS _span, LATERAL (
+    SELECT min(_offset) AS least, max(_offset) AS most FROM {{target}} AS _row
     WHERE {_ROWS} AND _offset >= lower(_span) AND _offset < upper(_span)
-) AS there WHERE held > 0
+) AS there WHERE least IS NOT NULL
+UNION ALL
+SELECT 'record in quarantine', least, most FROM place, unnest(of_it) AS _span, LATERAL (
+    SELECT min("offset") AS least, max("offset") AS most FROM millrace.quarantine
+    WHERE {_PLACE} AND "offset" >= lower(_span) AND "offset" < upper(_span)
+) AS there WHERE least IS NOT NULL
 """
 # Steps from one partition to the next by the key: what lies in between is not read.
 _PARTITIONS = """
@@ -168,14 +181,16 @@ class OpenBooks:
         )
 
     def outside(self, partition: TopicPartition) -> Finding | None:
-        """The rows of a partition that no timeline of the record of work reaches."""
+        """Rows, and records in quarantine, that no timeline of the record of work reaches."""
         with self._snapshot() as cursor:
             found = cursor.execute(self._on_target(_OUTSIDE), {**self._place(partition), "last": _LAST}).fetchall()
         if not found:
             return None
-        rows = sum(row[0] for row in found)
-        named = tuple((int(least), int(most) + 1) for _, least, most in found)
-        return Finding(Fault.OUTSIDE, partition, named, Spans(named).offsets, len(named), f"{rows:,} rows lie there")
+        named = Spans(sorted((int(least), int(most) + 1) for _, least, most in found))
+        detail = (
+            f"a {' and a '.join(sorted({what for what, *_ in found}, reverse=True))}, at the first and the last offset"
+        )
+        return Finding(Fault.OUTSIDE, partition, tuple(named), named.offsets, len(named), detail)
 
     def about_the_table(self) -> tuple[Finding, ...]:
         """What is wrong with the table as a whole: its key, and rows of partitions that no stream has on record."""

@@ -6,7 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, BaseOperator, Param
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DagRunTriggerException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    DagRunTriggerException,
+)
 
 from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
@@ -93,20 +99,27 @@ class ReconcileBooks(BaseOperator):
             raise AirflowSkipException(f"stream {params['stream']} was asked for")
         platform = airflow_platform()
         pipeline = load_pipeline(platform.settings.root, self.pipeline)
-        done = quality_books.reconcile_on(
-            platform,
-            pipeline,
-            pipeline.stream(self.stream),
-            actor=f"dag:{names.books(pipeline)}",
-            deep=bool(params.get("deep")),
-            progress=lambda text: self.log.info("%s", text),
-        )
+        try:
+            done = quality_books.reconcile_on(
+                platform,
+                pipeline,
+                pipeline.stream(self.stream),
+                actor=f"dag:{names.books(pipeline)}",
+                deep=bool(params.get("deep")),
+                progress=lambda text: self.log.info("%s", text),
+            )
+        except AirflowTaskTimeout as timeout:  # another try would take as long
+            raise AirflowFailException(f"not done within {LONGEST}: {timeout}") from timeout
         for run in done:
             self.log.info("%s", run)
         last = done[-1]
         context["ti"].xcom_push(key=COUNTS, value=counts_of(last))
         if last.balance is Balance.EMPTY:
             raise AirflowSkipException("nothing was ever written: nothing is proven")
+        if last.problem and not last.findings:
+            raise AirflowException(f"witnesses could not be asked: {last.problem}")  # tried again
+        if last.left:
+            self.log.warning("%d offsets wait for the next run: this one has taken its time", last.left)
         if last.balance is not Balance.BALANCED:
             more = [f"and {len(last.findings) - TOLD} more"] if len(last.findings) > TOLD else []
             raise AirflowFailException("\n".join([*map(str, last.findings[:TOLD]), *more]))
@@ -163,8 +176,8 @@ def counts_of(run: Reconciliation) -> dict[str, int | str]:
 def _doc(pipeline: Pipeline) -> str:
     rows = "\n".join(f"| `{stream.name}` | `{stream.sink.table}` |" for stream in pipeline.streams)
     return (
-        "Daily, and after each rewind, it proves of every offset that a stream has done, from where it is proven on, "
-        "that it is a row, in quarantine, dropped by the transform, or held no record.\n\n"
+        "Daily, and after each rewind by form, it proves of every offset that a stream has done, from where it is "
+        "proven on, that it is a row, in quarantine, dropped by the transform, or held no record.\n\n"
         f"| stream | table |\n|---|---|\n{rows}\n\n"
         "Red: the first lines of the log name the offsets, and one alarm of the stream is open until its books balance "
         "or somebody accepts what was found. **Trigger** with `deep` looks from the first offset on. By hand: "

@@ -332,7 +332,7 @@ def _rewind_dag(pipeline: Pipeline) -> DAG:
     books = TriggerBooks(
         task_id="books",
         books=names.books(pipeline),
-        doc_md="Has the books of the stream looked at; what that finds turns its own DAG red.",
+        doc_md="Has the books of the stream looked at; what that finds turns its own DAG red. Paused, that DAG waits.",
         dag=dag,
         **RETRIED,
     )

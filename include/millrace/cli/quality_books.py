@@ -64,7 +64,7 @@ def reconcile(
         raise typer.Exit(problems[0].exit_code)
     fine = {Balance.BALANCED} if name is not None else {Balance.BALANCED, Balance.EMPTY}
     if any(run.balance not in fine for run in runs):
-        raise typer.Exit(1)
+        raise typer.Exit(1 if any(run.findings or not run.problem for run in runs if run.balance not in fine) else 3)
 
 
 def books_document(run: Reconciliation) -> dict[str, object]:
@@ -87,6 +87,7 @@ def books_document(run: Reconciliation) -> dict[str, object]:
         "left": run.left,
         "reached": _mark_document(run.reached),
         "proven": _mark_document(run.upto),
+        "problem": run.problem,
         "findings": [_finding_document(finding) for finding in run.findings],
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -25,9 +25,9 @@ from millrace.domain.quality.books import (
     together,
 )
 from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, reached
-from millrace.errors import RefusedError, UsageError
+from millrace.errors import MillraceError, RefusedError, UsageError
 from millrace.ports import Books
-from millrace.usecases.books_witness import Witnesses
+from millrace.usecases.books_witness import MOST_READ, Witnesses
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -68,7 +68,8 @@ def reconcile(
     """Hold what a stream's sink has against its ledger, from where the books are proven to the record of work.
 
     What is found is stored, and an alarm is open while the newest run found something. The mark of a partition moves up
-    to the first thing that does not balance, so the next run finds that again; a deep run may move it back.
+    to the first thing that does not balance, so the next run finds that again; a deep run may move it back. Witnesses
+    are asked once: a deep run asks none again below the mark.
 
     Args:
         platform: the adapters.
@@ -80,8 +81,8 @@ def reconcile(
         progress: told what is looked at.
 
     Raises:
-        UnreachableError: the sink or the control database does not answer; or, where offsets that held no record have
-            to be witnessed, the bucket or a broker.
+        UnreachableError: the sink or the control database does not answer. What kept witnesses from being asked is the
+            run's `problem`.
         DeclarationError: the sink has no ledger, or its table lacks a column.
     """
     began = now or datetime.now(UTC)
@@ -95,23 +96,42 @@ def reconcile(
     unproven = gained(from_, work)
     ranges = unproven if deep else bounded(unproven, MOST_OFFSETS)
     run = Reconciliation(name, began, began, reached(work), from_, from_, deep=deep, actor=actor)
+    stops: Mapping[TopicPartition, int] = {}
     if work:
         with sink.opened(name, stream.sink.table) as books:
-            look = _Look(books, work, Witnesses(platform, pipeline, progress), progress, findings=list(back))
+            settled = _settled(mark, work) if deep and from_ != mark and not back else {}
+            look = _Look(books, work, settled, Witnesses(platform, pipeline, progress), progress, findings=list(back))
             look.at(ranges)
-        findings = together(look.findings)
-        upto = proven(reached(work), unproven, [look.proven(one) for one in ranges])
-        run = replace(run, upto=upto, ends=proven(reached(work), unproven, ranges), sums=look.sums, findings=findings)
+        run = replace(
+            run,
+            upto=_with_gone(mark, proven(reached(work), unproven, [look.proven(one) for one in ranges])),
+            ends=proven(reached(work), unproven, [look.looked(one) for one in ranges]),
+            sums=look.sums,
+            findings=together(look.findings),
+            problem="" if look.problem is None else look.problem.what,
+        )
+        stops = look.stops
     elif mark.offsets:
         lost = Finding(Fault.MISSING, None, detail="its record of work, which an earlier run has seen, is not there")
         run = replace(run, reached=mark, upto=mark, ends=Mark(), findings=(lost,))
     run = replace(run, ended=max(began, datetime.now(UTC)))
-    stored = platform.control().books.store(run, seen=mark, mark=run.upto)
-    newest = platform.control().books.latest(name)
-    if newest is not None and newest.identity == stored.identity:  # else a later look is done already, and knows better
-        _hold_alarm(platform, stored)
-        platform.control().books.tidy(began)
+    stored = platform.control().books.store(run, seen=mark, stops=stops)
+    _hold_alarm(platform, stored)
+    platform.control().books.tidy(began)
     return stored
+
+
+def _settled(mark: Mark, work: Sequence[Work]) -> dict[TopicPartition, int]:
+    """Up to where doubts were judged when a mark moved over them; what they were judged by may be gone by now."""
+    begins = {range_.partition: range_.first for range_ in gained(mark, work)}
+    return {partition: begins.get(partition, at) for partition, at in reached(work).offsets.items()}
+
+
+def _with_gone(mark: Mark, upto: Mark) -> Mark:
+    """With the partitions that are on record no more: that is found again, until they are or somebody accepts it."""
+    gone = {partition: at for partition, at in mark.offsets.items() if partition not in upto.offsets}
+    older = {partition: mark.timeline_of(partition) for partition in gone}
+    return Mark(upto.timeline, {**upto.offsets, **gone}, {**upto.older, **older})
 
 
 def reconcile_on(
@@ -138,10 +158,12 @@ def reconcile_on(
 def _hold_alarm(platform: Platform, run: Reconciliation) -> None:
     """One alarm a stream: open while its books do not balance."""
     alarms = platform.control().alarms
-    if run.balance is Balance.BALANCED:
-        alarms.close(UNBALANCED, run.stream, opened_before=run.began)
-    elif run.balance is not Balance.EMPTY:
+    if run.findings:
         alarms.open(UNBALANCED, run.stream, f"{run}; {run.findings[0]}")
+    elif run.balance is Balance.BALANCED and not run.left:
+        newest = platform.control().books.latest(run.stream)
+        if newest is not None and newest.identity == run.identity:  # one that was stored since knows more
+            alarms.close(UNBALANCED, run.stream, opened_before=run.began)
 
 
 def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Reconciliation:
@@ -151,7 +173,7 @@ def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Re
         RefusedError: there was no run, the last one found nothing, or a newer one came meanwhile.
         UnreachableError: the control database does not answer.
     """
-    store = platform.control().books
+    store, now = platform.control().books, datetime.now(UTC)
     last = store.latest(stream.qualified_name)
     if last is None or not last.findings:
         what = "nobody has looked at its books" if last is None else f"its books are {last.balance}"
@@ -164,7 +186,7 @@ def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Re
         raise RefusedError(
             "a newer run came meanwhile", where=stream.qualified_name, next_step="look at it, and accept that one"
         )
-    platform.control().alarms.close(UNBALANCED, stream.qualified_name, opened_before=datetime.now(UTC))
+    platform.control().alarms.close(UNBALANCED, stream.qualified_name, opened_before=now)
     return last
 
 
@@ -174,26 +196,33 @@ class _Look:
 
     books: Books
     work: Sequence[Work]
+    settled: Mapping[TopicPartition, int]
     witnesses: Witnesses
     progress: Progress
     sums: Sums = field(default_factory=Sums)
     findings: list[Finding] = field(default_factory=list)
-    _stops: dict[TopicPartition, int] = field(default_factory=dict)
+    stops: dict[TopicPartition, int] = field(default_factory=dict)
+    problem: MillraceError | None = None
+    _ends: dict[TopicPartition, int] = field(default_factory=dict)
     _doubts: list[Doubt] = field(default_factory=list)
     _held: int = 0
+    _doubted: int = 0
     _named: int = 0
 
     def at(self, ranges: Iterable[OffsetRange]) -> None:
         """Look at these ranges, at what lies outside of the record of work, and at the table."""
         self.findings += self.books.about_the_table()
         if any(one.fault is Fault.MISSING for one in self.findings):
-            self._stops = {range_.partition: range_.first for range_ in ranges}
+            self._ends = {range_.partition: range_.first for range_ in ranges}
             return
-        for partition in sorted({row.partition for row in self.work}):
+        of_each: dict[TopicPartition, list[Work]] = {}
+        for row in self.work:
+            of_each.setdefault(row.partition, []).append(row)
+        for partition in sorted(of_each):
             outside = self.books.outside(partition)
             self.findings += [outside] if outside else []
         for range_ in ranges:
-            holes = skipped(self.work, range_)
+            holes = skipped(of_each[range_.partition], range_)
             if holes:
                 named = tuple(holes)
                 self._add(named[0][0], Finding(Fault.SKIPPED, range_.partition, named, holes.offsets, len(named)))
@@ -201,30 +230,43 @@ class _Look:
                 self._piece(OffsetRange(range_.partition, first, next_))
         self._ask()
 
+    def looked(self, range_: OffsetRange) -> OffsetRange:
+        """The beginning of a range that was looked at, and of whose doubts the witnesses were asked."""
+        return _below(range_, self._ends)
+
     def proven(self, range_: OffsetRange) -> OffsetRange:
-        """The beginning of a range that was looked at, up to where something does not balance."""
-        stop = self._stops.get(range_.partition, range_.next)
-        return OffsetRange(range_.partition, range_.first, max(range_.first, min(stop, range_.next)))
+        """The same, up to where something does not balance."""
+        return _below(self.looked(range_), self.stops)
 
     def _piece(self, piece: OffsetRange) -> None:
         at = piece.first
-        while at < piece.next:
+        while at < min(piece.next, self._ends.get(piece.partition, piece.next)):
             part = self.books.part(OffsetRange(piece.partition, at, piece.next))
             for finding in judged(part):
                 self._add(part.range.first, finding)
             self.sums += sums_of(part)
-            doubts = doubts_of(part)
+            judged_before = self.settled.get(piece.partition, 0)
+            doubts = [doubt for doubt in doubts_of(part) if doubt.range.next > judged_before]
             self._doubts += doubts
             self._held += sum(len(doubt.absent) for doubt in doubts)
+            self._doubted += sum(len(doubt.range) for doubt in doubts)
             at = part.range.next
             self.progress(f"{piece.partition} up to offset {at:,}")
-            if self._held > _HELD:
+            if self._held > _HELD or self._doubted > MOST_READ:
                 self._ask()
 
     def _ask(self) -> None:
-        for finding in self.witnesses.judge(self._doubts):
-            self._add(finding.spans[0][0], finding)
-        self._doubts, self._held = [], 0
+        """Have the doubts judged; where that cannot be, the look ends before them."""
+        if self.problem is None:
+            judged_ = self.witnesses.judge(self._doubts)
+            unasked, self.problem = judged_.unasked, judged_.problem
+            for finding in judged_.findings:
+                self._add(finding.spans[0][0], finding)
+        else:
+            unasked = [doubt.range for doubt in self._doubts]
+        for range_ in unasked:
+            self._ends[range_.partition] = min(range_.first, self._ends.get(range_.partition, range_.first))
+        self._doubts, self._held, self._doubted = [], 0, 0
 
     def _add(self, first: int, finding: Finding) -> None:
         partition = finding.partition
@@ -234,4 +276,9 @@ class _Look:
         if self._named > 2 * MOST_NAMED:
             self.findings = list(together(self.findings))
             self._named = 0
-        self._stops[partition] = min(first, self._stops.get(partition, first))
+        self.stops[partition] = min(first, self.stops.get(partition, first))
+
+
+def _below(range_: OffsetRange, bounds: Mapping[TopicPartition, int]) -> OffsetRange:
+    stop = bounds.get(range_.partition, range_.next)
+    return OffsetRange(range_.partition, range_.first, max(range_.first, min(stop, range_.next)))

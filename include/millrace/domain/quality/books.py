@@ -220,6 +220,7 @@ class Reconciliation:
         findings: what does not balance.
         deep: whether it began at the first offset.
         actor: who had it done.
+        problem: why witnesses could not be asked, so that the look ended before `reached`; empty: nothing kept them.
         identity: in the control database; None: not stored.
     """
 
@@ -233,6 +234,7 @@ class Reconciliation:
     findings: tuple[Finding, ...] = ()
     deep: bool = False
     actor: str = ""
+    problem: str = ""
     identity: int | None = None
 
     @property
@@ -242,7 +244,7 @@ class Reconciliation:
             return Balance.EMPTY
         faults = {finding.fault for finding in self.findings}
         if not faults:
-            return Balance.BALANCED
+            return Balance.OPEN if self.problem else Balance.BALANCED
         return Balance.OPEN if faults <= OPEN else Balance.BROKEN
 
     @property
@@ -269,7 +271,8 @@ class Reconciliation:
         )
         told = ", ".join(f"{fault} {count:,}" if count else str(fault) for fault, count in self.faults.items())
         left = f"; {self.left:,} offsets wait for the next run" if self.left else ""
-        return text + (f" ({told})" if told else "") + left
+        problem = f"; witnesses could not be asked: {self.problem}" if self.problem else ""
+        return text + (f" ({told})" if told else "") + left + problem
 
 
 def skipped(work: Sequence[Work], range_: OffsetRange) -> Spans:

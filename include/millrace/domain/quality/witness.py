@@ -15,14 +15,25 @@ class Witness:
     Attributes:
         knows: the offsets that it can speak of.
         holes: those of them where it has no record.
+        read: those that were looked at in the log itself. Where an archive has a record there may be none any more when
+            a stream comes: compaction has taken it.
     """
 
     knows: Spans = field(default_factory=Spans)
     holes: Spans = field(default_factory=Spans)
+    read: Spans = field(default_factory=Spans)
 
     def __add__(self, more: Witness) -> Witness:
         """Both together: an offset is a hole where one of them says so."""
-        return Witness(Spans(sorted([*self.knows, *more.knows])), Spans(sorted([*self.holes, *more.holes])))
+        return Witness(
+            Spans(sorted([*self.knows, *more.knows])),
+            Spans(sorted([*self.holes, *more.holes])),
+            Spans(sorted([*self.read, *more.read])),
+        )
+
+    def within(self, first: int, next_: int) -> Witness:
+        """What it knows of some offsets."""
+        return Witness(*(Spans(one.within(first, next_)) for one in (self.knows, self.holes, self.read)))
 
     def is_enough_for(self, doubt: Doubt) -> bool:
         """Whether nobody else has to be asked."""
@@ -35,16 +46,21 @@ class Witness:
         if self.is_enough_for(doubt):
             return None
         partition = doubt.range.partition
-        holes, unknown = doubt.absent.both(self.holes).offsets, doubt.absent.minus(self.knows)
-        short = unknown.offsets if doubt.gaps is None else doubt.gaps - holes
-        if short <= unknown.offsets:
-            what = "any of them may have" if doubt.gaps is None else f"{short:,} of them"
-            detail = f"{what} held no record when they were read, and neither archive nor log can tell"
-            named = tuple(unknown)[:MOST_NAMED]
-            return Finding(Fault.UNWITNESSED, partition, named, unknown.offsets, len(unknown), detail)
-        detail = (
-            f"{doubt.gaps:,} offsets gave no record when they were read, of which {holes:,} hold none, and of "
-            f"{unknown.offsets:,} nobody can tell"
-        )
-        span = (doubt.range.first, doubt.range.next)
-        return Finding(Fault.UNREAD, partition, (span,), short - unknown.offsets, 1, detail)
+        if doubt.gaps is None:
+            unknown = doubt.absent.minus(self.knows)
+            what = "any of them may have"
+        else:
+            unknown = doubt.absent.minus(self.holes).minus(self.read)
+            holes = doubt.absent.both(self.holes).offsets
+            short = doubt.gaps - holes
+            what = f"{short:,} of them"
+            if short > unknown.offsets:
+                detail = (
+                    f"{doubt.gaps:,} offsets gave no record when they were read, of which {holes:,} hold none, and of "
+                    f"{unknown.offsets:,} nobody can tell"
+                )
+                span = (doubt.range.first, doubt.range.next)
+                return Finding(Fault.UNREAD, partition, (span,), short - unknown.offsets, 1, detail)
+        detail = f"{what} held no record when they were read, and neither archive nor log can tell"
+        named = tuple(unknown)[:MOST_NAMED]
+        return Finding(Fault.UNWITNESSED, partition, named, unknown.offsets, len(unknown), detail)
