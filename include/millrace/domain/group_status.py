@@ -243,12 +243,13 @@ def _partition(group: _Group, partition: Partition) -> PartitionReading:
         position = max(commit, log.start)
         behind = time_lag(group.history.times, one.ends, position) if one.unread[-1] else NOTHING_UNREAD
         behind = None if one.undecided else behind
+    end = max(log.end, log.stable) if log else None  # two requests: records may come between them
     return PartitionReading(
         partition=partition,
         committed=commit,
         start=log.start if log else None,
-        end=log.end if log else None,
-        lag=log.end - commit if log and commit is not None else None,
+        end=end,
+        lag=end - commit if end is not None and commit is not None else None,
         time_lag=behind,
         status=status,
         why=why,
