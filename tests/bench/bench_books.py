@@ -62,11 +62,11 @@ def looked(made: Made, first: int, next_: int) -> None:
 def book(made: Made, first: int, next_: int) -> None:
     """The entry of a batch, written anew."""
     from millrace.adapters.postgres_ledger import Ledger
-    from millrace.adapters.postgres_tables import TargetTable
+    from millrace.adapters.postgres_tables import BY_THE_KEY, TargetTable
 
     made.epoch += 1
     with made.sink.connection.transaction(), made.sink.connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(BY_THE_KEY)
         Ledger(STREAM, TargetTable.parse(TABLE)).book(
             cursor, [OffsetRange(P0, first, next_)], timeline=1, epoch=made.epoch, records=[next_ - first]
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from millrace.adapters.postgres_ledger import Ledger
 from millrace.adapters.postgres_tables import TargetTable, ensure_schema
@@ -31,7 +31,6 @@ class Made:
 
     sink: Sink
     epoch: int = 1
-    positions: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         connection = self.sink.connection

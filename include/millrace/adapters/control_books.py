@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +12,15 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 
 from millrace.adapters import control_log
 from millrace.adapters.control_connection import translated
-from millrace.adapters.control_marks import Marks, mark_body, mark_facts, mark_of, mark_table, partition_body
+from millrace.adapters.control_marks import (
+    Marks,
+    forget_old,
+    mark_body,
+    mark_facts,
+    mark_of,
+    mark_table,
+    partition_body,
+)
 from millrace.adapters.control_tables import METADATA, TIMESTAMP
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.quality.books import Fault, Finding, Reconciliation, Sums
@@ -20,8 +28,6 @@ from millrace.domain.quality.ranges import Mark
 from millrace.settings import PostgresSettings
 
 VERSION = 1
-KEPT = timedelta(days=100)
-LEAST_KEPT = 20
 
 books_run = sa.Table(
     "books_run",
@@ -115,12 +121,8 @@ class BooksTable:
 
     def tidy(self, now: datetime) -> None:
         """Forget runs that are old, but never the newest ones of a stream."""
-        table = books_run
-        newer = sa.func.row_number().over(partition_by=table.c.stream, order_by=table.c.began.desc())
-        ranked = sa.select(table.c.id, table.c.began, newer.label("place")).subquery()
-        old = sa.select(ranked.c.id).where(ranked.c.place > LEAST_KEPT, ranked.c.began < now - KEPT)
         with translated(self._settings), self._engine.begin() as connection:
-            connection.execute(table.delete().where(table.c.id.in_(old)))
+            forget_old(connection, books_run, now)
 
 
 def _newest(stream: str) -> sa.Select[tuple[object, ...]]:

@@ -1,9 +1,10 @@
-"""Up to where something of each stream is proven, each in a table of its own."""
+"""Up to where something of each stream is proven, each in a table of its own, and how long looks are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,6 +13,10 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from millrace.adapters.control_tables import METADATA, NOW, TIMESTAMP
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.quality.ranges import Mark
+
+KEPT = timedelta(days=100)
+"""Long enough for four weeks of the same hour, and a quarter to look back on."""
+LEAST_KEPT = 20
 
 
 def mark_table(name: str) -> sa.Table:
@@ -47,6 +52,14 @@ class Marks:
         values = {**mark_body(mark), "moved_at": sa.func.now()}
         statement = insert(self.table).values(stream=stream, **values)
         connection.execute(statement.on_conflict_do_update(index_elements=[self.table.c.stream], set_=values))
+
+
+def forget_old(connection: sa.Connection, looks: sa.Table, now: datetime) -> None:
+    """Forget looks (`id`, `stream`, `began`) that are old, but never the newest of a stream."""
+    newer = sa.func.row_number().over(partition_by=looks.c.stream, order_by=looks.c.began.desc())
+    ranked = sa.select(looks.c.id, looks.c.began, newer.label("place")).subquery()
+    old = sa.select(ranked.c.id).where(ranked.c.place > LEAST_KEPT, ranked.c.began < now - KEPT)
+    connection.execute(looks.delete().where(looks.c.id.in_(old)))
 
 
 def mark_body(mark: Mark) -> dict[str, Any]:

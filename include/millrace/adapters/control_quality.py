@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import JSONPATH, insert
 
 from millrace.adapters import control_log
 from millrace.adapters.control_connection import translated
-from millrace.adapters.control_marks import Marks, mark_facts
+from millrace.adapters.control_marks import Marks, forget_old, mark_facts
 from millrace.adapters.control_quality_rows import body_of, check_of
 from millrace.adapters.control_quality_tables import quality_check, quality_document, quality_mark
 from millrace.domain.quality.ranges import Mark
@@ -18,9 +18,6 @@ from millrace.domain.quality.results import Gain, QualityCheck, Waiting
 from millrace.errors import UsageError
 from millrace.settings import PostgresSettings
 
-KEPT = timedelta(days=100)
-"""Long enough for four weeks of the same hour, and a quarter to look back on."""
-LEAST_KEPT = 20
 WAITS = timedelta(days=7)
 _UNUSUAL = '$.results[*] ? (@.kind == "volume" && @.outcome == "failed")'
 LARGEST_DOCUMENT = 5 * 1024**2
@@ -173,13 +170,10 @@ class QualityTable:
     def tidy(self, now: datetime) -> None:
         """Forget checks that are old, but never the newest of a stream, and documents that have waited for long."""
         table = quality_check
-        newer = sa.func.row_number().over(partition_by=table.c.stream, order_by=table.c.began.desc())
-        ranked = sa.select(table.c.id, table.c.began, newer.label("place")).subquery()
-        old = sa.select(ranked.c.id).where(ranked.c.place > LEAST_KEPT, ranked.c.began < now - KEPT)
         with translated(self._settings), self._engine.begin() as connection:
             stale = sa.select(table.c.id).where(table.c.began < now - WAITS)
             connection.execute(quality_document.delete().where(quality_document.c.check_id.in_(stale)))
-            connection.execute(table.delete().where(table.c.id.in_(old)))
+            forget_old(connection, table, now)
 
 
 def _looks(stream: str, *, windows: bool = False) -> sa.Select[tuple[object, ...]]:

@@ -15,9 +15,6 @@ from psycopg import sql
 from millrace.adapters.postgres_tables import Cursor, TargetTable
 from millrace.domain.offsets import OffsetRange
 
-TopicNumber = tuple[str, int]
-"""A topic's name and a partition's number."""
-
 LARGEST_ENTRY = 1_000_000
 """An entry that covers so many offsets grows no more."""
 _GROWS_BYTES = 1_000  # an entry whose absent offsets take more is not written again with each batch
@@ -125,7 +122,7 @@ class Ledger:
         batches has no entry for each.
 
         Args:
-            cursor: of the transaction that has written their rows.
+            cursor: of the transaction that has written their rows, in which `BY_THE_KEY` was set.
             ranges: at most one of a partition, none empty.
             timeline: theirs.
             epoch: of who writes.
@@ -150,7 +147,6 @@ class Ledger:
         ]
         if not asked:
             return 0
-        cursor.execute("SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL jit = off")
         cursor.executemany(_CUT, asked)
         cursor.executemany(self._book, asked, returning=True)
         rows = 0

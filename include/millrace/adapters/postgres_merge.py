@@ -9,6 +9,7 @@ from psycopg import sql
 
 from millrace.adapters.postgres_connection import REFUSED_CLASSES
 from millrace.adapters.postgres_tables import (
+    BY_THE_KEY,
     QUARANTINE_COLUMNS,
     SOURCE_COLUMNS,
     STAGING_SCHEMA,
@@ -182,7 +183,7 @@ class Merge:
             attempts: the tasks whose rows count.
             deferred: whether the refusal came at the commit, by a constraint that is checked only there.
         """
-        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute(BY_THE_KEY)
         for entry in ranges:
             self._delete_rows(cursor, entry)
         if deferred:

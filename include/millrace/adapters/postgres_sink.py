@@ -16,10 +16,11 @@ from psycopg import sql
 
 from millrace.adapters.postgres_connection import Fault, SinkStatementError, fault_of
 from millrace.adapters.postgres_fence import COMMIT, FencedConnection, Identity
-from millrace.adapters.postgres_ledger import Ledger, TopicNumber
+from millrace.adapters.postgres_ledger import Ledger
 from millrace.adapters.postgres_locks import BOUNDS, is_locked
 from millrace.adapters.postgres_merge import Merge, Source
 from millrace.adapters.postgres_tables import (
+    BY_THE_KEY,
     READ_RECORD,
     SHARD,
     Cursor,
@@ -30,6 +31,7 @@ from millrace.adapters.postgres_tables import (
 )
 from millrace.domain.offsets import Meeting, OffsetRange, TopicPartition, classify
 from millrace.domain.position import WorkRecord
+from millrace.domain.snapshots import Partition
 from millrace.errors import DeclarationError, MillraceError
 from millrace.settings import PostgresSettings
 
@@ -54,7 +56,7 @@ class Staged:
     rows: int
     bad_records: int = 0
     refused: Mapping[Source, str] = field(default_factory=dict)
-    records: Mapping[TopicNumber, int] | None = None
+    records: Mapping[Partition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +333,7 @@ class PostgresSink(FencedConnection):
                 left_rows, left_records = left_rows + rows, left_records + records
         self._doing = "take out of staging what is refused"
         left_rows += merge.unstage(cursor, staged.refused, staged.attempts)
-        # A young table has no statistics yet; the ranges are always found by the primary key. A plan that is made for
-        # any range opens, and waits for, every part of a partitioned table.
-        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_custom_plan")
+        cursor.execute(BY_THE_KEY)
         self._doing = "remove what a former run of the range left"
         for entry in todo:
             merge.replace_range(cursor, stream, entry)
@@ -375,10 +375,11 @@ class PostgresSink(FencedConnection):
         full, whole = [entry for entry in todo if entry.first < entry.next], set(ranges)
         # Of a part of what was read nobody has counted the records.
         counts = [
-            records.get((entry.partition.topic, entry.partition.partition), 0) if entry in whole else None
+            None
+            if records is None or entry not in whole
+            else records.get((entry.partition.topic, entry.partition.partition), 0)
             for entry in full
-            if records is not None
-        ] or [None] * len(full)
+        ]
         found = self._ledger.book(cursor, full, timeline=timeline, epoch=self.identity.epoch, records=counts)
         outside = self._statements.count_outside(cursor, ranges, attempts) if found < inserted else 0
         if outside:

@@ -17,6 +17,9 @@ Cursor = psycopg.Cursor[tuple[Any, ...]]
 
 SCHEMA_VERSION = 3
 STAGING_SCHEMA = "millrace_staging"
+# For a transaction that looks for ranges of sources. A young table has no statistics yet; ranges are always found by
+# the key. A plan that is made for any range opens, and waits for, every part of a partitioned table.
+BY_THE_KEY = "SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL jit = off"
 _SCHEMA_LOCK = 7_305_001  # advisory lock: CREATE ... IF NOT EXISTS by two sessions at once can fail
 
 _OWN_TABLES = """

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from millrace.adapters.postgres_ledger import LARGEST_ENTRY
-from millrace.adapters.postgres_tables import Cursor, TargetTable
+from millrace.adapters.postgres_tables import BY_THE_KEY, Cursor, TargetTable
 from millrace.adapters.sink_reader import SinkReader
 from millrace.domain.archive.spans import Span, Spans
 from millrace.domain.offsets import OffsetRange, TopicPartition
@@ -114,7 +114,6 @@ SELECT _topic_id, _partition FROM present
 WHERE NOT EXISTS (SELECT FROM millrace.progress WHERE topic_id = _topic_id AND partition = _partition) LIMIT 20
 """
 _LAST = 2**63 - 1
-_BY_THE_KEY = "SET LOCAL enable_seqscan = off; SET LOCAL jit = off"  # whatever statistics say of a young table
 
 
 class SinkBooks(SinkReader):
@@ -209,7 +208,7 @@ class OpenBooks:
     @contextmanager
     def _snapshot(self) -> Iterator[Cursor]:
         with self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.execute(_BY_THE_KEY)
+            cursor.execute(BY_THE_KEY)
             yield cursor
 
     def _on_target(self, statement: str) -> sql.Composed:

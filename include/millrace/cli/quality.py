@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from millrace import spec
 from millrace.cli.actor import actor
+from millrace.cli.declared import pipelines_of
 from millrace.cli.output import emit
 from millrace.cli.quality_books import books_document, reconcile
 from millrace.cli.quality_text import (
@@ -130,8 +130,7 @@ def accept(
     """
     platform = open_platform(open_settings())
     if books:
-        project = spec.load(platform.settings.root)
-        [(_, stream)] = quality_books.declared([project.pipeline(name.partition(".")[0])], name)
+        [(_, stream)] = quality_books.declared(pipelines_of(platform, name), name)
         run = quality_books.accept(platform, stream, actor=actor(), reason=reason)
         text = f"{name}: what run {run.identity} found stays as it is; the next run begins after it"
         document: dict[str, object] = {"schema": "millrace.quality.accept/1", "books": books_document(run)}
@@ -146,12 +145,7 @@ def accept(
 
 def _declared(platform: Platform, name: str | None) -> list[tuple[Pipeline, Stream, StreamQuality]]:
     """The streams whose quality is checked, or one of them; a declaration with errors is told, never left out."""
-    project = spec.load(platform.settings.root)
-    if name is not None:
-        return quality.declared([project.pipeline(name.partition(".")[0])], name)
-    if project.findings:
-        raise spec.InvalidDeclarationError(project.findings)
-    return quality.declared(project.pipelines)
+    return quality.declared(pipelines_of(platform, name), name)
 
 
 def _window(since: str | None, until: str | None) -> tuple[datetime, datetime] | None:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from millrace import spec
 from millrace.cli.actor import actor
+from millrace.cli.declared import pipelines_of
 from millrace.cli.output import emit, error_document, show_error
-from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.quality.books import OPEN, Balance, Finding, Reconciliation
 from millrace.domain.quality.ranges import Mark
 from millrace.errors import MillraceError
 from millrace.settings import open_settings
 from millrace.usecases import quality_books
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 
 _STYLES = {
     Balance.BALANCED: "green",
@@ -42,7 +42,7 @@ def reconcile(
     """
     platform = open_platform(open_settings())
     runs, problems = list[Reconciliation](), list[MillraceError]()
-    for pipeline, stream in _declared(platform, name):
+    for pipeline, stream in quality_books.declared(pipelines_of(platform, name), name):
         try:
             with _working(stream.qualified_name) as progress:
                 runs += quality_books.reconcile_on(
@@ -63,13 +63,12 @@ def reconcile(
     if problems:
         raise typer.Exit(problems[0].exit_code)
     fine = {Balance.BALANCED} if name is not None else {Balance.BALANCED, Balance.EMPTY}
-    if any(run.balance not in fine for run in runs):
-        raise typer.Exit(1 if any(run.findings or not run.problem for run in runs if run.balance not in fine) else 3)
+    if red := [run for run in runs if run.balance not in fine]:
+        raise typer.Exit(3 if all(run.only_waits for run in red) else 1)
 
 
 def books_document(run: Reconciliation) -> dict[str, object]:
     """A run over books as JSON: counts and offsets, never a value."""
-    sums = run.sums
     return {
         "stream": run.stream,
         "run": run.identity,
@@ -78,12 +77,7 @@ def books_document(run: Reconciliation) -> dict[str, object]:
         "actor": run.actor,
         "deep": run.deep,
         "balance": run.balance.value,
-        "offsets": sums.offsets,
-        "rows": sums.rows,
-        "quarantined": sums.quarantined,
-        "dropped": sums.dropped,
-        "gaps": sums.gaps,
-        "absent": sums.absent,
+        **asdict(run.sums),
         "left": run.left,
         "reached": _mark_document(run.reached),
         "proven": _mark_document(run.upto),
@@ -125,16 +119,6 @@ def _mark_document(mark: Mark) -> list[dict[str, object]]:
         {"topic": where.topic, "topic_id": where.topic_id, "partition": where.partition, "next_offset": at}
         for where, at in sorted(mark.offsets.items())
     ]
-
-
-def _declared(platform: Platform, name: str | None) -> list[tuple[Pipeline, Stream]]:
-    """The streams, or one of them; a declaration with errors is told, never left out."""
-    project = spec.load(platform.settings.root)
-    if name is not None:
-        return quality_books.declared([project.pipeline(name.partition(".")[0])], name)
-    if project.findings:
-        raise spec.InvalidDeclarationError(project.findings)
-    return quality_books.declared(project.pipelines)
 
 
 @contextmanager

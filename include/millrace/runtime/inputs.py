@@ -17,7 +17,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from millrace.adapters.postgres_ledger import TopicNumber
+from millrace.domain.snapshots import Partition
 from millrace.errors import MillraceError
 from millrace.runtime.sinks.postgres import Copied, copied
 from millrace.runtime.source import BAD_FIELD, TRUNCATED_FIELD
@@ -39,7 +39,7 @@ class Read:
     records: int = 0
     bad: int = 0
     truncated: int = 0
-    of_each: Mapping[TopicNumber, int] = field(default_factory=dict)
+    of_each: Mapping[Partition, int] = field(default_factory=dict)
 
     def __add__(self, more: Read) -> Read:
         return Read(
@@ -129,7 +129,7 @@ def _values(row: Any) -> tuple[int, int, int, str | None]:
 
 
 def _read(topic: str, records: int, bad: int, truncated: int, of_each: str | None) -> Read:
-    partitions: Counter[TopicNumber] = Counter()
+    partitions: Counter[Partition] = Counter()
     for each in json.loads(of_each or "[]"):  # histograms that were merged may hold a value twice
         partitions[topic, each["x"]] += int(each["y"])
     if partitions.total() != records:

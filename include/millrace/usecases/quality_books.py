@@ -99,7 +99,7 @@ def reconcile(
     stops: Mapping[TopicPartition, int] = {}
     if work:
         with sink.opened(name, stream.sink.table) as books:
-            settled = _settled(mark, work) if deep and from_ != mark and not back else {}
+            settled = _settled(mark, work) if deep and not back else {}
             look = _Look(books, work, settled, Witnesses(platform, pipeline, progress), progress, findings=list(back))
             look.at(ranges)
         run = replace(

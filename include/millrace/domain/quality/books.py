@@ -248,6 +248,11 @@ class Reconciliation:
         return Balance.OPEN if faults <= OPEN else Balance.BROKEN
 
     @property
+    def only_waits(self) -> bool:
+        """Whether nothing is wrong but that witnesses could not be asked."""
+        return bool(self.problem) and not self.findings
+
+    @property
     def faults(self) -> Mapping[Fault, int]:
         """How many offsets do not balance, by how."""
         counts: dict[Fault, int] = {}
