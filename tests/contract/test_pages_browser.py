@@ -28,7 +28,7 @@ from millrace.web.app import create_app
 from millrace.wiring import Platform
 from support.browser import Complaints, open_browser
 from support.budget import Kind, spend
-from support.fakes_pages import NAME, FakeHost
+from support.fakes_pages import NAME, PATIENCE, FakeHost
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ class Served:
         self.store = ControlStore(made.working)
         self.host = PagesHost(database=made.working)
         self._server = uvicorn.Server(
-            uvicorn.Config(create_app(self.host), host="127.0.0.1", port=0, log_level="warning", lifespan="off")
+            uvicorn.Config(
+                create_app(self.host, PATIENCE), host="127.0.0.1", port=0, log_level="warning", lifespan="off"
+            )
         )
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()

@@ -9,6 +9,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from fastapi.routing import APIRoute
 
 from millrace.settings import project_root
 from millrace.web.app import create_app
-from support.fakes_pages import FakeControl, client, facts, plan_of
+from support.fakes_pages import PATIENCE, FakeControl, client, facts, plan_of
 from support.waiting import Deadline
 
 STREAMS = ("shop.purchases", "garden.seeds")
@@ -46,6 +47,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> FastAPI:
     )  # asks Airflow's database, which these tests have not
     control = FakeControl({name: facts(name) for name in STREAMS}, plans=list(PLANS.values()))
     monkeypatch.setattr(pages, "airflow_platform", lambda: _platform(control))
+    monkeypatch.setattr("millrace.web.app.create_app", partial(create_app, within=PATIENCE))
     server = FastAPI()
     for mounted in MillracePlugin.fastapi_apps:
         server.mount(str(mounted["url_prefix"]), LazyPages())

@@ -26,16 +26,16 @@ CHANGES = 200
 STATIC = {"pages.css": "text/css", "pages.js": "text/javascript"}
 
 
-def create_app(host: Host) -> FastAPI:
+def create_app(host: Host, within: timedelta = DEADLINE) -> FastAPI:
     """The pages of Millrace for this host.
 
     Guarantees: strangers get 401 from every path; users see the streams that the host lets them read; two threads, each
-    with one connection at most, for the host may carry more than pages; what is not known within two seconds is
+    with one connection at most, for the host may carry more than pages; what is not known `within` this time is
     answered with 503 and a sentence.
     """
     app = FastAPI(title="Millrace", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Guard, host=host)
-    pages = _Pages(host)
+    pages = _Pages(host, within)
     app.add_api_route("/", pages.overview, methods=["GET"], response_class=HTMLResponse)
     app.add_api_route("/streams/{stream}", pages.stream, methods=["GET"], response_class=HTMLResponse)
     app.add_api_route("/streams/{stream}/sink", pages.sink, methods=["GET"], response_class=HTMLResponse)
@@ -50,8 +50,9 @@ def create_app(host: Host) -> FastAPI:
 
 
 class _Pages:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, within: timedelta) -> None:
         self._host = host
+        self._within = within.total_seconds()
         self._pages = ThreadPoolExecutor(1, "millrace-pages")
         self._parts = ThreadPoolExecutor(1, "millrace-parts")  # a sink that hangs takes no page with it
 
@@ -178,10 +179,10 @@ class _Pages:
         """
         try:
             answer = asyncio.get_running_loop().run_in_executor(threads, work)
-            return await asyncio.wait_for(answer, DEADLINE.total_seconds())
+            return await asyncio.wait_for(answer, self._within)
         except TimeoutError as error:
             raise UnreachableError(
-                f"there was no answer within {DEADLINE.total_seconds():.0f} s",
+                f"there was no answer within {self._within:.0f} s",
                 where="the pages of Millrace",
                 next_step="`millrace doctor` says which server does not answer; running streams go on without it",
             ) from error
