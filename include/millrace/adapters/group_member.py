@@ -272,6 +272,14 @@ class GroupMember:
         self.check()
 
     def _poll(self) -> None:
+        """Serve the client until it is closed or no member any more; a client that fails is no member either."""
+        try:
+            self._serve()
+        except Exception as error:
+            log.exception("group_member_failed")
+            self._mark_lost(f"its client failed: {error}")
+
+    def _serve(self) -> None:
         while not self._closing.is_set():
             self._send_request()
             message = self._consumer.poll(_POLL_SECONDS)
@@ -329,8 +337,12 @@ class GroupMember:
     def _on_lost(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         # The group may have been reset while the session was gone: to rejoin and commit would undo that. And by
         # itself the client would rejoin under the same instance id, which fences whoever took the place meanwhile.
-        consumer.unsubscribe()
         self._mark_lost("the session expired")
+        try:
+            consumer.unsubscribe()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._FATAL:  # fenced meanwhile: it leaves the group, and says this
+                raise
 
     def _on_revoke(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         self._in_group = False
