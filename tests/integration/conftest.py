@@ -31,8 +31,7 @@ def stopping_the_backup(idle_stack: Stack) -> Iterator[None]:
 
 def stop(stack: Stack, app: str) -> None:
     """Stop an app as an operator does and wait for its end, unless nobody ever started it or servers are away."""
-    healthy = {status.name for status in stack.status() if status.healthy}
-    if not {"kafka", "postgres"} <= healthy:
+    if not all(status.healthy for status in stack.status(("kafka", "postgres"))):
         return
     platform = open_platform(stack.settings())
     if platform.control().streams.desired(app) is not None:

@@ -59,7 +59,7 @@ def start(stack: Stack, *parts: str) -> Stack:
     A part that does not start is tried once more, which is told. Where that does not help either the run ends here:
     every other test that needs the part would wait as long for it.
     """
-    ready = {status.name for status in stack.status() if status.healthy}
+    ready = {status.name for status in stack.status(parts) if status.healthy}
     if set(parts) <= ready:
         return stack
     with pytest.MonkeyPatch.context() as patch:

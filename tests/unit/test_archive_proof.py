@@ -8,6 +8,7 @@ from types import FunctionType
 
 import pytest
 
+from millrace.adapters.archive import chain, inspection
 from millrace.adapters.archive.chain import ChainWriter, Link, add, links, put_summary, read_on, resume
 from millrace.adapters.archive.inspection import inspect
 from millrace.domain.archive.chain import next_ranges
@@ -19,9 +20,17 @@ from millrace.domain.archive.tiling import ObservedLog, Tiling
 from support.archive_judge import flatten, judge
 from support.archive_model import Life, World
 from support.code_mutants import changed
+from support.same_thread import SameThread
 
-FIRST_TIER, SECOND_TIER = 300, 5_000
+FIRST_TIER, SECOND_TIER = 150, 5_000
 EVENTS = 150
+
+
+@pytest.fixture(autouse=True)
+def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is in memory; to hand each object from thread to thread took longer than all the rest."""
+    for module in (chain, inspection):
+        monkeypatch.setattr(module, "ThreadPoolExecutor", SameThread)
 
 
 def story(seed: int, counts: Counter[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from millrace.embedded.layout import write_private
@@ -52,22 +53,24 @@ class S3:
             client.create_bucket(Bucket=BUCKET)
 
     def _client(self, site: Site) -> Any:
-        import boto3
-        from botocore.config import Config
+        return _client(f"http://{site.address('s3')}", site.credentials.s3_key, site.credentials.s3_secret)
 
-        patience = Config(
-            connect_timeout=3,
-            read_timeout=5,
-            retries={"total_max_attempts": 1},
-            s3={"addressing_style": "path"},
-            proxies={},
-        )
-        session = boto3.session.Session(
-            aws_access_key_id=site.credentials.s3_key,
-            aws_secret_access_key=site.credentials.s3_secret,
-            region_name="us-east-1",
-        )
-        return session.client("s3", endpoint_url=f"http://{site.address('s3')}", config=patience)
+
+@lru_cache(maxsize=4)
+def _client(url: str, key: str, secret: str) -> Any:
+    """A client, kept: who waits for the server asks it many times, and to make one takes longer than an answer."""
+    import boto3
+    from botocore.config import Config
+
+    patience = Config(
+        connect_timeout=3,
+        read_timeout=5,
+        retries={"total_max_attempts": 1},
+        s3={"addressing_style": "path"},
+        proxies={},
+    )
+    session = boto3.session.Session(aws_access_key_id=key, aws_secret_access_key=secret, region_name="us-east-1")
+    return session.client("s3", endpoint_url=url, config=patience)
 
 
 def properties(site: Site) -> str:

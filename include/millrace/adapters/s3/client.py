@@ -13,13 +13,15 @@ import os
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import cache
 from http.client import HTTPException
 from typing import Any
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.loaders import Loader
 from botocore.parsers import ResponseParserError
+from botocore.session import Session
 from urllib3.exceptions import HTTPError
 
 from millrace.adapters.s3.failures import (
@@ -87,7 +89,7 @@ class Bucket:
     def call(
         self, operation: str, *, unless: Collection[str] = (), needs: Collection[str] = (), **arguments: Any
     ) -> dict[str, Any]:
-        """The store's answer to one operation, by boto3's name of it.
+        """The store's answer to one operation, by botocore's name of it.
 
         Raises:
             AnswerError: it said no with one of the codes or of the statuses of `unless`.
@@ -119,7 +121,7 @@ class Bucket:
         return answer
 
     def client(self) -> Any:
-        """boto3's client, made by the first who asks."""
+        """Botocore's client, made by the first who asks."""
         if not self._opened:
             with self._opening:
                 if not self._opened:
@@ -136,9 +138,13 @@ class Bucket:
         # Nothing is said of what is empty, so botocore finds a key where it always does: variables, files, a role.
         keys = {name: value for name, value in named.items() if value and s3.access_key}
         try:
-            session = boto3.session.Session(region_name=s3.region, **keys)
-            region = s3.region or os.environ.get("AWS_REGION") or session.region_name or DEFAULT_REGION
-            client = session.client("s3", region_name=region, endpoint_url=s3.endpoint_url, config=self._config)
+            session = Session()
+            session.register_component("data_loader", _models())
+            configured = session.get_config_variable("region")
+            region = s3.region or os.environ.get("AWS_REGION") or configured or DEFAULT_REGION
+            client = session.create_client(
+                "s3", region_name=region, endpoint_url=s3.endpoint_url, config=self._config, **keys
+            )
         except ValueError as error:
             raise UsageError(
                 "the endpoint or the region of the object store is none",
@@ -150,6 +156,13 @@ class Bucket:
         client.meta.events.register_last("before-call.s3.DeleteObjects", _with_md5)
         client.meta.events.register_first("before-parse.s3", _refuse_cut_off)
         return client
+
+
+@cache
+def _models() -> Loader:
+    """Botocore's description of the service: megabytes of JSON, which else each client reads again."""
+    loader: Loader = Session().get_component("data_loader")
+    return loader
 
 
 def _config(settings: S3Settings, attempts: int, read_seconds: float, connections: int) -> Config:
