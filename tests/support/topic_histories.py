@@ -177,7 +177,8 @@ def _settings(limited: Limited, base: float, chance: random.Random) -> LogSettin
 
 
 def _live(plan: _Plan, settings: LogSettings, before: LogSettings, noise: float, chance: random.Random) -> Lived:
-    logs = [_Log() for _ in range(PARTITIONS)]
+    log = _Log()  # one for all: each partition is given the same
+    horizons = {horizon / HOUR for horizon in HORIZONS}
     record = chance.uniform(100, 900)
     first = -plan.days * 24 + (chance.randint(0, 12) if plan.days == 1 else 0)
     ends, peak, luck, day_before = 0.0, 0.0, 1.0, None
@@ -186,23 +187,22 @@ def _live(plan: _Plan, settings: LogSettings, before: LogSettings, noise: float,
     there = 0
     for hour in range(first, _LAST_HOUR + 1):
         in_force = before if plan.changed is not None and hour < plan.changed * 24 else settings
-        size = sum(log.size for log in logs)
+        size = log.size * PARTITIONS
         if hour <= 0 and _seen(plan, hour, first):
             points.append(Point(NOW + hour * HOUR, int(ends), record))
         if hour == 0:
             there = int(size)
         if hour >= 0:
             peak = max(peak, size)
-        if any(hour == horizon / HOUR for horizon in HORIZONS):
+        if hour in horizons:
             truth.append(int(size))
         at = NOW + hour * HOUR
         if at.date() != day_before:
             luck, day_before = math.exp(chance.gauss(0, noise)), at.date()
         came = plan.rate(hour / 24) / 24 * luck * (1 + 0.6 * math.sin(2 * math.pi * (at.hour - 8) / 24))
         ends += came / record
-        for log in logs:
-            log.append(hour, came / PARTITIONS, in_force)
-            log.clean(hour, in_force)
+        log.append(hour, came / PARTITIONS, in_force)
+        log.clean(hour, in_force)
     now = Now(there, PARTITIONS)
     return Lived(tuple(points), settings, now, plan.growth, tuple(truth), int(peak), plan.rate(0))
 
