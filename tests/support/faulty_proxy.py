@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.message import Message
 from enum import StrEnum
+from functools import lru_cache
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -315,8 +316,12 @@ class _Server(ThreadingHTTPServer):
                 each.shutdown(socket.SHUT_RDWR)
 
 
+@lru_cache(maxsize=8)
 def plain_client(settings: S3Settings) -> Any:
-    """A client of boto3 that does what it is told, also what no archive should: write over objects, delete them."""
+    """A client of boto3 that does what it is told, also what no archive should: write over objects, delete them.
+
+    It is kept, for to make one takes longer than most of what it is asked for.
+    """
     session = boto3.session.Session(settings.access_key, settings.secret_key, region_name=settings.region)
     path = Config(s3={"addressing_style": "path"}, proxies={})
     return session.client("s3", endpoint_url=settings.endpoint_url, config=path)
