@@ -162,3 +162,19 @@ def test_history_waits_for_a_control_database_that_is_away_and_has_a_bound(told:
     reporter.close()
     assert len(saved.seconds) == LONGEST_HISTORY
     assert max(saved.seconds) == NOON + timedelta(seconds=LONGEST_HISTORY + 50)
+
+
+def test_a_fault_that_nobody_thought_of_does_not_end_what_is_told(told: Told) -> None:
+    saved, faults = Saved(), [ValueError("a bug")]
+
+    def save(report: StreamProgress, history: Sequence[BatchSecond]) -> None:
+        if faults:
+            raise faults.pop()
+        saved(report, history)
+
+    reporter = Reporter(save, told.set_alarm)
+    reporter.progress(progress(), {})
+    eventually(lambda: not faults, within=Deadline.THREAD, what="the fault")
+    report(reporter, saved, progress(1))
+    reporter.close()
+    assert len(saved.seconds) == 2

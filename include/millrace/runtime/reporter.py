@@ -106,9 +106,9 @@ class Reporter:
         """Do it; where it fails say so, once until it has worked again."""
         try:
             act()
-        except MillraceError as error:
+        except Exception as error:  # one that nobody thought of must not end the thread, and with it all that it tells
             if otherwise not in self._failing:
-                log.warning(otherwise, error=str(error))
+                log.warning(otherwise, error=str(error), exc_info=not isinstance(error, MillraceError))
             self._failing.add(otherwise)
             return False
         self._failing.discard(otherwise)
