@@ -147,7 +147,9 @@ class FakeHost:
 
 def client(app: ASGIApp, headers: Mapping[str, str]) -> httpx.AsyncClient:
     """A client of an app in this process."""
-    transport = httpx.ASGITransport(app)
     return httpx.AsyncClient(
-        transport=transport, base_url="http://airflow", headers=headers, timeout=PATIENCE.total_seconds()
+        transport=httpx.ASGITransport(app),
+        base_url="http://airflow",
+        headers=headers,
+        timeout=PATIENCE.total_seconds(),
     )

@@ -22,7 +22,7 @@ from support.archive_model import Life, World
 from support.code_mutants import changed
 from support.same_thread import SameThread
 
-FIRST_TIER, SECOND_TIER = 150, 5_000
+FIRST_TIER, SECOND_TIER = 300, 5_000
 EVENTS = 150
 
 

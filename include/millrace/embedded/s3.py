@@ -41,23 +41,24 @@ class S3:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            buckets = self._client(site).list_buckets().get("Buckets", [])
+            buckets = _client(site).list_buckets().get("Buckets", [])
         except (BotoCoreError, ClientError) as error:
             raise NotReadyError(str(error)) from error
         return f"{len(buckets)} bucket" + ("" if len(buckets) == 1 else "s")
 
     def complete(self, site: Site, tell: Callable[[str], None]) -> None:
         """Make the bucket `millrace`."""
-        client = self._client(site)
+        client = _client(site)
         if BUCKET not in [bucket["Name"] for bucket in client.list_buckets().get("Buckets", [])]:
             client.create_bucket(Bucket=BUCKET)
 
-    def _client(self, site: Site) -> Any:
-        return _client(f"http://{site.address('s3')}", site.credentials.s3_key, site.credentials.s3_secret)
+
+def _client(site: Site) -> Any:
+    return _kept_client(f"http://{site.address('s3')}", site.credentials.s3_key, site.credentials.s3_secret)
 
 
 @lru_cache(maxsize=4)
-def _client(url: str, key: str, secret: str) -> Any:
+def _kept_client(url: str, key: str, secret: str) -> Any:
     """A client, kept: who waits for the server asks it many times, and to make one takes longer than an answer."""
     import boto3
     from botocore.config import Config
