@@ -1,22 +1,28 @@
-"""Manifests, summaries and audits as bytes: JSON in one form only, so that what is read back is all that was said."""
+"""The archive's documents as bytes: JSON in one form only, so that what is read back is all that was said."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from millrace.domain.archive.audit import Audit
-from millrace.domain.archive.manifest import Manifest
+from millrace.domain.archive.manifest import Manifest, ObjectEntry
 from millrace.domain.archive.summary import Summary
 from millrace.errors import CorruptArchiveError
 
-Document = TypeVar("Document", Manifest, Summary, Audit)
+Document = TypeVar("Document", Manifest, ObjectEntry, Summary, Audit)
+
+# What msgspec knows of a class it makes when that is first asked for, and other threads see it half made: two that
+# decode their first manifest at the same time end the process. So it is made here, before anybody can decode.
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (Manifest, ObjectEntry, Summary, Audit)
+}
 
 
-def encode(document: Manifest | Summary | Audit) -> bytes:
-    """The bytes of a manifest, a summary or an audit: compact JSON, its fields in their order, a line's end.
+def encode(document: Manifest | ObjectEntry | Summary | Audit) -> bytes:
+    """The bytes of a document: compact JSON, its fields in their order, a line's end.
 
     A summary, of which nothing else tells whether it is what was written, has its SHA-256 in a second line.
     """
@@ -30,7 +36,7 @@ def sha256_of(data: bytes) -> str:
 
 
 def decode(data: bytes, kind: type[Document], key: str) -> Document:
-    """What bytes say.
+    """What bytes say, which say nothing else.
 
     Args:
         data: all bytes of the object.
@@ -41,12 +47,22 @@ def decode(data: bytes, kind: type[Document], key: str) -> Document:
         CorruptArchiveError: they are no such document, of a version that is not known, or in another form than `encode`
             gives: an unknown field, a number written otherwise, another sum.
     """
-    try:
-        document = msgspec.json.decode(data.partition(b"\n")[0], type=kind)
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-        raise _not_one(key, kind, str(error)[:1000]) from error
+    document = parse(data.partition(b"\n")[0], kind, key)
     if encode(document) != data:
         raise _not_one(key, kind, "it says more than is understood, says it in another form, or was changed")
+    return document
+
+
+def parse(line: bytes, kind: type[Document], key: str) -> Document:
+    """What JSON says that another version may have written: fields that are not known are left out.
+
+    Raises:
+        CorruptArchiveError: it is no such document, or of a version that is not known.
+    """
+    try:
+        document: Document = _DECODERS[kind].decode(line)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise _not_one(key, kind, str(error)[:1000]) from error
     return document
 
 

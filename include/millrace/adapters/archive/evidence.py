@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-import msgspec
-
-from millrace.adapters.archive.documents import encode, sha256_of
+from millrace.adapters.archive.documents import encode, parse, sha256_of
 from millrace.domain.archive.audit import Audit, Depth
 from millrace.domain.archive.memory import Memory
 from millrace.domain.archive.names import Incarnation
+from millrace.errors import CorruptArchiveError
 from millrace.ports import ObjectStore
 
 ROOT = "audit/"
@@ -102,8 +101,8 @@ class EvidenceStore:
         if data is None or not _is_named(data, key):
             return None
         try:
-            return msgspec.json.decode(data, type=Audit)
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+            return parse(data, Audit, key)
+        except CorruptArchiveError:
             return None
 
     def _is_changed(self, key: str) -> bool:

@@ -9,7 +9,6 @@ from functools import partial, reduce
 from itertools import groupby
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
@@ -18,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.adapters.archive.cutting import Copied, Cutter, copy_range, put_object
+from millrace.adapters.archive.documents import decode, encode
 from millrace.adapters.archive.plain import PlainCopier
 from millrace.domain.archive.manifest import ObjectEntry
 from millrace.domain.archive.names import Incarnation
@@ -230,7 +230,7 @@ def _store(connection: str) -> ObjectStore:
 
 def _report(topic: str, number: int, copied: Copied) -> pa.RecordBatch:
     count = len(copied.entries)
-    entries = [msgspec.json.encode(entry) for entry in copied.entries]
+    entries = [encode(entry) for entry in copied.entries]
     weights = [copied.weight, *[0] * (count - 1)][:count]
     return _rows([topic] * count, [number] * count, entries, weights, [None] * count)
 
@@ -262,5 +262,5 @@ def _reports(rows: Sequence[Any]) -> dict[tuple[str, int], list[Any]]:
 
 
 def _copied(read: Read, rows: Sequence[Any]) -> Copied:
-    entries = [msgspec.json.decode(bytes(row.entry), type=ObjectEntry) for row in rows]
+    entries = [decode(bytes(row.entry), ObjectEntry, "what a task reports") for row in rows]
     return Copied(read, tuple(sorted(entries, key=lambda entry: entry.first)), sum(row.weight for row in rows))
