@@ -1,8 +1,8 @@
 """Loads a source in a process of its own, so that tests can kill it: ROOT PROGRAM TOPIC [STALL_AT].
 
-With STALL_AT the loader stops in the middle of the transaction that holds this sequence, its records flushed to
-the broker and not committed, says so, and goes on when its standard input is closed. It ends by itself after
-`LIFE_SECONDS`, for its test may be killed.
+With STALL_AT the loader stops behind this sequence, the records of its transaction so far flushed to the broker and not
+committed, says so, and goes on when its standard input is closed. It ends by itself after `LIFE_SECONDS`, for its test
+may be killed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,12 @@ LIFE_SECONDS = 600
 class StallingTopic(kafka_producer.LoadedTopic):
     stall_at = -1
 
-    def write(self, records, first_sequence):
-        batch = list(records)
-        if first_sequence <= self.stall_at < first_sequence + len(batch):
-            self._producer.begin_transaction()
-            for sequence, record in enumerate(batch[: len(batch) // 2], first_sequence):
-                self._produce(record, sequence)
+    def _produce(self, record, sequence):
+        super()._produce(record, sequence)
+        if sequence == self.stall_at:
             self._producer.flush(30)
             print("stalled", flush=True)
             sys.stdin.read()
-            for sequence, record in enumerate(batch[len(batch) // 2 :], first_sequence + len(batch) // 2):
-                self._produce(record, sequence)
-            kafka_producer._call(lambda: self._producer.commit_transaction(30), self._topic, self._kafka)
-            return
-        super().write(batch, first_sequence)
 
 
 @contextmanager
