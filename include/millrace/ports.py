@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -10,6 +10,7 @@ from typing import Protocol
 
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.books import Finding, Part
+from millrace.domain.quality.recompute import Recomputed
 from millrace.domain.topics import NewTopic, ObservedTopic
 from millrace.domain.vitals import STUCK_AFTER, Vitals
 
@@ -154,6 +155,27 @@ class Books(Protocol):
 
     def about_the_table(self) -> Sequence[Finding]:
         """What is wrong with the table as a whole."""
+        ...
+
+
+class Recomputation(Protocol):
+    """What makes rows again from their records and holds them against the stored ones."""
+
+    def run(
+        self,
+        stream: str,
+        ranges: Sequence[OffsetRange],
+        connections: Sequence[str],
+        progress: Callable[[int], object],
+    ) -> Recomputed:
+        """Do so for offsets of a stream's topics as they are now.
+
+        Args:
+            stream: PIPELINE.NAME.
+            ranges: in the order of partition and offset.
+            connections: the Connections that the app's code may see.
+            progress: told how many offsets are done.
+        """
         ...
 
 

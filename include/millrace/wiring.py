@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import BackupApp, Pipeline
-    from millrace.ports import ObjectStore, StreamRunner, TopicAdmin
+    from millrace.ports import ObjectStore, Recomputation, StreamRunner, TopicAdmin
     from millrace.usecases.example import ExampleParts
     from millrace.usecases.sources import LoadProgress, LoadReport
 
@@ -197,6 +197,12 @@ class Platform:
         from millrace.adapters.sink_books import SinkBooks
 
         return SinkBooks(self.settings.postgres(connection), statement_seconds=BOOKS_SECONDS)
+
+    def recomputation(self) -> Recomputation:
+        """What makes rows of a stream again: Spark, in a process of its own."""
+        from millrace.adapters.recompute_job import RecomputeJob
+
+        return RecomputeJob(self.settings)
 
     def quality_checker(self, connection: str) -> QualityChecker:
         """Holds rules against tables of the database that a `postgres` Connection leads to."""

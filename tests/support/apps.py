@@ -123,7 +123,8 @@ class App(Driven):
         self.table = f"{self.pipeline}.events"
         self._producer = self._open_producer()
         self._admin = AdminClient(dict(self.settings.kafka().librdkafka))
-        topic = NewTopic(self.topic, partitions, 1, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+        config = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}  # any timestamp, for ever
+        topic = NewTopic(self.topic, partitions, 1, config=config)
         result_of(self._admin.create_topics([topic])[self.topic], what="the new topic")
         self.write_transform(transform)
         settings = {"trigger": "100ms", "resources": "{cores: 1, max_records_per_batch: 1000}"} | options

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -19,9 +18,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import millrace
+from millrace.adapters.app_environment import app_environment
 from millrace.adapters.app_processes import (
     APP_VARIABLE,
-    ROOT_VARIABLE,
     AppName,
     AppProcesses,
     Process,
@@ -38,11 +37,10 @@ from millrace.adapters.process_guard import LAST_LINES, last_lines, write_json
 from millrace.domain.vitals import Vitals
 from millrace.errors import PartFailedError, RefusedError
 from millrace.ports import RunningApp, RunState, Submission
-from millrace.settings import Settings, read_environment_file, variable_name
+from millrace.settings import Settings
 
 KEPT_EPOCHS = 10
 SUBMIT_SECONDS = 30.0
-INHERITED = ("PATH", "HOME", "LANG", "TZ", "MILLRACE_ENVIRONMENT")
 
 CommandOf = Callable[[Submission], Sequence[str]]
 
@@ -197,24 +195,8 @@ class ProcessRunner:
         Raises:
             UnreachableError: one of the connections is not defined.
         """
-        environment = {key: os.environ[key] for key in INHERITED if os.environ.get(key)}
-        environment.setdefault("PATH", os.defpath)
-        environment.setdefault("HOME", pwd.getpwuid(os.getuid()).pw_dir)
-        environment.setdefault("LANG", "C.UTF-8")
-        from_file = read_environment_file(self._settings.state_folder / "env")
-        java_home = from_file.get("MILLRACE_JAVA_HOME") or os.environ.get("JAVA_HOME")
-        if java_home:
-            environment["JAVA_HOME"] = java_home
-        environment |= {
-            ROOT_VARIABLE: str(self._root),
-            APP_VARIABLE: str(AppName(submission.stream, submission.epoch, submission.instance)),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-        for connection in submission.connections:
-            self._settings.connection(connection)  # raises where there is none
-            environment[variable_name(connection)] = self._settings.lookup(connection) or ""
-        return environment
+        name = AppName(submission.stream, submission.epoch, submission.instance)
+        return app_environment(self._settings, submission.connections) | {APP_VARIABLE: str(name)}
 
     def _driver_command(self, submission: Submission) -> Sequence[str]:
         name = AppName(submission.stream, submission.epoch, submission.instance)

@@ -16,6 +16,7 @@ from millrace.cli.actor import actor
 from millrace.cli.declared import pipelines_of
 from millrace.cli.output import emit
 from millrace.cli.quality_books import books_document, reconcile
+from millrace.cli.quality_recompute import recompute
 from millrace.cli.quality_text import (
     check_document,
     print_check,
@@ -34,8 +35,9 @@ from millrace.usecases import quality, quality_books
 from millrace.usecases.quality_evidence import page_of
 from millrace.wiring import Platform, open_platform
 
-app = typer.Typer(no_args_is_help=True, help="Quality of what reached the sinks: check, list, show, reconcile, accept.")
+app = typer.Typer(no_args_is_help=True, help="Quality of what reached the sinks: rules, books, rows made again.")
 app.command()(reconcile)
+app.command()(recompute)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Name = Annotated[str, typer.Argument(help="PIPELINE.STREAM.", show_default=False)]

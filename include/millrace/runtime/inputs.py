@@ -69,7 +69,7 @@ def copy_counted(
     names = [f"records of {topic}" for topic in inputs]
     counted = zip(names, inputs.items(), strict=True)
     watched = {topic: frame.observe(name, *_counts()) for name, (topic, frame) in counted}
-    reports = copying(_good(watched))
+    reports = copying(good_records(watched))
     plan = _execution(reports).optimizedPlan()
     if reads_each_once(plan.children().head(), names):  # the copy itself, at the top, reads to the end
         done = copied(reports)
@@ -85,7 +85,7 @@ def _counted_first(
     kept = {topic: frame.persist(StorageLevel.MEMORY_AND_DISK) for topic, frame in inputs.items()}
     try:
         read = sum((_read(topic, *frame.agg(*_counts()).collect()[0]) for topic, frame in kept.items()), Read())
-        return read, copied(copying(_good(kept)))
+        return read, copied(copying(good_records(kept)))
     finally:
         for frame in kept.values():
             frame.unpersist()
@@ -137,7 +137,8 @@ def _read(topic: str, records: int, bad: int, truncated: int, of_each: str | Non
     return Read(records, bad, truncated, partitions)
 
 
-def _good(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+def good_records(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """What a transform is given of decoded records: those that are not bad."""
     return {topic: frame.where(~F.col(BAD_FIELD)).drop(BAD_FIELD, TRUNCATED_FIELD) for topic, frame in frames.items()}
 
 

@@ -80,17 +80,19 @@ class Copied:
 
 def copying(output: DataFrame, columns: Sequence[TargetColumn], destination: Destination) -> DataFrame:
     """The copy of a transform's output into the staging table of rows, to be run by `copied`."""
-    ordinal = F.col("_ordinal") if "_ordinal" in output.columns else F.lit(0)
-    flat = output.select(
+    flat = with_sources(output, [column.name for column in columns])
+    return flat.mapInArrow(_copier(destination, destination.staging.rows, flat.columns), REPORT)
+
+
+def with_sources(output: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """A transform's output as a table has it: the source columns, then these."""
+    return output.select(
         F.col("_source.topic_id").alias("_topic_id"),
         F.col("_source.partition").alias("_partition"),
         F.col("_source.offset").alias("_offset"),
-        ordinal.alias("_ordinal"),
-        *(F.col(column.name) for column in columns),
+        (F.col("_ordinal") if "_ordinal" in output.columns else F.lit(0)).alias("_ordinal"),
+        *(F.col(name) for name in columns),
     )
-    names = [name for name, _ in SOURCE_COLUMNS] + [column.name for column in columns]
-    table = destination.staging.rows
-    return flat.mapInArrow(_copier(destination, table, names), REPORT)
 
 
 def copy_bad_records(
@@ -163,7 +165,7 @@ def _copier(
             with connect(settings, destination.identity.application_name) as connection:
                 for block in prepare(blocks, holds_unicode(connection)):
                     if len(block):
-                        rows += _copy_block(connection, statement, _with_attempt(block, names, attempt), refused)
+                        rows += copy_block(connection, statement, _with_attempt(block, names, attempt), refused)
         except (psycopg.Error, SinkUnreachableError, SinkExhaustedError) as error:
             failure = _failure(settings, error)
             for _ in blocks:  # a task that does not read to the end would end its worker
@@ -185,11 +187,11 @@ def _failure(settings: PostgresSettings, error: Exception) -> SinkFailure:
 
 def _with_attempt(block: pa.RecordBatch, names: Sequence[str], attempt: int) -> pa.Table:
     columns = [pa.array([attempt] * len(block), type=pa.int64())]
-    columns += [_as_text(block.column(name)) for name in names]
+    columns += [as_text(block.column(name)) for name in names]
     return pa.table(columns, names=["_attempt", *names])
 
 
-def _as_text(column: pa.Array) -> pa.Array:
+def as_text(column: pa.Array) -> pa.Array:
     """Binary as PostgreSQL's hexadecimal form; everything else as Arrow's CSV writer gives it."""
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         hexadecimal = [None if value is None else "\\x" + value.hex() for value in column.to_pylist()]
@@ -197,7 +199,7 @@ def _as_text(column: pa.Array) -> pa.Array:
     return column
 
 
-def _copy_block(
+def copy_block(
     connection: psycopg.Connection[Any], statement: sql.Composed, block: pa.Table, refused: list[tuple[Any, ...]]
 ) -> int:
     """Copy rows; where PostgreSQL refuses a value, halve until the row that holds it stands alone."""

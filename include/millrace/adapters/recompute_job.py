@@ -1,0 +1,211 @@
+"""A sample made again by Spark in a process of its own, and what that process is asked and answers.
+
+The command line neither loads Spark nor lends it its process: what an app prints, leaks or hangs in stays with the job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+import millrace
+from millrace.adapters.app_environment import app_environment
+from millrace.adapters.process_guard import last_lines
+from millrace.domain.offsets import OffsetRange
+from millrace.domain.quality.recompute import Recomputed
+from millrace.errors import (
+    DataLossError,
+    DeclarationError,
+    MillraceError,
+    PartFailedError,
+    RefusedError,
+    UnreachableError,
+    UsageError,
+)
+from millrace.settings import Settings
+
+MODULE = "millrace.runtime.recompute"
+LONGEST_SILENCE = timedelta(minutes=15)
+"""The job is given up that says nothing for so long: longer than any statement or read of its own may take."""
+_LAST_LINES = 20
+_KINDS = {
+    kind.__name__: kind
+    for kind in (UsageError, DeclarationError, UnreachableError, RefusedError, DataLossError, PartFailedError)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be made again: a stream, PIPELINE.NAME, and offsets of its topics as they are now."""
+
+    stream: str
+    ranges: tuple[OffsetRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of the job, by the name of its class."""
+
+    kind: str
+    what: str
+    where: str
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One line of the job: how many offsets are done, and at its end what came of it, or what ended it."""
+
+    offsets: int = 0
+    answer: Recomputed | None = None
+    failure: Failure | None = None
+
+
+_REQUESTS = msgspec.json.Decoder(Request)
+_LINES = msgspec.json.Decoder(Said)
+
+
+def read_request(given: IO[bytes]) -> Request:
+    """What the job is asked, from its standard input: a line, behind which nothing comes until it is to end."""
+    return _REQUESTS.decode(given.readline())
+
+
+def say(said: Said, to: IO[bytes]) -> None:
+    """Tell something to who waits for the job."""
+    to.write(msgspec.json.encode(said) + b"\n")
+    to.flush()
+
+
+def failure_of(error: MillraceError) -> Failure:
+    """An error as it is told."""
+    kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS), MillraceError.__name__)
+    return Failure(kind, error.what, error.where, error.next_step)
+
+
+class RecomputeJob:
+    """Runs jobs in the environment of an app, but for an app's name: nobody supervises them.
+
+    Args:
+        settings: the project's.
+        command: what runs the module; default this Python.
+        silence: how long the job may say nothing.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        command: Sequence[str] = (sys.executable, "-m", MODULE),
+        *,
+        silence: timedelta = LONGEST_SILENCE,
+    ) -> None:
+        self._settings = settings
+        self._command = command
+        self._silence = silence
+
+    def run(
+        self,
+        stream: str,
+        ranges: Sequence[OffsetRange],
+        connections: Sequence[str],
+        progress: Callable[[int], object],
+    ) -> Recomputed:
+        """Make the rows of these ranges again and hold them against the stored ones.
+
+        However this ends, so does the job, and its processes with it.
+
+        Args:
+            stream: PIPELINE.NAME.
+            ranges: offsets of its topics.
+            connections: the Connections that the job may see.
+            progress: told how many offsets are done.
+
+        Raises:
+            UnreachableError: Kafka or the sink does not answer, or a connection is not defined.
+            DeclarationError: the app or the table is not what it has to be.
+            PartFailedError: the job ended without an answer, or said nothing for too long.
+        """
+        environment = app_environment(self._settings, connections)
+        environment["PYTHONPATH"] = str(Path(millrace.__file__).resolve().parents[1])
+        with tempfile.TemporaryDirectory(prefix="millrace-recompute-") as folder:
+            log = Path(folder) / "job.log"
+            with log.open("wb") as errors:
+                job = subprocess.Popen(
+                    [*self._command, str(Path(folder) / "scratch")],
+                    env=environment,
+                    cwd=self._settings.root,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+            try:
+                for said in self._said(job, Request(stream, tuple(ranges))):
+                    if said.failure is not None:
+                        raise _error(said.failure)
+                    if said.answer is not None:
+                        return said.answer
+                    progress(said.offsets)
+                raise _ended(stream, job, last_lines(log, _LAST_LINES))
+            finally:
+                _end(job)
+
+    def _said(self, job: subprocess.Popen[bytes], request: Request) -> Iterator[Said]:
+        """What the job says; it is ended where it says nothing for too long."""
+        assert job.stdin is not None
+        assert job.stdout is not None
+        with suppress(BrokenPipeError):  # it has ended already: its log says why
+            job.stdin.write(msgspec.json.encode(request) + b"\n")
+            job.stdin.flush()
+        while True:
+            bound = threading.Timer(self._silence.total_seconds(), _kill, [job])
+            bound.start()
+            try:
+                line = job.stdout.readline()
+            finally:
+                bound.cancel()
+            if not line.endswith(b"\n"):
+                return
+            yield _LINES.decode(line)
+
+
+def _kill(job: subprocess.Popen[bytes]) -> None:
+    """End the job and its JVM. Python's workers end with the JVM."""
+    with suppress(ProcessLookupError):
+        os.killpg(job.pid, signal.SIGKILL)
+
+
+def _end(job: subprocess.Popen[bytes]) -> None:
+    if job.poll() is None:
+        _kill(job)
+    for pipe in (job.stdin, job.stdout):
+        assert pipe is not None
+        with suppress(BrokenPipeError):
+            pipe.close()
+    job.wait()
+
+
+def _ended(stream: str, job: subprocess.Popen[bytes], lines: Sequence[str]) -> PartFailedError:
+    code = job.wait()
+    why = "it said nothing for too long" if code == -signal.SIGKILL else f"exit code {code}"
+    return PartFailedError(
+        f"the job ended without an answer: {why}",
+        where=f"stream {stream}",
+        next_step="\n".join(["its last lines:", *lines]) if lines else "see what ended it: it left no line",
+    )
+
+
+def _error(failure: Failure) -> MillraceError:
+    kind = _KINDS.get(failure.kind, MillraceError)
+    return kind(failure.what, where=failure.where, next_step=failure.next_step)
