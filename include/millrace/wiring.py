@@ -199,9 +199,14 @@ class Platform:
         return SinkBooks(self.settings.postgres(connection), statement_seconds=BOOKS_SECONDS)
 
     def recomputation(self) -> Recomputation:
-        """What makes rows of a stream again: Spark, in a process of its own."""
+        """What makes rows of a stream again: Spark, in a process of its own, where apps run.
+
+        Raises:
+            RefusedError: the apps run in another container.
+        """
         from millrace.adapters.recompute_job import RecomputeJob
 
+        self._must_be_here()
         return RecomputeJob(self.settings)
 
     def quality_checker(self, connection: str) -> QualityChecker:
@@ -243,8 +248,6 @@ class Platform:
             RefusedError: the apps run in another container.
             UsageError: the Connection asks for a runner that does not exist.
         """
-        from millrace.adapters.app_processes import is_elsewhere
-
         host = self.settings.connection(SPARK).host if self.settings.lookup(SPARK) else "local"
         if host != "local":
             raise UsageError(
@@ -253,13 +256,18 @@ class Platform:
                 next_step="run this where its host is `local`: apps are processes of that machine "
                 "(with docker-compose.yaml, of the container `streams`)",
             )
+        self._must_be_here()
+        return self._process_runner()
+
+    def _must_be_here(self) -> None:
+        from millrace.adapters.app_processes import is_elsewhere
+
         if is_elsewhere(self.settings.root):
             raise RefusedError(
                 "the apps of this project run in another container, where they cannot be seen from here",
                 where=str(self.settings.root),
                 next_step="run this in that container: `docker compose exec streams ./millrace ...`",
             )
-        return self._process_runner()
 
     def last_lines(self, stream: str, epoch: int, count: int) -> Sequence[str]:
         """What the driver of an epoch said last, at most so many lines; also where no app may be started."""

@@ -10,6 +10,7 @@ import pytest
 from psycopg import sql
 
 from millrace.adapters.postgres_connection import SinkStatementError
+from millrace.adapters.postgres_tables import ensure_schema
 from millrace.adapters.sink_comparison import COMPUTED, Row, SinkComparison, open_comparison
 from millrace.domain.books import SourceAt
 from millrace.domain.offsets import OffsetRange, TopicPartition
@@ -62,6 +63,8 @@ OTHER = [
 
 @pytest.fixture
 def table(admin: psycopg.Connection[Any], name: str) -> str:
+    with admin.cursor() as cursor:
+        ensure_schema(cursor)
     admin.execute(f"CREATE SCHEMA {name}")
     columns = ", ".join('"' + column.replace('"', '""') + f'" {type_}' for column, type_ in COLUMNS.items())
     admin.execute(f"CREATE TABLE {name}.rows ({columns}, idle text NOT NULL DEFAULT 'x', {OWN}, CHECK (idle <> text))")
@@ -107,7 +110,7 @@ def test_each_column_is_compared_by_its_own_type(
     put(comparison.connection, COMPUTED, {**values(ONE), "double": "NaN", "text": None, **place(0, 51)})
     store(admin, table, {**values(ONE), "flag": None, **place(0, 52)})
     put(comparison.connection, COMPUTED, {**values(ONE), "day": None, **place(0, 52)})
-    found = {row[0].offset: row for row in comparison.rows(BOTH, columns.both)}
+    found = {row[0].offset: row for row in comparison.compare(BOTH, columns.both)[0]}
     assert {offset: row[3] for offset, row in found.items()} == {
         **{number: (name,) for number, name in enumerate(names)},
         50: (),
@@ -133,8 +136,8 @@ def test_what_is_only_made_or_only_stored_is_told_and_nothing_of_other_offsets(
         (SourceAt("t", 1, 0), *stored),
         (SourceAt("t", 1, 7), *made),
     ]
-    assert sorted(comparison.rows(BOTH, both)) == sorted(expected)
-    assert sorted(comparison.rows(BOTH, both))[0] == (SourceAt("t", 0, 1), *stored)  # what was made is gone
+    assert sorted(comparison.compare(BOTH, both)[0]) == sorted(expected)
+    assert sorted(comparison.compare(BOTH, both)[0])[0] == (SourceAt("t", 0, 1), *stored)  # what was made is gone
 
 
 def test_a_source_of_which_a_row_was_refused_has_none(
@@ -145,7 +148,7 @@ def test_a_source_of_which_a_row_was_refused_has_none(
         put(comparison.connection, COMPUTED, {**values(ONE), **row})
     comparison.leave_out([])
     comparison.leave_out([("id", 0, 1), ("id", 1, 2)])
-    assert comparison.rows(BOTH, both) == [(SourceAt("t", 0, 2), True, False, ())]
+    assert comparison.compare(BOTH, both)[0] == [(SourceAt("t", 0, 2), True, False, ())]
 
 
 def test_the_tables_checks_hold_for_what_is_made_and_columns_that_nobody_makes_are_left_out(
@@ -163,10 +166,6 @@ def test_the_tables_checks_hold_for_what_is_made_and_columns_that_nobody_makes_a
 def test_what_is_in_quarantine_is_told_with_its_rule(
     comparison: SinkComparison, admin: psycopg.Connection[Any], name: str
 ) -> None:
-    with admin.cursor() as cursor:
-        from millrace.adapters.postgres_tables import ensure_schema
-
-        ensure_schema(cursor)
     insert = (
         'INSERT INTO millrace.quarantine (stream, timeline, topic, topic_id, partition, "offset", headers, rule, '
         "error, epoch) VALUES (%s, 1, 't', %s, %s, %s, '[]', 'not_json', 'e', 1)"
@@ -175,7 +174,7 @@ def test_what_is_in_quarantine_is_told_with_its_rule(
     for row in ((stream, "id", 0, 5), (stream, "id", 0, 100), ("other.s", "id", 0, 6), (stream, "former", 0, 7)):
         admin.execute(insert, row)
     mine = SinkComparison(comparison.connection, stream, f"{name}.rows")
-    assert mine.quarantined(BOTH) == {SourceAt("t", 0, 5): "not_json"}
+    assert mine.compare(BOTH, mine.prepare(["day"]).both) == ([], {SourceAt("t", 0, 5): "not_json"})
     admin.execute("DELETE FROM millrace.quarantine WHERE stream IN (%s, 'other.s')", (stream,))
 
 
@@ -203,5 +202,26 @@ def test_two_comparisons_at_once_do_not_see_each_other(
     with open_comparison(database, "shop.s", table) as second:
         second.prepare(list(COLUMNS))
         put(second.connection, COMPUTED, {**values(ONE), **place(0, 1)})
-        assert comparison.rows(BOTH, both) == []
-        assert len(second.rows(BOTH, both)) == 1
+        assert comparison.compare(BOTH, both)[0] == []
+        assert len(second.compare(BOTH, both)[0]) == 1
+
+
+def test_no_more_of_a_large_table_is_read_than_its_places(
+    comparison: SinkComparison, admin: psycopg.Connection[Any], table: str, name: str
+) -> None:
+    admin.execute(
+        f"INSERT INTO {table} (_topic_id, _partition, _offset, _ordinal, _timeline) "
+        "SELECT 'id', n % 2, n / 2, 0, 1 FROM generate_series(0, 99999) AS n"
+    )
+    admin.execute(f"ANALYZE {table}")
+    columns = comparison.prepare(["day"]).both
+    places = [OffsetRange(P1, first, first + 20) for first in range(0, 50_000, 500)]
+    rows, _ = comparison.compare(places, columns)
+    assert len(rows) == 100 * 20
+    comparison.connection.execute("SELECT pg_stat_force_next_flush()")
+    read = admin.execute(
+        "SELECT idx_tup_fetch, (SELECT sum(idx_tup_read) FROM pg_stat_all_indexes AS i "
+        "WHERE i.relid = t.relid) FROM pg_stat_all_tables AS t WHERE relid = %s::regclass",
+        (table,),
+    ).fetchone()
+    assert read == (2000, 2000)

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from millrace import spec
-from millrace.adapters.recompute_job import MODULE
+from millrace.adapters.recompute_job import MODULE, RecomputeJob
+from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.recompute import Apart, Difference, Likeness, Recomputed
 from millrace.embedded.stack import Stack
+from millrace.errors import RecreatedTopicError
 from millrace.usecases import quality_recompute
 from millrace.wiring import open_platform
 from support.apps import App
@@ -148,6 +150,10 @@ def test_what_expired_is_not_read_and_a_column_that_the_table_lacks_is_named(ser
     assert (found.lacking, found.idle, found.apart) == (("more",), ("name",), ())
     few = recompute(app, sample=20)
     assert few.offsets == few.compared in range(1, 21)
+
+    former = [OffsetRange(TopicPartition(app.topic, "of-a-former-topic", 0), 30, 40)]
+    with pytest.raises(RecreatedTopicError, match=f"{app.topic} was deleted"):
+        RecomputeJob(app.settings).run(app.stream, former, ("millrace_kafka", "millrace_sink"), lambda done: None)
 
 
 def test_a_job_ends_with_who_asked_it(servers: Stack) -> None:

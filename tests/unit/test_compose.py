@@ -190,8 +190,9 @@ def test_who_is_in_another_process_namespace_is_refused_the_runner(project: Path
     here.runner()
     file = project / NAMESPACE_FILE
     file.write_text(file.read_text(encoding="utf-8").replace("pid:[", "pid:[9"), encoding="utf-8")
-    with pytest.raises(RefusedError, match="another container"):
-        here.runner()
+    for opened in (here.runner, here.recomputation):
+        with pytest.raises(RefusedError, match="another container"):
+            opened()
 
 
 def test_nothing_but_the_project_goes_into_an_image() -> None:

@@ -31,6 +31,9 @@ _BATCH_RECORDS = 5_000
 _FIRST_BYTES = 64 * 1024
 _BATCH_SECONDS = 0.1  # the client waits so long where fewer come, also at the end of the log
 _RECORDS_BETWEEN_PROGRESS = 10_000
+_FEW = 1_000
+# The client fetches ahead up to 64 MB by its defaults, of which who reads few records wants nothing.
+_SPARING = {"queued.min.messages": 1, "max.partition.fetch.bytes": 256 * 1024}
 
 
 class TopicReader:
@@ -175,7 +178,8 @@ class TopicReader:
     ) -> Iterator[TopicRecord]:
         if not todo:
             return
-        consumer = Consumer(self._settings())
+        few = sum(end - starts[partition] for partition, end in todo.items()) <= _FEW
+        consumer = Consumer(self._settings() | (_SPARING if few else {}))
         try:
             consumer.assign([TopicPartition(topic, partition, starts[partition]) for partition in todo])
             count = 0

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from millrace.errors import (
     DeclarationError,
     MillraceError,
     PartFailedError,
+    RecreatedTopicError,
     RefusedError,
     UnreachableError,
     UsageError,
@@ -40,10 +42,17 @@ MODULE = "millrace.runtime.recompute"
 LONGEST_SILENCE = timedelta(minutes=15)
 """The job is given up that says nothing for so long: longer than any statement or read of its own may take."""
 _LAST_LINES = 20
-_KINDS = {
-    kind.__name__: kind
-    for kind in (UsageError, DeclarationError, UnreachableError, RefusedError, DataLossError, PartFailedError)
-}
+_LAST_SECONDS = 5.0
+_RAISED = (
+    UsageError,
+    DeclarationError,
+    UnreachableError,
+    RecreatedTopicError,
+    RefusedError,
+    DataLossError,
+    PartFailedError,
+)
+_KINDS = {kind.__name__: kind for kind in _RAISED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +147,7 @@ class RecomputeJob:
         """
         environment = app_environment(self._settings, connections)
         environment["PYTHONPATH"] = str(Path(millrace.__file__).resolve().parents[1])
-        with tempfile.TemporaryDirectory(prefix="millrace-recompute-") as folder:
+        with tempfile.TemporaryDirectory(prefix="millrace-recompute-", ignore_cleanup_errors=True) as folder:
             log = Path(folder) / "job.log"
             with log.open("wb") as errors:
                 job = subprocess.Popen(
@@ -150,26 +159,38 @@ class RecomputeJob:
                     stderr=errors,
                     start_new_session=True,
                 )
+            silent = threading.Event()
             try:
-                for said in self._said(job, Request(stream, tuple(ranges))):
+                for said in self._said(job, Request(stream, tuple(ranges)), silent):
                     if said.failure is not None:
                         raise _error(said.failure)
                     if said.answer is not None:
                         return said.answer
                     progress(said.offsets)
-                raise _ended(stream, job, last_lines(log, _LAST_LINES))
             finally:
                 _end(job)
+            why = "it said nothing for too long" if silent.is_set() else f"exit code {job.returncode}"
+            lines = last_lines(log, _LAST_LINES)
+            raise PartFailedError(
+                f"the job ended without an answer: {why}",
+                where=f"stream {stream}",
+                next_step="\n".join(["its last lines:", *lines]) if lines else "see what ended it: it left no line",
+            )
 
-    def _said(self, job: subprocess.Popen[bytes], request: Request) -> Iterator[Said]:
-        """What the job says; it is ended where it says nothing for too long."""
+    def _said(self, job: subprocess.Popen[bytes], request: Request, silent: threading.Event) -> Iterator[Said]:
+        """What the job says; it is ended, and that noted, where it says nothing for too long."""
         assert job.stdin is not None
         assert job.stdout is not None
+
+        def give_up() -> None:
+            silent.set()
+            _kill(job)
+
         with suppress(BrokenPipeError):  # it has ended already: its log says why
             job.stdin.write(msgspec.json.encode(request) + b"\n")
             job.stdin.flush()
         while True:
-            bound = threading.Timer(self._silence.total_seconds(), _kill, [job])
+            bound = threading.Timer(self._silence.total_seconds(), give_up)
             bound.start()
             try:
                 line = job.stdout.readline()
@@ -181,29 +202,24 @@ class RecomputeJob:
 
 
 def _kill(job: subprocess.Popen[bytes]) -> None:
-    """End the job and its JVM. Python's workers end with the JVM."""
+    """End the job and its JVM; Python's workers end with the JVM. Only before `wait`, which frees the id."""
     with suppress(ProcessLookupError):
         os.killpg(job.pid, signal.SIGKILL)
 
 
 def _end(job: subprocess.Popen[bytes]) -> None:
-    if job.poll() is None:
-        _kill(job)
+    """End what is left of the job, and see it gone: what it writes until then would be left behind."""
+    _kill(job)
     for pipe in (job.stdin, job.stdout):
         assert pipe is not None
         with suppress(BrokenPipeError):
             pipe.close()
     job.wait()
-
-
-def _ended(stream: str, job: subprocess.Popen[bytes], lines: Sequence[str]) -> PartFailedError:
-    code = job.wait()
-    why = "it said nothing for too long" if code == -signal.SIGKILL else f"exit code {code}"
-    return PartFailedError(
-        f"the job ended without an answer: {why}",
-        where=f"stream {stream}",
-        next_step="\n".join(["its last lines:", *lines]) if lines else "see what ended it: it left no line",
-    )
+    deadline = time.monotonic() + _LAST_SECONDS
+    with suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < deadline:
+            os.killpg(job.pid, 0)
+            time.sleep(0.01)
 
 
 def _error(failure: Failure) -> MillraceError:

@@ -27,9 +27,10 @@ _RANGES = (
     "unnest(%(ids)s::text[], %(partitions)s::int[], %(firsts)s::bigint[], %(nexts)s::bigint[]) "
     "AS _range (_t, _p, _first, _next)"
 )
+# OFFSET 0: range by range, each by the key. Without it the planner makes a join of them that reads the whole table.
 _ROWS = (
     "WITH stored AS (SELECT _row.* FROM " + _RANGES + " CROSS JOIN LATERAL (SELECT * FROM {target} "
-    "WHERE _topic_id = _t AND _partition = _p AND _offset >= _first AND _offset < _next) AS _row) "
+    "WHERE _topic_id = _t AND _partition = _p AND _offset >= _first AND _offset < _next OFFSET 0) AS _row) "
     "SELECT _topic_id, _partition, _offset, made._ordinal IS NOT NULL, stored._ordinal IS NOT NULL, "
     "CASE WHEN made._ordinal IS NULL OR stored._ordinal IS NULL THEN ARRAY[]::int[] "
     "ELSE array_remove(ARRAY[{differs}]::int[], NULL) END "
@@ -38,7 +39,7 @@ _ROWS = (
 _QUARANTINED = (
     'SELECT _t, _p, "offset", rule FROM ' + _RANGES + ' CROSS JOIN LATERAL (SELECT "offset", rule '
     "FROM millrace.quarantine WHERE stream = %(stream)s AND topic_id = _t AND partition = _p "
-    'AND "offset" >= _first AND "offset" < _next) AS _bad'
+    'AND "offset" >= _first AND "offset" < _next OFFSET 0) AS _bad'
 )
 
 Row = tuple[SourceAt, bool, bool, tuple[str, ...]]
@@ -109,8 +110,10 @@ class SinkComparison:
                 sources,
             )
 
-    def rows(self, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> list[Row]:
-        """Every row of these ranges that was made or is stored; then the temporary table is empty.
+    def compare(self, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> tuple[list[Row], dict[SourceAt, str]]:
+        """Every row of these ranges that was made or is stored, and what of them is in quarantine, with its rule.
+
+        Table and quarantine are seen as they are at one moment. Then the temporary table is empty.
 
         Args:
             ranges: of sources; what was made is of no others.
@@ -125,26 +128,16 @@ class SinkComparison:
         )
         topics = {range_.partition.topic_id: range_.partition.topic for range_ in ranges}
         with self.connection.transaction():
+            self.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             self.connection.execute(BY_THE_KEY)
             found = self.connection.execute(statement, _arrays(ranges)).fetchall()
+            bad = self.connection.execute(_QUARANTINED, {**_arrays(ranges), "stream": self._stream}).fetchall()
         self.connection.execute(sql.SQL("TRUNCATE {}").format(COMPUTED))
-        return [
-            (
-                SourceAt(topics.get(topic_id, topic_id), partition, offset),
-                made,
-                stored,
-                tuple(columns[at] for at in differ),
-            )
-            for topic_id, partition, offset, made, stored, differ in found
-        ]
-
-    def quarantined(self, ranges: Sequence[OffsetRange]) -> dict[SourceAt, str]:
-        """The stream's records of these ranges that are in quarantine, each with its rule."""
-        topics = {range_.partition.topic_id: range_.partition.topic for range_ in ranges}
-        with self.connection.transaction():
-            self.connection.execute(BY_THE_KEY)
-            found = self.connection.execute(_QUARANTINED, {**_arrays(ranges), "stream": self._stream}).fetchall()
-        return {SourceAt(topics[topic_id], partition, offset): rule for topic_id, partition, offset, rule in found}
+        rows = list[Row]()
+        for topic_id, number, offset, made, stored, differ in found:
+            source = SourceAt(topics.get(topic_id, topic_id), number, offset)
+            rows.append((source, made, stored, tuple(columns[at] for at in differ)))
+        return rows, {SourceAt(topics[topic_id], number, offset): rule for topic_id, number, offset, rule in bad}
 
 
 def _arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:

@@ -21,6 +21,7 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 from millrace import spec
+from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_reader import TopicReader
 from millrace.adapters.postgres_merge import Source
 from millrace.adapters.recompute_job import Request, Said, failure_of, read_request, say
@@ -30,7 +31,7 @@ from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.recompute import Made, Recomputed, Tally, compared
 from millrace.domain.quarantine import Rule
-from millrace.errors import DataLossError, MillraceError
+from millrace.errors import DataLossError, MillraceError, RecreatedTopicError
 from millrace.runtime.app import Transform, load_transform, output_type, target_columns
 from millrace.runtime.decoders import decoder_of
 from millrace.runtime.inputs import good_records
@@ -116,6 +117,7 @@ def recompute(
             tally.add(compared(maker.make(part, records)))
             found = replace(found, records=found.records + len(records))
             progress(found.offsets - reader.left)
+    _check_topics(settings, pipeline, ranges)
     return replace(
         found,
         unread=reader.unread,
@@ -125,6 +127,19 @@ def recompute(
         lacking=columns.lacking,
         idle=columns.idle,
     )
+
+
+def _check_topics(settings: Settings, pipeline: Pipeline, ranges: Sequence[OffsetRange]) -> None:
+    """Records are read by a topic's name: what was read may be of another topic of that name."""
+    ids = {range_.partition.topic: range_.partition.topic_id for range_ in ranges}
+    log = KafkaLog(settings.kafka(pipeline.kafka), client_id="millrace.recompute")
+    now = {partition.topic: partition.topic_id for partition in log.partitions(ids)}
+    if changed := sorted(topic for topic in ids if now.get(topic) != ids[topic]):
+        raise RecreatedTopicError(
+            f"{', '.join(changed)} was deleted, or deleted and created again, while it was read",
+            where=f"pipeline {pipeline.name}",
+            next_step="run it again",
+        )
 
 
 @dataclass
@@ -192,12 +207,9 @@ class _Maker:
         topics = {range_.partition.topic_id: range_.partition.topic for range_ in part}
         bad = self._bad(records)
         bad |= {SourceAt(topics[topic_id], *place): Rule.SINK_REFUSED for topic_id, *place in refused}
-        return Made(
-            timestamps=dict(zip(_sources(records), records.column("timestamp_ms").to_pylist(), strict=True)),
-            bad=bad,
-            rows=self._sink.rows(part, self._columns),
-            quarantined=self._sink.quarantined(part),
-        )
+        rows, quarantined = self._sink.compare(part, self._columns)
+        times = dict(zip(_sources(records), records.column("timestamp_ms").to_pylist(), strict=True))
+        return Made(times, bad, rows, quarantined)
 
     def _copy(self, part: Sequence[OffsetRange], records: pa.Table) -> set[Source]:
         """Make rows and copy them to where they are compared; the sources of those that the database refuses."""
