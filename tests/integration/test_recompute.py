@@ -27,16 +27,16 @@ SCHEMA = (
 )
 TRANSFORM = """
     from pyspark.sql import functions as F
+    from shared_by_apps import factor
 
     def transform(inputs, tables):
         (frame,) = inputs.values()
-        factor = F.lit(2)
         several = F.when(F.col("id") % 10 == 3, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(0)))
         kept = frame.where("id % 10 <> 7").withColumn("_ordinal", F.explode(several))
         named = F.when(F.col("id") == 42, F.char(F.lit(0))).otherwise(F.col("name"))
         return kept.select(
             "id", named.alias("name"), "score", "small", "day", "at", "flag", "big",
-            (F.col("amount") * factor).cast("decimal(14,2)").alias("twice"),
+            (F.col("amount") * factor(F)).cast("decimal(14,2)").alias("twice"),
             F.expr("try_divide(score, 3)").alias("third"), F.encode("name", "UTF-8").alias("bytes"),
             F.col("at").cast("timestamp_ntz").alias("plain"), F.col("_source.timestamp").alias("taken"),
             "_source", "_ordinal",
@@ -86,6 +86,8 @@ def replace(path: Path, old: str, new: str) -> None:
 
 def test_rows_are_alike_until_rows_the_app_or_the_schema_change(servers: Stack) -> None:
     app = App(servers, schema=SCHEMA, transform=TRANSFORM)
+    shared = app.root / "spark_apps" / "shared_by_apps.py"
+    shared.write_text("def factor(F):\n    return F.lit(2)\n")
     nameless = [{key: value for key, value in event.items() if key != "name"} for event in events(900, 903)]
     app.produce([*events(0, 50), b"nope", None], timestamp=JANUARY)
     app.produce([*events(50, 100), *nameless], timestamp=JUNE)
@@ -99,7 +101,7 @@ def test_rows_are_alike_until_rows_the_app_or_the_schema_change(servers: Stack) 
     assert (found.likeness, found.offsets, found.records, found.unread) == (Likeness.ALIKE, 105, 105, 0)
     assert (found.compared, found.alike) == (expected + 6, expected + 6)
 
-    app.write_transform(TRANSFORM.replace("F.lit(2)", 'F.when(F.col("id") < 50, 2).otherwise(3)'))
+    shared.write_text("def factor(F):\n    return F.when(F.col('id') < 50, 2).otherwise(3)\n")
     replace(app.declaration, "name STRING NOT NULL", "name STRING")
     with app.database() as connection:
         connection.execute(f"UPDATE {app.table} SET bytes = 'x', flag = NOT flag WHERE id = 11")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
@@ -15,11 +16,11 @@ from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.quality.ranges import Work
 from millrace.domain.quality.recompute import (
-    Compared,
     Difference,
     Likeness,
     Made,
     Recomputed,
+    Row,
     Tally,
     compared,
     readable,
@@ -58,8 +59,7 @@ def test_a_sample_lies_in_what_there_is_in_order_and_is_about_as_large_as_asked(
     if len(whole) <= count:
         assert set(chosen) == whole
     else:
-        places = -(-count // 20)
-        assert places <= len(chosen) <= 20 * places
+        assert count <= len(chosen) < count + 20
     assert sampled(there, count, Random(seed)) == found
 
 
@@ -81,17 +81,16 @@ def test_what_can_be_read_was_worked_on_and_is_in_the_log() -> None:
     assert readable(work, {P0: LogBounds(100, 100)}) == ()
 
 
-Stored = tuple[SourceAt, bool, bool, tuple[str, ...]]
-BOTH: Stored = (at(0), True, True, ())
-MADE: Stored = (at(0), True, False, ())
-STORED: Stored = (at(0), False, True, ())
+BOTH = Row(at(0), made=True, stored=True, count=2)
+MADE = Row(at(0), made=True, stored=False)
+STORED = Row(at(0), made=False, stored=True)
 
 
 @pytest.mark.parametrize(
     ("rows", "bad", "quarantined", "differences"),
     [
         ([BOTH], {}, {}, [None]),
-        ([(at(0), True, True, ("a", "b"))], {}, {}, [Difference.CHANGED]),
+        ([replace(BOTH, columns=("a", "b"))], {}, {}, [Difference.CHANGED]),
         ([MADE], {}, {}, [Difference.UNSTORED]),
         ([STORED], {}, {}, [Difference.UNMADE]),
         ([BOTH, MADE], {}, {}, [None, Difference.UNSTORED]),  # of two rows of a record one is missing
@@ -108,7 +107,7 @@ STORED: Stored = (at(0), False, True, ())
     ],
 )
 def test_what_is_said_of_a_record(
-    rows: list[Stored],
+    rows: list[Row],
     bad: dict[SourceAt, str],
     quarantined: dict[SourceAt, str],
     differences: list[Difference | None],
@@ -118,23 +117,28 @@ def test_what_is_said_of_a_record(
     assert {(one.source, one.timestamp_ms) for one in found} <= {(at(0), 5)}
 
 
-def test_what_is_stored_of_an_offset_without_a_record_is_named() -> None:
-    found = list(compared(Made({}, {}, [STORED], {at(1): "not_json"})))
-    assert [(one.source, one.difference) for one in found] == [
-        (at(0), Difference.NO_RECORD),
-        (at(1), Difference.NO_RECORD),
-    ]
+def test_what_is_stored_of_an_offset_that_holds_no_record_is_counted_and_not_judged() -> None:
+    made = Made({at(5): 1}, {}, [replace(STORED, count=3), Row(at(5), made=True, stored=True)], {at(1): "not_json"})
+    assert [(one.source, one.difference) for one in compared(made)] == [(at(5), None)]
+    tally = Tally()
+    tally.add(made)
+    assert (tally.unjudged, tally.compared, tally.alike, tally.apart()) == (4, 1, 1, ())
 
 
 DAY = 86_400_000
 
 
+def of_days(days: dict[int, tuple[str, ...]], counts: dict[int, int]) -> Made:
+    """A row or several of each of ten records, of one day each."""
+    rows = [
+        Row(at(day), made=True, stored=True, columns=days.get(day, ()), count=counts.get(day, 1)) for day in range(10)
+    ]
+    return Made({at(day): day * DAY for day in range(10)}, {}, rows, {})
+
+
 def test_a_column_that_differs_says_from_when_to_when_and_how_many_are_alike_around_it() -> None:
     tally = Tally()
-    days = {3: ("amount",), 5: ("amount", "month"), 6: ("amount",)}
-    alike = {day: Compared(at(day), day * DAY) for day in range(10)}
-    changed = {day: Compared(at(day), day * DAY, Difference.CHANGED, columns) for day, columns in days.items()}
-    tally.add((alike | changed).values())
+    tally.add(of_days({3: ("amount",), 5: ("amount", "month"), 6: ("amount",)}, {}))
     amount, month = tally.apart()
     assert (tally.compared, tally.alike) == (10, 7)
     assert (amount.column, amount.rows, amount.named) == ("amount", 3, (at(3), at(5), at(6)))
@@ -143,20 +147,37 @@ def test_a_column_that_differs_says_from_when_to_when_and_how_many_are_alike_aro
     assert (month.column, month.rows, month.before, month.between, month.after) == ("month", 1, 5, 0, 4)
 
 
+def test_rows_that_differ_alike_are_counted_together() -> None:
+    tally = Tally()
+    tally.add(of_days({3: ("amount",), 6: ("amount",)}, {0: 10, 3: 1000, 4: 7, 9: 5}))
+    (amount,) = tally.apart()
+    assert (tally.compared, tally.alike, amount.rows) == (1028, 27, 1001)
+    assert (amount.before, amount.between, amount.after) == (12, 8, 7)
+
+
 def test_of_many_that_differ_the_first_are_named_and_those_without_a_time_are_counted() -> None:
     tally = Tally()
-    tally.add(Compared(at(offset), None, Difference.UNMADE) for offset in reversed(range(100)))
-    tally.add([Compared(at(200), 1 << 62, Difference.UNSTORED)])
+    places = [at(offset) for offset in reversed(range(100))]
+    tally.add(Made(dict.fromkeys(places), {}, [Row(place, made=False, stored=True) for place in places], {}))
+    tally.add(Made({at(200): 1 << 62}, {}, [Row(at(200), made=True, stored=False)], {}))
     unmade, unstored = tally.apart()
     assert (unmade.rows, unmade.named, unmade.since) == (100, tuple(map(at, range(5))), None)
     assert (unstored.rows, unstored.since, unstored.until) == (1, None, None)
 
 
 def test_the_verdict() -> None:
-    assert Recomputed().likeness is Likeness.NOTHING
-    assert Recomputed(offsets=5, records=5).likeness is Likeness.NOTHING  # the transform leaves all of them out
-    assert Recomputed(compared=5, alike=5, idle=("old",)).likeness is Likeness.ALIKE
-    assert Recomputed(compared=5, alike=5, lacking=("new",)).likeness is Likeness.DIFFERENT
+    assert Recomputed(offsets=5).likeness is Likeness.NOTHING
+    assert Recomputed(offsets=5, records=5).likeness is Likeness.ALIKE  # the transform leaves all of them out
+    assert Recomputed(records=5, compared=5, alike=5, idle=("old",)).likeness is Likeness.ALIKE
+    assert Recomputed(records=5, compared=5, alike=5, lacking=("new",)).likeness is Likeness.DIFFERENT
+    assert Recomputed(records=5, compared=5, alike=5, retyped=("a is text",)).likeness is Likeness.DIFFERENT
     tally = Tally()
-    tally.add([Compared(at(0), 0, Difference.BAD)])
-    assert Recomputed(compared=1, apart=tally.apart()).likeness is Likeness.DIFFERENT
+    tally.add(Made({at(0): 0}, {at(0): "not_json"}, [], {}))
+    assert Recomputed(records=1, compared=1, apart=tally.apart()).likeness is Likeness.DIFFERENT
+
+
+def test_thousands_of_partitions_are_no_matter() -> None:
+    work = [Work(1, TopicPartition("t", "id", number), 0, 3) for number in range(5_000)]
+    there = readable(work, {row.partition: LogBounds(0, 3) for row in work})
+    assert len(there) == 5_000
+    assert sum(map(len, sampled(there, 1_000, Random(1)))) in (1000, 1001, 1002)

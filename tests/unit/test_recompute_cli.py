@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,13 +28,15 @@ MAY, JUNE = (datetime(2026, month, 1, tzinfo=UTC) for month in (5, 6))
 CHANGED = Apart(Difference.CHANGED, "amount", 7, (SourceAt(NAME, 0, 3), SourceAt(NAME, 2, 9)), MAY, JUNE, 1, 2, 3000)
 GONE = Apart(Difference.UNSTORED, "", 1, (SourceAt(NAME, 1, 4),))
 
+DIFFERENT = Recomputed(1000, 990, 4, 3, 985, 977, (CHANGED,), ("new",), ("amount is text, and date is made",), ("old",))
+
 
 class World:
     """A platform whose job finds what it is told to; a sink with 10,000 offsets on record, of which 9,000 are left."""
 
     def __init__(self, root: Path) -> None:
         self.settings = SimpleNamespace(root=root)
-        self.found = Recomputed(1000, 990, 0, 985, 985)
+        self.found = Recomputed(1000, 990, compared=985, alike=985)
         self.asked: list[tuple[str, list[OffsetRange], tuple[str, ...]]] = []
         self.bounds = {P0: LogBounds(1000, 10_000)}
 
@@ -81,7 +84,7 @@ def test_a_sample_of_what_is_left_is_asked_for_by_its_seed_and_no_more_connectio
 
 
 def test_what_differs_is_said_column_by_column_and_ends_with_1(world: World) -> None:
-    world.found = Recomputed(1000, 990, 4, 985, 977, (CHANGED, GONE), ("new",), ("old",))
+    world.found = replace(DIFFERENT, apart=(CHANGED, GONE))
     text = call(NAME, "--seed", "5", code=1)
     assert "977 of 985 rows and records in quarantine are as the app makes them (seed 5)" in text
     assert "not in the table: new" in text
@@ -91,11 +94,13 @@ def test_what_differs_is_said_column_by_column_and_ends_with_1(world: World) -> 
     )
     assert "made by the app, and nothing of the record is stored: 1: shop.purchases/1@4" in text
     assert "not made by the app, and not compared: old" in text
+    assert "of another type, and not compared: amount is text, and date is made" in text
+    assert "3 stored of offsets that hold no record (any more), and not judged" in text
     assert "4 offsets expired before they were read" in text
 
 
 def test_the_document_holds_counts_places_and_times(world: World) -> None:
-    world.found = Recomputed(1000, 990, 4, 985, 977, (CHANGED,), ("new",), ("old",))
+    world.found = DIFFERENT
     document = json.loads(call(NAME, "--seed", "5", "--json", code=1))
     assert document.pop("differences") == [
         {
@@ -118,9 +123,11 @@ def test_the_document_holds_counts_places_and_times(world: World) -> None:
         "offsets": 1000,
         "records": 990,
         "unread": 4,
+        "unjudged": 3,
         "compared": 985,
         "alike": 977,
         "columns_lacking": ["new"],
+        "columns_retyped": ["amount is text, and date is made"],
         "columns_idle": ["old"],
     }
 

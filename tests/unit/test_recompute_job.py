@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import textwrap
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from millrace.adapters.recompute_job import RecomputeJob
@@ -148,10 +148,35 @@ def test_what_is_temporary_is_gone_however_it_ends(tmp_path: Path, monkeypatch: 
 
 
 def test_jobs_of_several_threads_are_answered_each_by_its_own(tmp_path: Path) -> None:
-    """What msgspec knows of the answer's classes was made by the import."""
     script = "say(Said(answer=Recomputed(records=os.getpid())), sys.stdout.buffer)"
     jobs = [asking(tmp_path, script) for _ in range(4)]
     found = at_once([who.ask for who in jobs], within=Deadline.PROCESS, what="all answers")
     assert len({one.records for one in found}) == 4
-    assert msgspec.json.decode(msgspec.json.encode(found[0]), type=Recomputed) == found[0]
     assert os.getpid() not in {one.records for one in found}
+
+
+def test_a_job_that_does_not_even_take_its_request_is_given_up(tmp_path: Path) -> None:
+    who = asking(tmp_path, "time.sleep(600)", timedelta(seconds=1))
+    many = [OffsetRange(TopicPartition("t", "id", 0), first, first + 1) for first in range(20_000)]
+    with pytest.raises(PartFailedError, match="said nothing for too long"):
+        who.job.run("shop.purchases", many, (KAFKA,), who.done.append)
+
+
+def test_what_a_job_has_left_behind_holds_nobody_up(tmp_path: Path) -> None:
+    """A child in a session of its own, which no signal to the job's reaches, with the job's output open."""
+    mark = tmp_path / "child"
+    who = asking(
+        tmp_path,
+        f"""
+        import subprocess
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        with open({str(mark)!r}, "w") as file:
+            file.write(str(child.pid))
+        sys.exit(3)
+        """,
+    )
+    try:
+        with pytest.raises(PartFailedError, match="exit code 3"):
+            who.ask()
+    finally:
+        os.kill(int(mark.read_text()), signal.SIGKILL)

@@ -31,9 +31,9 @@ _BATCH_RECORDS = 5_000
 _FIRST_BYTES = 64 * 1024
 _BATCH_SECONDS = 0.1  # the client waits so long where fewer come, also at the end of the log
 _RECORDS_BETWEEN_PROGRESS = 10_000
-_FEW = 1_000
-# The client fetches ahead up to 64 MB by its defaults, of which who reads few records wants nothing.
-_SPARING = {"queued.min.messages": 1, "max.partition.fetch.bytes": 256 * 1024}
+# By its defaults the client fetches ahead up to 64 MB, of which who reads few records wants nothing; and waits a second
+# before it fetches on where it has as many records as it wants.
+_SPARING = {"queued.min.messages": 1, "max.partition.fetch.bytes": 256 * 1024, "fetch.queue.backoff.ms": 5}
 
 
 class TopicReader:
@@ -42,10 +42,12 @@ class TopicReader:
     Args:
         kafka: where the cluster is.
         settle_seconds: how long to wait for transactions that were open when a read began.
+        sparing: reads are of few records each: fetch little more than those.
     """
 
-    def __init__(self, kafka: KafkaSettings, *, settle_seconds: float = 90.0) -> None:
+    def __init__(self, kafka: KafkaSettings, *, settle_seconds: float = 90.0, sparing: bool = False) -> None:
         self._kafka = kafka
+        self._sparing = sparing
         self._settle_seconds = settle_seconds
         self._admin = AdminClient({**kafka.librdkafka, "log_level": 0})
 
@@ -178,8 +180,7 @@ class TopicReader:
     ) -> Iterator[TopicRecord]:
         if not todo:
             return
-        few = sum(end - starts[partition] for partition, end in todo.items()) <= _FEW
-        consumer = Consumer(self._settings() | (_SPARING if few else {}))
+        consumer = Consumer(self._settings() | (_SPARING if self._sparing else {}))
         try:
             consumer.assign([TopicPartition(topic, partition, starts[partition]) for partition in todo])
             count = 0

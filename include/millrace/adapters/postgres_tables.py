@@ -271,7 +271,7 @@ class TargetTable:
             raise self._unfit(
                 f"it exists and lacks {', '.join(missing)}: it was not made by Millrace", "name another table"
             )
-        wanted = {column.name: _CANONICAL.get(column.type, column.type) for column in columns}
+        wanted = {column.name: canonical(column.type) for column in columns}
         for name, type_ in wanted.items():
             if name in present and present[name][0] != type_:
                 raise self._unfit(
@@ -388,6 +388,11 @@ _OTHERS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S
 
 # PostgreSQL's own spelling of the types the runtime asks for.
 _CANONICAL = {"int": "integer", "timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone"}
+
+
+def canonical(type_: str) -> str:
+    """A type as `format_type` spells it."""
+    return _CANONICAL.get(type_, type_)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ The command line neither loads Spark nor lends it its process: what an app print
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,7 +21,6 @@ from typing import IO
 
 import msgspec
 
-import millrace
 from millrace.adapters.app_environment import app_environment
 from millrace.adapters.process_guard import last_lines
 from millrace.domain.offsets import OffsetRange
@@ -43,6 +42,7 @@ LONGEST_SILENCE = timedelta(minutes=15)
 """The job is given up that says nothing for so long: longer than any statement or read of its own may take."""
 _LAST_LINES = 20
 _LAST_SECONDS = 5.0
+_LOOK_SECONDS = 0.5
 _RAISED = (
     UsageError,
     DeclarationError,
@@ -146,7 +146,6 @@ class RecomputeJob:
             PartFailedError: the job ended without an answer, or said nothing for too long.
         """
         environment = app_environment(self._settings, connections)
-        environment["PYTHONPATH"] = str(Path(millrace.__file__).resolve().parents[1])
         with tempfile.TemporaryDirectory(prefix="millrace-recompute-", ignore_cleanup_errors=True) as folder:
             log = Path(folder) / "job.log"
             with log.open("wb") as errors:
@@ -159,17 +158,20 @@ class RecomputeJob:
                     stderr=errors,
                     start_new_session=True,
                 )
-            silent = threading.Event()
+            silent = False
             try:
-                for said in self._said(job, Request(stream, tuple(ranges)), silent):
+                for line in _lines(job, msgspec.json.encode(Request(stream, tuple(ranges))) + b"\n", self._silence):
+                    said = _LINES.decode(line)
                     if said.failure is not None:
                         raise _error(said.failure)
                     if said.answer is not None:
                         return said.answer
                     progress(said.offsets)
+            except TimeoutError:
+                silent = True
             finally:
                 _end(job)
-            why = "it said nothing for too long" if silent.is_set() else f"exit code {job.returncode}"
+            why = "it said nothing for too long" if silent else f"exit code {job.returncode}"
             lines = last_lines(log, _LAST_LINES)
             raise PartFailedError(
                 f"the job ended without an answer: {why}",
@@ -177,28 +179,40 @@ class RecomputeJob:
                 next_step="\n".join(["its last lines:", *lines]) if lines else "see what ended it: it left no line",
             )
 
-    def _said(self, job: subprocess.Popen[bytes], request: Request, silent: threading.Event) -> Iterator[Said]:
-        """What the job says; it is ended, and that noted, where it says nothing for too long."""
-        assert job.stdin is not None
-        assert job.stdout is not None
 
-        def give_up() -> None:
-            silent.set()
-            _kill(job)
+def _lines(job: subprocess.Popen[bytes], request: bytes, silence: timedelta) -> Iterator[bytes]:
+    """The lines that the job says, until it ends; what it started may still hold its output open then.
 
-        with suppress(BrokenPipeError):  # it has ended already: its log says why
-            job.stdin.write(msgspec.json.encode(request) + b"\n")
-            job.stdin.flush()
-        while True:
-            bound = threading.Timer(self._silence.total_seconds(), give_up)
-            bound.start()
+    Raises:
+        TimeoutError: it neither took its request nor said a line, nor ended, for so long.
+    """
+    assert job.stdin is not None
+    assert job.stdout is not None
+    to, from_ = job.stdin.fileno(), job.stdout.fileno()
+    os.set_blocking(to, False)
+    os.set_blocking(from_, False)
+    said = b""
+    deadline = time.monotonic() + silence.total_seconds()
+    while time.monotonic() < deadline:
+        # Before the look: what it said by then is there. It is not reaped yet, so its id stays its own.
+        ended = os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        readable, writable, _ = select.select([from_], [to] if request else [], [], 0 if ended else _LOOK_SECONDS)
+        if writable:
             try:
-                line = job.stdout.readline()
-            finally:
-                bound.cancel()
-            if not line.endswith(b"\n"):
+                request = request[os.write(to, request) :]
+            except BrokenPipeError:  # it has ended already: its log says why
+                request = b""
+        if not readable:
+            if ended:
                 return
-            yield _LINES.decode(line)
+            continue
+        if not (more := os.read(from_, 1 << 16)):
+            return
+        *lines, said = (said + more).split(b"\n")
+        if lines:
+            deadline = time.monotonic() + silence.total_seconds()
+        yield from lines
+    raise TimeoutError
 
 
 def _kill(job: subprocess.Popen[bytes]) -> None:

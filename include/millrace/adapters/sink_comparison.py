@@ -12,51 +12,59 @@ from psycopg import sql
 
 from millrace.adapters.postgres_connection import SinkFailure, connect
 from millrace.adapters.postgres_merge import Source
-from millrace.adapters.postgres_tables import BY_THE_KEY, SOURCE_COLUMNS, TargetTable
+from millrace.adapters.postgres_tables import BY_THE_KEY, SOURCE_COLUMNS, TargetColumn, TargetTable, canonical
 from millrace.domain.books import SourceAt
 from millrace.domain.offsets import OffsetRange
-from millrace.errors import DeclarationError
+from millrace.domain.quality.recompute import Row
+from millrace.errors import DeclarationError, RefusedError
 from millrace.settings import PostgresSettings
 
-COMPUTED = sql.Identifier("pg_temp", "millrace_recomputed")
-"""The temporary table that takes the rows: the sink's, with its checks and without its triggers."""
+MADE = sql.Identifier("pg_temp", "millrace_made")
+"""The temporary table that takes the rows that were made."""
 
-_STATEMENT_SECONDS = 600
-_SOURCE = tuple(name for name, _ in SOURCE_COLUMNS)
-_RANGES = (
-    "unnest(%(ids)s::text[], %(partitions)s::int[], %(firsts)s::bigint[], %(nexts)s::bigint[]) "
-    "AS _range (_t, _p, _first, _next)"
+_STORED = sql.Identifier("pg_temp", "millrace_stored")
+_SESSION = (
+    "SET statement_timeout = '2min'; SET lock_timeout = '10s'; SET idle_session_timeout = 0; "
+    # A role that only reads by default may make temporary tables, and a client that is gone is noticed.
+    "SET default_transaction_read_only = off; SET client_connection_check_interval = '5s'"
 )
-# OFFSET 0: range by range, each by the key. Without it the planner makes a join of them that reads the whole table.
-_ROWS = (
-    "WITH stored AS (SELECT _row.* FROM " + _RANGES + " CROSS JOIN LATERAL (SELECT * FROM {target} "
-    "WHERE _topic_id = _t AND _partition = _p AND _offset >= _first AND _offset < _next OFFSET 0) AS _row) "
-    "SELECT _topic_id, _partition, _offset, made._ordinal IS NOT NULL, stored._ordinal IS NOT NULL, "
-    "CASE WHEN made._ordinal IS NULL OR stored._ordinal IS NULL THEN ARRAY[]::int[] "
-    "ELSE array_remove(ARRAY[{differs}]::int[], NULL) END "
-    "FROM {computed} AS made FULL JOIN stored USING (_topic_id, _partition, _offset, _ordinal)"
-)
-_QUARANTINED = (
-    'SELECT _t, _p, "offset", rule FROM ' + _RANGES + ' CROSS JOIN LATERAL (SELECT "offset", rule '
-    "FROM millrace.quarantine WHERE stream = %(stream)s AND topic_id = _t AND partition = _p "
-    'AND "offset" >= _first AND "offset" < _next OFFSET 0) AS _bad'
-)
-
-Row = tuple[SourceAt, bool, bool, tuple[str, ...]]
-"""A row's source, whether it was made, whether it is stored, and the columns that differ."""
+_KEY = tuple(name for name, _ in SOURCE_COLUMNS)
+_PLACE = "{topic_id} = %(topic_id)s AND {partition} = %(partition)s AND {offset} >= %(first)s AND {offset} < %(next)s"
+# Rows that differ in the same way are one, so that a record with many rows is not many here.
+_ROWS = """
+SELECT _topic_id, _partition, _offset, is_made, is_stored, differ, count(*) FROM (
+    SELECT _topic_id, _partition, _offset, made._ordinal IS NOT NULL AS is_made,
+        stored._ordinal IS NOT NULL AS is_stored,
+        CASE WHEN made._ordinal IS NULL OR stored._ordinal IS NULL THEN ARRAY[]::int[]
+            ELSE array_remove(ARRAY[{differs}]::int[], NULL) END AS differ
+    FROM {made} AS made FULL JOIN {stored} AS stored USING (_topic_id, _partition, _offset, _ordinal)
+) AS compared GROUP BY 1, 2, 3, 4, 5, 6
+"""
+_TWICE = """
+SELECT _topic_id, _partition, _offset, _ordinal FROM {made}
+GROUP BY _topic_id, _partition, _offset, _ordinal HAVING count(*) > 1 LIMIT 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns can be compared, which the table lacks, and which of its own nobody makes."""
+    """What of an app's columns can be compared with a table's.
 
-    both: tuple[str, ...]
+    Attributes:
+        both: what can.
+        lacking: what the table does not have.
+        retyped: what it has as another type, said in words.
+        idle: what only the table has.
+    """
+
+    both: tuple[TargetColumn, ...]
     lacking: tuple[str, ...]
+    retyped: tuple[str, ...]
     idle: tuple[str, ...]
 
 
 class SinkComparison:
-    """One connection to a sink on which rows are compared. It changes nothing but its own temporary table.
+    """One connection to a sink on which rows are compared. It changes nothing but its own temporary tables.
 
     Args:
         connection: in autocommit.
@@ -68,35 +76,72 @@ class SinkComparison:
         self.connection = connection
         self._stream = stream
         self._target = TargetTable.parse(table)
+        self._columns: tuple[TargetColumn, ...] = ()
 
-    def prepare(self, made: Sequence[str]) -> Columns:
-        """Make the temporary table for rows of these columns.
+    def prepare(self, made: Sequence[TargetColumn]) -> Columns:
+        """Make the temporary tables for rows of these columns.
 
         Raises:
-            DeclarationError: there is no such table.
+            DeclarationError: there is no such table, it has no key on its source columns, or this role may not make
+                temporary tables.
+            RefusedError: this server is a standby.
         """
+        self._must_take_temporary_tables()
         found = self.connection.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
-            "ORDER BY attnum",
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (self._target.identifier.as_string(self.connection),),
         ).fetchall()
-        there = [str(name) for (name,) in found]
-        if missing := [name for name in _SOURCE if name not in there]:
-            what = f"it lacks {', '.join(missing)}" if there else "it is not there"
+        there = {str(name): str(type_) for name, type_ in found}
+        where = f"table {self._target}"
+        if missing := [name for name in _KEY if name not in there]:
             raise DeclarationError(
-                f"the table has no rows of a stream: {what}",
-                where=f"table {self._target}",
+                "the table has no rows of a stream: "
+                + (f"it lacks {', '.join(missing)}" if there else "it is not there"),
+                where=where,
                 next_step="see that the stream has run, and which table its declaration names",
             )
-        own = {*_SOURCE, "_timeline"}
-        both = tuple(name for name in made if name in there)
-        idle = tuple(name for name in there if name not in own and name not in both)
-        like = sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING CONSTRAINTS)")
-        self.connection.execute(like.format(COMPUTED, self._target.identifier))
-        for name in ("_timeline", *idle):
-            drop = sql.SQL("ALTER TABLE {} DROP COLUMN {}")
-            self.connection.execute(drop.format(COMPUTED, sql.Identifier(name)))
-        return Columns(both, tuple(name for name in made if name not in there), idle)
+        with self.connection.cursor() as cursor:
+            if self._target.find_key(cursor) is None:
+                raise DeclarationError(
+                    "the table has no key on its source columns: a row may be there twice, and none can be found",
+                    where=where,
+                    next_step="stop and start the stream: it is refused with the statement that adds the key",
+                )
+        retyped = {
+            column.name: f"{column.name} is {there[column.name]}, and {column.type} is made"
+            for column in made
+            if column.name in there and there[column.name] != canonical(column.type)
+        }
+        self._columns = tuple(column for column in made if column.name in there and column.name not in retyped)
+        names = sql.SQL(", ").join(map(sql.Identifier, (*_KEY, *(column.name for column in self._columns))))
+        for table in (MADE, _STORED):
+            copy = sql.SQL("CREATE TABLE {} AS SELECT {} FROM {} WITH NO DATA")
+            self.connection.execute(copy.format(table, names, self._target.identifier))
+        given = {column.name for column in made}
+        return Columns(
+            self._columns,
+            lacking=tuple(column.name for column in made if column.name not in there),
+            retyped=tuple(retyped.values()),
+            idle=tuple(name for name in there if name not in {*_KEY, "_timeline", *given}),
+        )
+
+    def _must_take_temporary_tables(self) -> None:
+        [(standby, may)] = self.connection.execute(
+            "SELECT pg_is_in_recovery(), has_database_privilege(current_database(), 'TEMP')"
+        ).fetchall()
+        if standby:
+            raise RefusedError(
+                "the sink's Connection leads to a standby, which takes no temporary table",
+                where=f"table {self._target}",
+                next_step="let it lead to the primary",
+            )
+        if not may:
+            raise DeclarationError(
+                "this role may not make temporary tables, in which rows are compared",
+                where=f"database {self.connection.info.dbname}",
+                next_step=f"GRANT TEMPORARY ON DATABASE {self.connection.info.dbname} TO {self.connection.info.user}",
+            )
 
     def leave_out(self, refused: Iterable[Source]) -> None:
         """Take away all rows of these sources: some row of each was refused, and a record is in one place only."""
@@ -106,47 +151,82 @@ class SinkComparison:
                 sql.SQL(
                     "DELETE FROM {} USING unnest(%s::text[], %s::int[], %s::bigint[]) AS _bad (_t, _p, _o) "
                     "WHERE _topic_id = _t AND _partition = _p AND _offset = _o"
-                ).format(COMPUTED),
+                ).format(MADE),
                 sources,
             )
 
-    def compare(self, ranges: Sequence[OffsetRange], columns: Sequence[str]) -> tuple[list[Row], dict[SourceAt, str]]:
+    def compare(self, ranges: Sequence[OffsetRange]) -> tuple[list[Row], dict[SourceAt, str]]:
         """Every row of these ranges that was made or is stored, and what of them is in quarantine, with its rule.
 
-        Table and quarantine are seen as they are at one moment. Then the temporary table is empty.
+        Table and quarantine are seen as they are at one moment. Then the temporary tables are empty.
 
         Args:
             ranges: of sources; what was made is of no others.
-            columns: the compared ones.
+
+        Raises:
+            DeclarationError: the app gives several rows of one record and ordinal.
         """
-        differs = [
-            sql.SQL("CASE WHEN made.{0} IS DISTINCT FROM stored.{0} THEN {1} END").format(sql.Identifier(name), number)
-            for number, name in enumerate(columns)
-        ]
-        statement = sql.SQL(_ROWS).format(
-            target=self._target.identifier, computed=COMPUTED, differs=sql.SQL(", ").join(differs)
-        )
         topics = {range_.partition.topic_id: range_.partition.topic for range_ in ranges}
+        if twice := self.connection.execute(sql.SQL(_TWICE).format(made=MADE)).fetchone():
+            topic_id, number, offset, ordinal = twice
+            raise DeclarationError(
+                f"the transform makes several rows with `_ordinal` {ordinal} of one record, "
+                f"{SourceAt(topics.get(topic_id, topic_id), number, offset)}",
+                where=f"stream {self._stream}",
+                next_step="add an integer column `_ordinal` that tells the rows of one record apart",
+            )
+        quarantined = self._fetch_stored(ranges)
+        statement = sql.SQL(_ROWS).format(
+            made=MADE,
+            stored=_STORED,
+            differs=sql.SQL(", ").join(map(_differs, range(len(self._columns)), self._columns)),
+        )
+        rows = list[Row]()
+        for topic_id, number, offset, made, stored, differ, count in self.connection.execute(statement).fetchall():
+            source = SourceAt(topics.get(topic_id, topic_id), number, offset)
+            rows.append(Row(source, made, stored, tuple(self._columns[at].name for at in differ), count))
+        self.connection.execute(sql.SQL("TRUNCATE {}, {}").format(MADE, _STORED))
+        return rows, quarantined
+
+    def _fetch_stored(self, ranges: Sequence[OffsetRange]) -> dict[SourceAt, str]:
+        """Copy what is stored of these ranges; what of them is in quarantine.
+
+        Range by range with values that the planner knows: it then opens the partitions of a table that they lie in, and
+        finds them by the key.
+        """
+        columns = sql.SQL(", ").join(map(sql.Identifier, (*_KEY, *(column.name for column in self._columns))))
+        own = dict(zip(("topic_id", "partition", "offset"), map(sql.Identifier, _KEY[:3]), strict=True))
+        bad = {name: sql.Identifier(name) for name in own}
+        copy = sql.SQL("INSERT INTO {} SELECT {} FROM {} WHERE " + _PLACE).format(
+            _STORED, columns, self._target.identifier, **own
+        )
+        look = sql.SQL(
+            'SELECT partition, "offset", rule FROM millrace.quarantine WHERE stream = %(stream)s AND ' + _PLACE
+        ).format(**bad)
+        found: dict[SourceAt, str] = {}
         with self.connection.transaction():
             self.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             self.connection.execute(BY_THE_KEY)
-            found = self.connection.execute(statement, _arrays(ranges)).fetchall()
-            bad = self.connection.execute(_QUARANTINED, {**_arrays(ranges), "stream": self._stream}).fetchall()
-        self.connection.execute(sql.SQL("TRUNCATE {}").format(COMPUTED))
-        rows = list[Row]()
-        for topic_id, number, offset, made, stored, differ in found:
-            source = SourceAt(topics.get(topic_id, topic_id), number, offset)
-            rows.append((source, made, stored, tuple(columns[at] for at in differ)))
-        return rows, {SourceAt(topics[topic_id], number, offset): rule for topic_id, number, offset, rule in bad}
+            for range_ in ranges:
+                place = {
+                    "stream": self._stream,
+                    "topic_id": range_.partition.topic_id,
+                    "partition": range_.partition.partition,
+                    "first": range_.first,
+                    "next": range_.next,
+                }
+                self.connection.execute(copy, place)
+                for number, offset, rule in self.connection.execute(look, place).fetchall():
+                    found[SourceAt(range_.partition.topic, number, offset)] = rule
+        return found
 
 
-def _arrays(ranges: Sequence[OffsetRange]) -> dict[str, list[Any]]:
-    return {
-        "ids": [range_.partition.topic_id for range_ in ranges],
-        "partitions": [range_.partition.partition for range_ in ranges],
-        "firsts": [range_.first for range_ in ranges],
-        "nexts": [range_.next for range_ in ranges],
-    }
+def _differs(number: int, column: TargetColumn) -> sql.Composed:
+    """The number of a column where its two values differ; text to the byte, whatever its collation calls the same."""
+    collate = sql.SQL(' COLLATE "C"' if column.type == "text" else "")
+    return sql.SQL("CASE WHEN made.{0}{1} IS DISTINCT FROM stored.{0}{1} THEN {2} END").format(
+        sql.Identifier(column.name), collate, number
+    )
 
 
 @contextmanager
@@ -160,7 +240,7 @@ def open_comparison(settings: PostgresSettings, stream: str, table: str) -> Iter
     with connect(settings, "millrace recompute") as connection:
         connection.autocommit = True
         try:
-            connection.execute(f"SET statement_timeout = '{_STATEMENT_SECONDS}s'")
+            connection.execute(_SESSION)
             yield SinkComparison(connection, stream, table)
         except psycopg.Error as error:
             raise SinkFailure.of(settings, error, "compare rows").error() from error

@@ -26,7 +26,6 @@ _SAID = {
     Difference.BAD: "the record is bad, and is not in quarantine",
     Difference.GOOD: "in quarantine, and the record is not bad",
     Difference.OTHER_RULE: "in quarantine under another rule than the record breaks",
-    Difference.NO_RECORD: "stored, and the offset holds no record",
 }
 
 
@@ -63,6 +62,7 @@ def _document(found: Recomputed) -> dict[str, object]:
         "offsets": found.offsets,
         "records": found.records,
         "unread": found.unread,
+        "unjudged": found.unjudged,
         "compared": found.compared,
         "alike": found.alike,
         "differences": [
@@ -80,6 +80,7 @@ def _document(found: Recomputed) -> dict[str, object]:
             for one in found.apart
         ],
         "columns_lacking": list(found.lacking),
+        "columns_retyped": list(found.retyped),
         "columns_idle": list(found.idle),
     }
 
@@ -89,11 +90,14 @@ def _print(console: Console, name: str, seed: int, found: Recomputed) -> None:
     head.append(_head(found), style=_STYLES[found.likeness])
     head.append(f" (seed {seed})")
     lines = [head]
+    lines += [Text(f"  of another type, and not compared: {column}", style="red") for column in found.retyped]
     if found.lacking:
         lines.append(Text(f"  not in the table: {', '.join(found.lacking)}", style="red"))
     lines += [Text(f"  {_line(one)}", style="red") for one in found.apart]
     if found.idle:
         lines.append(Text(f"  not made by the app, and not compared: {', '.join(found.idle)}"))
+    if found.unjudged:
+        lines.append(Text(f"  {found.unjudged:,} stored of offsets that hold no record (any more), and not judged"))
     if found.unread:
         lines.append(Text(f"  {found.unread:,} offsets expired before they were read"))
     for line in lines:

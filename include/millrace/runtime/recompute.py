@@ -8,8 +8,10 @@ of blocks of which the database refuses a row.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,23 +27,25 @@ from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_reader import TopicReader
 from millrace.adapters.postgres_merge import Source
 from millrace.adapters.recompute_job import Request, Said, failure_of, read_request, say
-from millrace.adapters.sink_comparison import COMPUTED, SinkComparison, open_comparison
+from millrace.adapters.sink_comparison import MADE, SinkComparison, open_comparison
 from millrace.domain.books import SourceAt
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.domain.quality.recompute import Made, Recomputed, Tally, compared
+from millrace.domain.quality.recompute import Made, Recomputed, Tally
 from millrace.domain.quarantine import Rule
-from millrace.errors import DataLossError, MillraceError, RecreatedTopicError
+from millrace.errors import DataLossError, DeclarationError, MillraceError, RecreatedTopicError
 from millrace.runtime.app import Transform, load_transform, output_type, target_columns
 from millrace.runtime.decoders import decoder_of
 from millrace.runtime.inputs import good_records
 from millrace.runtime.plain_read import Part, read_in_parts
 from millrace.runtime.session import open_session
-from millrace.runtime.sinks.postgres import as_text, copy_block, with_sources
+from millrace.runtime.sinks.postgres import Blocks, as_text, copy_block, with_sources
 from millrace.runtime.source import RAW_TYPE, decoded
 from millrace.settings import Settings, open_settings, project_root
 
 Progress = Callable[[int], object]
+
+_MOST_RANGES = 100  # of a part: to begin with each takes longer than to read its records
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     os.dup2(2, 1)
     asked = os.fdopen(0, "rb", buffering=0, closefd=False)
     request = read_request(asked)
-    threading.Thread(target=_end_with, args=(asked,), daemon=True, name="end").start()
+    threading.Thread(target=_end_with, args=(asked, Path(argv[0])), daemon=True, name="end").start()
     try:
         answer = _answer(request, Path(argv[0]), lambda done: say(Said(offsets=done), answers))
     except MillraceError as error:
@@ -64,20 +68,22 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _end_with(asked: IO[bytes]) -> None:
+def _end_with(asked: IO[bytes], scratch: Path) -> None:
     while asked.read(1):
         pass
+    shutil.rmtree(scratch, ignore_errors=True)
     os._exit(1)
 
 
 def _answer(request: Request, scratch: Path, progress: Progress) -> Recomputed:
     root = project_root()
+    sys.path[0] = str(root / "spark_apps")  # where the entry of an app's driver lies, and what apps share
     settings = open_settings(root)
     pipeline = spec.load_pipeline(root, request.stream.partition(".")[0], os.environ.get("MILLRACE_ENVIRONMENT"))
     stream = pipeline.stream(request.stream.partition(".")[2])
     session = open_session(stream, 0, (), scratch)
     try:
-        return recompute(session, settings, pipeline, stream, request.ranges, progress)
+        return recompute(session, settings, pipeline, stream, request.ranges, scratch / "rows", progress)
     finally:
         session.stop()
 
@@ -88,6 +94,7 @@ def recompute(
     pipeline: Pipeline,
     stream: Stream,
     ranges: Sequence[OffsetRange],
+    folder: Path,
     progress: Progress,
 ) -> Recomputed:
     """Make the rows of these ranges again, and hold them against what the stream's sink has of them.
@@ -98,33 +105,37 @@ def recompute(
         pipeline: whose stream it is.
         stream: its app makes the rows.
         ranges: offsets of its topics as they are now, in the order of partition and offset.
+        folder: for rows on their way; is made.
         progress: told how many offsets are done.
 
     Raises:
         DeclarationError: the app is not one, or there is no table of rows.
+        RecreatedTopicError: a topic was deleted meanwhile.
         UnreachableError: Kafka or the sink does not answer.
     """
+    folder.mkdir(parents=True, mode=0o700)
     sink = settings.postgres(stream.sink.connection)
     transform = load_transform(settings.root, stream.app)
-    output = output_type(session, pipeline, stream, transform)
-    made = [column.name for column in target_columns(output, stream.app)]
-    reader = _Rereader(TopicReader(settings.kafka(pipeline.kafka)), list(ranges))
+    made = target_columns(output_type(session, pipeline, stream, transform), stream.app)
+    reader = _Rereader(TopicReader(settings.kafka(pipeline.kafka), sparing=True), list(ranges))
     tally, found = Tally(), Recomputed(offsets=sum(map(len, ranges)))
     with open_comparison(sink, stream.qualified_name, stream.sink.table) as comparison:
         columns = comparison.prepare(made)
-        maker = _Maker(session, pipeline, stream, transform, comparison, columns.both)
+        maker = _Maker(session, pipeline, stream, transform, comparison, [c.name for c in columns.both], folder)
         for part, records in reader.parts():
-            tally.add(compared(maker.make(part, records)))
+            tally.add(maker.make(part, records))
             found = replace(found, records=found.records + len(records))
             progress(found.offsets - reader.left)
     _check_topics(settings, pipeline, ranges)
     return replace(
         found,
         unread=reader.unread,
+        unjudged=tally.unjudged,
         compared=tally.compared,
         alike=tally.alike,
         apart=tally.apart(),
         lacking=columns.lacking,
+        retyped=columns.retyped,
         idle=columns.idle,
     )
 
@@ -158,7 +169,7 @@ class _Rereader:
     def parts(self) -> Iterator[Part]:
         while self.ranges:
             try:
-                for part, records in read_in_parts(self.reader, self.ranges):
+                for part, records in read_in_parts(self.reader, self.ranges[:_MOST_RANGES]):
                     self.ranges = _from(self.ranges, {range_.partition: range_.next for range_ in part})
                     yield part, records
             except DataLossError:
@@ -189,7 +200,10 @@ class _Maker:
         transform: Transform,
         sink: SinkComparison,
         columns: Sequence[str],
+        folder: Path,
     ) -> None:
+        self._app = stream.app
+        self._folder = folder
         self._session = session
         self._transform = transform
         self._sink = sink
@@ -206,24 +220,37 @@ class _Maker:
         self._sink.leave_out(refused)
         topics = {range_.partition.topic_id: range_.partition.topic for range_ in part}
         bad = self._bad(records)
-        bad |= {SourceAt(topics[topic_id], *place): Rule.SINK_REFUSED for topic_id, *place in refused}
-        rows, quarantined = self._sink.compare(part, self._columns)
+        for topic_id, number, offset in refused:
+            bad[SourceAt(topics.get(topic_id, topic_id), number, offset)] = Rule.SINK_REFUSED
+        rows, quarantined = self._sink.compare(part)
         times = dict(zip(_sources(records), records.column("timestamp_ms").to_pylist(), strict=True))
+        if strange := next((row.source for row in rows if row.made and row.source not in times), None):
+            raise DeclarationError(
+                f"the transform gives a row of {strange}, which it was not given",
+                where=f"app {self._app}",
+                next_step="keep the column `_source` as it came",
+            )
         return Made(times, bad, rows, quarantined)
 
     def _copy(self, part: Sequence[OffsetRange], records: pa.Table) -> set[Source]:
-        """Make rows and copy them to where they are compared; the sources of those that the database refuses."""
+        """Make rows and copy them to where they are compared; the sources of those that the database refuses.
+
+        Spark's tasks leave rows in files, block by block: a transform may make many of one record.
+        """
         ids = {range_.partition.topic: range_.partition.topic_id for range_ in part}
         raw = self._session.createDataFrame(records, schema=RAW_TYPE)
         inputs = {name: decoded(raw, topic, ids.get(name, "")) for name, topic in self._topics.items()}
         output = with_sources(self._transform(good_records(inputs), {}), self._columns)
         fields = sql.SQL(", ").join(map(sql.Identifier, output.columns))
-        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(COMPUTED, fields)
+        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(MADE, fields)
         refused: list[tuple[Any, ...]] = []
-        for block in output.toArrow().to_batches():
-            table = pa.table([as_text(column) for column in block.columns], names=output.columns)
-            copy_block(self._sink.connection, statement, table, refused)
-        return {(topic_id, partition, offset) for topic_id, partition, offset, _ in refused}
+        for written in output.mapInArrow(_writer(self._folder), "path string").collect():
+            with pa.OSFile(written.path) as file, pa.ipc.open_stream(file) as blocks:
+                for block in blocks:
+                    table = pa.table([as_text(column) for column in block.columns], names=output.columns)
+                    copy_block(self._sink.connection, statement, table, refused)
+            Path(written.path).unlink()
+        return {(topic_id, number, offset) for topic_id, number, offset, _ in refused}
 
     def _bad(self, records: pa.Table) -> dict[SourceAt, str]:
         """The records that are bad, each with the rule it breaks."""
@@ -234,6 +261,21 @@ class _Maker:
             rules = decoder.decode(values, keys, times).rules
             found |= {source: rule for source, rule in zip(_sources(own), rules, strict=True) if rule is not None}
         return found
+
+
+def _writer(folder: Path) -> Callable[[Blocks], Blocks]:
+    """A task that writes its blocks to a file and reports where; one that is tried again writes another."""
+
+    def write(blocks: Blocks) -> Blocks:
+        path, writer = folder / uuid.uuid4().hex, None
+        for block in blocks:
+            writer = writer or pa.ipc.new_stream(str(path), block.schema)
+            writer.write_batch(block)
+        if writer is not None:
+            writer.close()
+            yield pa.RecordBatch.from_pydict({"path": [str(path)]})
+
+    return write
 
 
 def _sources(records: pa.Table) -> list[SourceAt]:

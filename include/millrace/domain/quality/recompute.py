@@ -7,10 +7,12 @@ makes. A sample is taken in places of some adjacent offsets, for to begin to rea
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import accumulate
+from operator import itemgetter
 from random import Random
 
 from millrace.domain.archive.spans import Spans
@@ -38,24 +40,36 @@ class Difference(StrEnum):
     BAD = "bad"  # the record is bad, and is not in quarantine
     GOOD = "good"  # the record is in quarantine, and is not bad
     OTHER_RULE = "other rule"  # it is in quarantine, and breaks another rule than the one that is stored
-    NO_RECORD = "no record"  # something is stored of an offset that holds no record
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Rows of one record that are made, stored, or both, and if both differ in the same columns; how many they are."""
+
+    source: SourceAt
+    made: bool
+    stored: bool
+    columns: tuple[str, ...] = ()
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One row, or one record in quarantine, held against what the app makes of its record.
+    """Rows of one record, or its entry in quarantine, held against what the app makes of it.
 
     Attributes:
         source: the record's place.
-        timestamp_ms: the record's timestamp; None where it has none, or there is no record.
+        timestamp_ms: the record's timestamp; None where it has none.
         difference: None where there is none.
         columns: the columns that differ, of a row that is changed.
+        rows: how many rows of the record this is said of.
     """
 
     source: SourceAt
     timestamp_ms: int | None
     difference: Difference | None = None
     columns: tuple[str, ...] = ()
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +104,7 @@ class Likeness(StrEnum):
 
     ALIKE = "alike"
     DIFFERENT = "different"
-    NOTHING = "nothing"  # there was nothing to compare: that is no success
+    NOTHING = "nothing"  # no record was there to be read: that is no success
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,28 +115,32 @@ class Recomputed:
         offsets: how many offsets were to be read.
         records: how many records were read; other offsets held none.
         unread: how many offsets the log does not hold any more.
-        compared: how many rows, and records in quarantine, there were or should have been.
+        unjudged: how many rows, and records in quarantine, are stored of offsets that hold no record (any more).
+        compared: how many other rows, and records in quarantine, there were or should have been.
         alike: how many of them are as the app makes them.
         apart: how the others are not, each with how many.
         lacking: columns that the app gives and the table does not have.
+        retyped: columns that it gives as another type than the table has, said in words; they are not compared.
         idle: columns that the table has and the app does not give; they are not compared.
     """
 
     offsets: int = 0
     records: int = 0
     unread: int = 0
+    unjudged: int = 0
     compared: int = 0
     alike: int = 0
     apart: tuple[Apart, ...] = ()
     lacking: tuple[str, ...] = ()
+    retyped: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
 
     @property
     def likeness(self) -> Likeness:
         """The verdict."""
-        if self.apart or (self.lacking and self.compared):
-            return Likeness.DIFFERENT
-        return Likeness.ALIKE if self.compared else Likeness.NOTHING
+        if not self.records:
+            return Likeness.NOTHING
+        return Likeness.DIFFERENT if self.apart or self.lacking or self.retyped else Likeness.ALIKE
 
 
 def readable(work: Sequence[Work], bounds: Mapping[TopicPartition, LogBounds]) -> tuple[OffsetRange, ...]:
@@ -135,12 +153,15 @@ def readable(work: Sequence[Work], bounds: Mapping[TopicPartition, LogBounds]) -
     Returns:
         In the order of partition and offset; none is empty.
     """
+    of_each: dict[TopicPartition, list[Work]] = {}
+    for row in work:
+        of_each.setdefault(row.partition, []).append(row)
     found = []
     for range_ in gained(Mark(), work):
         if (log := bounds.get(range_.partition)) is None:
             continue
         there = Spans([(max(range_.first, log.start), min(range_.next, log.end))])
-        worked = there.minus(skipped(work, range_))
+        worked = there.minus(skipped(of_each[range_.partition], range_))
         found += [OffsetRange(range_.partition, first, next_) for first, next_ in worked]
     return tuple(found)
 
@@ -155,20 +176,22 @@ def sampled(ranges: Sequence[OffsetRange], count: int, random: Random) -> tuple[
     """
     if sum(map(len, ranges)) <= count:
         return tuple(ranges)
-    places = [-(-len(range_) // _PLACE) for range_ in ranges]
-    chosen = sorted(random.sample(range(sum(places)), min(sum(places), -(-count // _PLACE))))
-    found: list[OffsetRange] = []
-    at, before = 0, 0
-    for place in chosen:
-        while place >= before + places[at]:
-            before += places[at]
-            at += 1
+    ends = list(accumulate(-(-len(range_) // _PLACE) for range_ in ranges))
+    chosen: list[tuple[int, OffsetRange]] = []
+    held = 0
+    for place in random.sample(range(ends[-1]), min(ends[-1], count)):
+        at = bisect_right(ends, place)
         whole = ranges[at]
-        first = whole.first + (place - before) * _PLACE
-        next_ = min(first + _PLACE, whole.next)
-        if found and (found[-1].partition, found[-1].next) == (whole.partition, first):
-            first = found.pop().first
-        found.append(OffsetRange(whole.partition, first, next_))
+        first = whole.first + (place - (ends[at - 1] if at else 0)) * _PLACE
+        chosen.append((place, OffsetRange(whole.partition, first, min(first + _PLACE, whole.next))))
+        held += len(chosen[-1][1])
+        if held >= count:
+            break
+    found: list[OffsetRange] = []
+    for _, one in sorted(chosen, key=itemgetter(0)):
+        if found and (found[-1].partition, found[-1].next) == (one.partition, one.first):
+            one = OffsetRange(one.partition, found.pop().first, one.next)
+        found.append(one)
     return tuple(found)
 
 
@@ -179,96 +202,126 @@ class Made:
     Attributes:
         timestamps: the records that were read, each with its timestamp in milliseconds since 1970, if it has one.
         bad: those that are bad, each with the rule it breaks.
-        rows: each row that is made, stored, or both: its source, whether it is made, whether it is stored, and which
-            columns differ.
+        rows: what is made, and what is stored.
         quarantined: what is in quarantine, each with the rule that is stored.
     """
 
     timestamps: Mapping[SourceAt, int | None]
     bad: Mapping[SourceAt, str]
-    rows: Sequence[tuple[SourceAt, bool, bool, tuple[str, ...]]]
+    rows: Sequence[Row]
     quarantined: Mapping[SourceAt, str]
+
+    @property
+    def unjudged(self) -> int:
+        """How many rows, and records in quarantine, are stored of offsets that hold no record."""
+        of_rows = sum(row.count for row in self.rows if row.source not in self.timestamps)
+        return of_rows + len(self.quarantined.keys() - self.timestamps.keys())
 
 
 def compared(made: Made) -> Iterator[Compared]:
-    """Hold each row, and each record in quarantine, against what the app makes of its record.
+    """Hold rows, and records in quarantine, against what the app makes of the record, where there is one.
 
     Whether the sink would refuse a row once more is not known here: what is in quarantine because it did is taken as it
     is where the app makes rows of it.
     """
-    made_of = {source for source, is_made, _, _ in made.rows if is_made}
-    stored_of = {source for source, _, is_stored, _ in made.rows if is_stored}
+    stored_of = {row.source for row in made.rows if row.stored}
+    for row in made.rows:
+        if row.source in made.timestamps and (row.stored or row.source not in made.quarantined):
+            difference = _difference(row, bad=row.source in made.bad)
+            yield Compared(row.source, made.timestamps[row.source], difference, row.columns, row.count)
+    yield from _of_quarantine(made)
+    for source in (made.bad.keys() & made.timestamps.keys()) - made.quarantined.keys() - stored_of:
+        yield Compared(source, made.timestamps[source], Difference.BAD)
 
-    def said(source: SourceAt, difference: Difference | None, columns: tuple[str, ...] = ()) -> Compared:
-        return Compared(source, made.timestamps.get(source), difference, columns)
 
-    for source, is_made, is_stored, columns in made.rows:
-        if is_made and is_stored:
-            yield said(source, Difference.CHANGED if columns else None, columns)
-        elif is_stored:
-            no_record = source not in made.timestamps
-            bad = Difference.BAD if source in made.bad else Difference.UNMADE
-            yield said(source, Difference.NO_RECORD if no_record else bad)
-        elif source not in made.quarantined:
-            yield said(source, Difference.UNSTORED)
+def _difference(row: Row, *, bad: bool) -> Difference | None:
+    if row.made and row.stored:
+        return Difference.CHANGED if row.columns else None
+    if row.stored:
+        return Difference.BAD if bad else Difference.UNMADE
+    return Difference.UNSTORED
+
+
+def _of_quarantine(made: Made) -> Iterator[Compared]:
+    made_of = {row.source for row in made.rows if row.made}
     for source, rule in made.quarantined.items():
         if source not in made.timestamps:
-            yield said(source, Difference.NO_RECORD)
-        elif source in made.bad:
-            yield said(source, None if made.bad[source] == rule else Difference.OTHER_RULE)
+            continue
+        if source in made.bad:
+            difference = None if made.bad[source] == rule else Difference.OTHER_RULE
         else:
-            refused = rule == Rule.SINK_REFUSED and source in made_of
-            yield said(source, None if refused else Difference.GOOD)
-    for source in made.bad.keys() - made.quarantined.keys() - stored_of:
-        yield said(source, Difference.BAD)
+            difference = None if rule == Rule.SINK_REFUSED and source in made_of else Difference.GOOD
+        yield Compared(source, made.timestamps[source], difference)
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts what was compared; memory grows with the rows that differ, and by a number with each other."""
+    """Counts what was compared; memory grows by two numbers with each record that has a timestamp."""
 
+    unjudged: int = 0
     compared: int = 0
     alike: int = 0
-    _times: list[int] = field(default_factory=list)
-    _apart: dict[tuple[Difference, str], list[Compared]] = field(default_factory=dict)
+    _times: list[tuple[int, int]] = field(default_factory=list)
+    _apart: dict[tuple[Difference, str], _Kind] = field(default_factory=dict)
 
-    def add(self, found: Iterable[Compared]) -> None:
-        """Count these too."""
-        for one in found:
-            self.compared += 1
+    def add(self, made: Made) -> None:
+        """Count what was made of these records too."""
+        self.unjudged += made.unjudged
+        for one in compared(made):
+            self.compared += one.rows
             if one.timestamp_ms is not None:
-                self._times.append(one.timestamp_ms)
+                self._times.append((one.timestamp_ms, one.rows))
             if one.difference is None:
-                self.alike += 1
+                self.alike += one.rows
                 continue
             for column in one.columns or ("",):
-                self._apart.setdefault((one.difference, column), []).append(one)
+                self._apart.setdefault((one.difference, column), _Kind()).add(one)
 
     def apart(self) -> tuple[Apart, ...]:
         """How rows differ: the columns first, the most frequent first."""
         times = sorted(self._times)
-        found = [_apart(difference, column, rows, times) for (difference, column), rows in self._apart.items()]
+        sums = [0, *accumulate(rows for _, rows in times)]
+        found = [kind.apart(*key, [at for at, _ in times], sums) for key, kind in self._apart.items()]
         order = list(Difference)
         return tuple(sorted(found, key=lambda one: (order.index(one.difference), -one.rows, one.column)))
 
 
-def _apart(difference: Difference, column: str, rows: Sequence[Compared], times: Sequence[int]) -> Apart:
-    named = tuple(sorted({row.source for row in rows})[:_NAMED])
-    own = sorted(row.timestamp_ms for row in rows if row.timestamp_ms is not None)
-    if not own:
-        return Apart(difference, column, len(rows), named)
-    before, after = bisect_left(times, own[0]), len(times) - bisect_right(times, own[-1])
-    return Apart(
-        difference,
-        column,
-        len(rows),
-        named,
-        _moment(own[0]),
-        _moment(own[-1]),
-        before=before,
-        between=len(times) - len(own) - before - after,
-        after=after,
-    )
+@dataclass(slots=True)
+class _Kind:
+    """Rows that are apart in one way. `timed` are those of records with a timestamp."""
+
+    rows: int = 0
+    timed: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    named: list[SourceAt] = field(default_factory=list)
+
+    def add(self, one: Compared) -> None:
+        self.rows += one.rows
+        if one.source not in self.named:
+            self.named = sorted([*self.named, one.source])[:_NAMED]
+        if (at := one.timestamp_ms) is not None:
+            self.timed += one.rows
+            self.first_ms = at if self.first_ms is None else min(at, self.first_ms)
+            self.last_ms = at if self.last_ms is None else max(at, self.last_ms)
+
+    def apart(self, difference: Difference, column: str, times: Sequence[int], sums: Sequence[int]) -> Apart:
+        """With how many others there are, of `times` in order; `sums` are the rows of so many first ones."""
+        if self.first_ms is None or self.last_ms is None:
+            return Apart(difference, column, self.rows, tuple(self.named))
+        before = sums[bisect_left(times, self.first_ms)]
+        upto = sums[bisect_right(times, self.last_ms)]
+        return Apart(
+            difference,
+            column,
+            self.rows,
+            tuple(self.named),
+            _moment(self.first_ms),
+            _moment(self.last_ms),
+            before=before,
+            between=upto - before - self.timed,
+            after=sums[-1] - upto,
+        )
 
 
 def _moment(timestamp_ms: int) -> datetime | None:
