@@ -26,7 +26,7 @@ NAME = "shop.purchases"
 P0 = TopicPartition(NAME, "id", 0)
 MAY, JUNE = (datetime(2026, month, 1, tzinfo=UTC) for month in (5, 6))
 CHANGED = Apart(Difference.CHANGED, "amount", 7, (SourceAt(NAME, 0, 3), SourceAt(NAME, 2, 9)), MAY, JUNE, 1, 2, 3000)
-GONE = Apart(Difference.UNSTORED, "", 1, (SourceAt(NAME, 1, 4),))
+GONE = Apart(Difference.UNSTORED, "", 1, (SourceAt(NAME, 1, 4),), MAY, MAY)
 
 DIFFERENT = Recomputed(1000, 990, 4, 3, 985, 977, (CHANGED,), ("new",), ("amount is text, and date is made",), ("old",))
 
@@ -92,7 +92,8 @@ def test_what_differs_is_said_column_by_column_and_ends_with_1(world: World) -> 
     assert (
         "of the others 1 before, 2 between and 3,000 after: shop.purchases/0@3, shop.purchases/2@9 and 5 more" in text
     )
-    assert "made by the app, and nothing of the record is stored: 1: shop.purchases/1@4" in text
+    assert "made by the app, and nothing of the record is stored: 1, of records of 2026-05-01 00:00:00 UTC;" in text
+    assert ": shop.purchases/1@4\n" in text
     assert "not made by the app, and not compared: old" in text
     assert "of another type, and not compared: amount is text, and date is made" in text
     assert "3 stored of offsets that hold no record (any more), and not judged" in text

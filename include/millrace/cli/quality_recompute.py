@@ -117,7 +117,10 @@ def _line(one: Apart) -> str:
     what = f"column {one.column}: differs" if one.difference is Difference.CHANGED else _SAID[one.difference]
     text = f"{what}: {one.rows:,}"
     if one.since is not None and one.until is not None:
-        text += f", of records from {moment(one.since)} to {moment(one.until)}"
+        span = (
+            f"from {moment(one.since)} to {moment(one.until)}" if one.since < one.until else f"of {moment(one.since)}"
+        )
+        text += f", of records {span}"
         text += f"; of the others {one.before:,} before, {one.between:,} between and {one.after:,} after"
     more = f" and {one.rows - len(one.named):,} more" if one.rows > len(one.named) else ""
     return f"{text}: {', '.join(map(str, one.named))}{more}"
