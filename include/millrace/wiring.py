@@ -311,15 +311,18 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
     from millrace.adapters.kafka_log import KafkaLog
     from millrace.adapters.kafka_reader import TopicReader
     from millrace.adapters.sink_reader import SinkReader
+    from millrace.domain.quality.recompute import MOST_SAMPLED
     from millrace.spec.project import load_pipeline
-    from millrace.usecases import example
+    from millrace.usecases import example, quality_books
     from millrace.usecases.audits import backed_topics
     from millrace.usecases.example_backup import prove
-    from millrace.usecases.example_quality import verdict_on
+    from millrace.usecases.example_quality import ACTOR, verdict_on
     from millrace.usecases.example_retention import retention_line
+    from millrace.usecases.quality_recompute import recompute
     from millrace.usecases.sources import find_source, load_program
 
     pipeline = load_pipeline(settings.root, example.PIPELINE)
+    stream = pipeline.stream(example.STREAM)
     kafka = settings.kafka(pipeline.kafka)
     platform = open_platform(settings)
     return example.ExampleParts(
@@ -328,9 +331,11 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
         airflow=AirflowApi(embedded_address(settings.state_folder, airflow_url)),
         reader=TopicReader(kafka),
         log=KafkaLog(kafka, client_id="millrace.example"),
-        sink=SinkReader(settings.postgres(pipeline.stream(example.STREAM).sink.connection)),
+        sink=SinkReader(settings.postgres(stream.sink.connection)),
         proof=lambda incarnation: prove(platform, backed_topics([pipeline], incarnation.topic)[0], incarnation),
         kept=lambda topic: retention_line(platform, pipeline.kafka, topic),
-        quality=lambda: verdict_on(platform, pipeline, pipeline.stream(example.STREAM)),
+        books=lambda: quality_books.reconcile(platform, pipeline, stream, actor=ACTOR, deep=True),
+        made_again=lambda: recompute(platform, pipeline, stream, sample=MOST_SAMPLED, seed=0),
+        quality=lambda: verdict_on(platform, pipeline, stream),
         state_folder=settings.state_folder,
     )

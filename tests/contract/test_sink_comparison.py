@@ -12,8 +12,7 @@ from psycopg import sql
 from millrace.adapters.postgres_connection import SinkStatementError, connect
 from millrace.adapters.postgres_tables import TargetColumn, ensure_schema
 from millrace.adapters.sink_comparison import MADE, SinkComparison, open_comparison
-from millrace.domain.books import SourceAt
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.quality.recompute import Row
 from millrace.errors import DeclarationError
 from millrace.settings import PostgresSettings

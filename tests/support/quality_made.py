@@ -7,8 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from millrace.domain.books import SourceAt
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.results import Freshness, Outcome, QualityCheck, RuleResult, Waiting
 from millrace.domain.quality.rules import Severity

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.domain.books import SourceAt
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.quality.ranges import Work
 from millrace.domain.quality.recompute import (

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import quality as cli
 from millrace.cli import quality_recompute
-from millrace.domain.books import SourceAt
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.quality.ranges import Work
 from millrace.domain.quality.recompute import Apart, Difference, Recomputed
@@ -88,7 +87,7 @@ def test_what_differs_is_said_column_by_column_and_ends_with_1(world: World) -> 
     text = call(NAME, "--seed", "5", code=1)
     assert "977 of 985 rows and records in quarantine are as the app makes them (seed 5)" in text
     assert "not in the table: new" in text
-    assert "column amount: differs: 7, of records from 2026-05-01 00:00:00 UTC to 2026-06-01 00:00:00 UTC" in text
+    assert "column amount: differs: 7, of records of 2026-05-01 00:00:00 UTC to 2026-06-01 00:00:00 UTC" in text
     assert (
         "of the others 1 before, 2 between and 3,000 after: shop.purchases/0@3, shop.purchases/2@9 and 5 more" in text
     )

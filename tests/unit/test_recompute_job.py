@@ -55,7 +55,7 @@ def test_a_job_is_told_what_to_read_and_answers_with_what_it_found(tmp_path: Pat
             say(Said(offsets=done), sys.stdout.buffer)
         print("an app may print what it likes", file=sys.stderr)
         os.mkdir(sys.argv[1])
-        from millrace.domain.books import SourceAt
+        from millrace.domain.offsets import SourceAt
         from millrace.domain.quality.recompute import Apart, Difference
         from datetime import UTC, datetime
         named = tuple(SourceAt(r.partition.topic, r.partition.partition, r.first) for r in request.ranges)

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millrace.adapters.control_marks import mark_body, mark_of, partition_body
-from millrace.domain.books import SourceAt
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.quality.results import Freshness, Gain, Outcome, QualityCheck, RuleResult
 from millrace.domain.quality.rules import Severity
 

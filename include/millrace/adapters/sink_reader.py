@@ -13,8 +13,7 @@ from psycopg import sql
 
 from millrace.adapters.postgres_connection import UNACKNOWLEDGED, SinkFailure
 from millrace.adapters.postgres_tables import READ_RECORD, SHARD, work_record
-from millrace.domain.books import SourceAt, StoredRow
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.position import WorkRecord
 from millrace.domain.quality.ranges import Work
 from millrace.domain.quarantine import Excerpt, Header, QuarantinedRecord, RuleCount
@@ -176,27 +175,6 @@ class SinkReader:
                 [found] = connection.execute(statement, {**about, **dict(among)}).fetchall()
                 sums = (sums[0] + found[0], sums[1] + found[1])
         return sums
-
-    def former_topic_ids(self, stream: str, topic_id: str) -> frozenset[str]:
-        """Ids of topics of the same name that the stream has worked on before."""
-        found = self._query(
-            "millrace.progress",
-            "SELECT DISTINCT topic_id FROM millrace.progress WHERE stream = %(stream)s AND topic_id <> %(id)s",
-            {"stream": stream, "id": topic_id},
-        )
-        return frozenset(str(row[0]) for row in found)
-
-    def rows(self, table: str, columns: Sequence[str], topic: str, topic_id: str) -> Iterator[tuple[str, StoredRow]]:
-        """Every row of a sink table, each with the topic id it names.
-
-        Raises:
-            DeclarationError: the table lacks one of the columns.
-        """
-        schema, _, name = table.partition(".")
-        wanted = sql.SQL(", ").join(map(sql.Identifier, ("_topic_id", "_partition", "_offset", *columns)))
-        statement = sql.SQL("SELECT {} FROM {}").format(wanted, sql.Identifier(schema, name))
-        for found_id, partition, offset, *values in self._query(table, statement, {}):
-            yield str(found_id), StoredRow(SourceAt(topic, int(partition), int(offset)), tuple(values))
 
     def quarantined(self, stream: str, topic: str, topic_id: str) -> list[QuarantineEntry]:
         """Every entry in quarantine of one stream and topic id, by partition and offset."""

@@ -69,6 +69,8 @@ def print_report(console: Console, report: ExampleReport, try_next: Sequence[tup
         f"  lag          {report.lag:,}",
         *([] if report.backup is None else [f"  backup       {report.backup}"]),
         *([f"  kept         {report.kept}"] if report.kept else []),
+        *([f"  books        {report.books}"] if report.books else []),
+        *([f"  made again   {report.made_again}"] if report.made_again else []),
         *([f"  quality      {report.quality}"] if report.quality else []),
         "  latest run of each DAG",
         *(f"    {dag_id:<32} {state}" for dag_id, state in report.dags),
@@ -82,7 +84,9 @@ def print_report(console: Console, report: ExampleReport, try_next: Sequence[tup
 
 def _judgement(report: ExampleReport) -> list[str]:
     if not report.findings:
-        lines = ["  Every record is once in the table or once in quarantine, and every row is right."]
+        lines = [
+            "  Every record is once in the table or once in quarantine; every row made again is as the stored one."
+        ]
         return lines if report.backup is None else [*lines, "  Every record is in the archive, by its proof."]
     lines = [f"  {len(report.findings):,} faults of records that are not where or what they should be, or of rules:"]
     lines += [f"    {finding}" for finding in report.findings[:FINDINGS_SHOWN]]

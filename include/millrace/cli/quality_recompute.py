@@ -12,21 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from millrace.cli.declared import pipelines_of
-from millrace.cli.output import emit, moment
-from millrace.domain.quality.recompute import MOST_SAMPLED, Apart, Difference, Likeness, Recomputed
+from millrace.cli.output import emit
+from millrace.domain.quality.recompute import MOST_SAMPLED, Likeness, Recomputed
 from millrace.settings import open_settings
 from millrace.usecases import quality_books, quality_recompute
 from millrace.wiring import open_platform
 
 _SEEDS = 1 << 32
 _STYLES = {Likeness.ALIKE: "green", Likeness.DIFFERENT: "bold red", Likeness.NOTHING: "yellow"}
-_SAID = {
-    Difference.UNMADE: "stored, and the app makes no row of the record",
-    Difference.UNSTORED: "made by the app, and nothing of the record is stored",
-    Difference.BAD: "the record is bad, and is not in quarantine",
-    Difference.GOOD: "in quarantine, and the record is not bad",
-    Difference.OTHER_RULE: "in quarantine under another rule than the record breaks",
-}
 
 
 def recompute(
@@ -87,13 +80,10 @@ def _document(found: Recomputed) -> dict[str, object]:
 
 def _print(console: Console, name: str, seed: int, found: Recomputed) -> None:
     head = Text(f"{name}: ", style="bold")
-    head.append(_head(found), style=_STYLES[found.likeness])
+    head.append(str(found), style=_STYLES[found.likeness])
     head.append(f" (seed {seed})")
     lines = [head]
-    lines += [Text(f"  of another type, and not compared: {column}", style="red") for column in found.retyped]
-    if found.lacking:
-        lines.append(Text(f"  not in the table: {', '.join(found.lacking)}", style="red"))
-    lines += [Text(f"  {_line(one)}", style="red") for one in found.apart]
+    lines += [Text(f"  {one}", style="red") for one in found.differences]
     if found.idle:
         lines.append(Text(f"  not made by the app, and not compared: {', '.join(found.idle)}"))
     if found.unjudged:
@@ -102,28 +92,6 @@ def _print(console: Console, name: str, seed: int, found: Recomputed) -> None:
         lines.append(Text(f"  {found.unread:,} offsets expired before they were read"))
     for line in lines:
         console.print(line, soft_wrap=True)
-
-
-def _head(found: Recomputed) -> str:
-    if found.likeness is Likeness.NOTHING:
-        return "nothing to compare: the topics hold no record that it has worked on"
-    return (
-        f"{found.records:,} records of {found.offsets:,} offsets read again: {found.alike:,} of {found.compared:,} "
-        "rows and records in quarantine are as the app makes them"
-    )
-
-
-def _line(one: Apart) -> str:
-    what = f"column {one.column}: differs" if one.difference is Difference.CHANGED else _SAID[one.difference]
-    text = f"{what}: {one.rows:,}"
-    if one.since is not None and one.until is not None:
-        span = (
-            f"from {moment(one.since)} to {moment(one.until)}" if one.since < one.until else f"of {moment(one.since)}"
-        )
-        text += f", of records {span}"
-        text += f"; of the others {one.before:,} before, {one.between:,} between and {one.after:,} after"
-    more = f" and {one.rows - len(one.named):,} more" if one.rows > len(one.named) else ""
-    return f"{text}: {', '.join(map(str, one.named))}{more}"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.cli.output import emit, error_document, moment, show_error
-from millrace.domain.books import SourceAt
+from millrace.domain.offsets import SourceAt
 from millrace.domain.quarantine import Excerpt, QuarantinedRecord, RuleCount
 from millrace.errors import UsageError
 from millrace.settings import open_settings

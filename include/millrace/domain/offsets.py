@@ -22,6 +22,18 @@ class TopicPartition:
         return f"{self.topic}/{self.partition}"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class SourceAt:
+    """Where an input record lies: the source of its output rows."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}@{self.offset}"
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """Offsets `first <= offset < next` of one partition. Empty where both are equal."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from millrace.domain.books import SourceAt
+from millrace.domain.offsets import SourceAt
 
 
 class Rule(StrEnum):

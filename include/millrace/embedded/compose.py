@@ -228,9 +228,9 @@ def _streams(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _example(here: Site) -> dict[str, Any]:
-    """The example, on demand: `docker compose run --rm example`."""
+    """The example, on demand: `docker compose run --rm example`; its report makes rows again, with Spark."""
     return {
-        **_image("airflow"),
+        **_image("spark"),
         "profiles": ["example"],
         "command": [str(images.PYTHON), "-m", "millrace.cli.example", f"http://{here.address('airflow')}"],
         "environment": _everywhere(),

@@ -28,9 +28,8 @@ from millrace.adapters.kafka_reader import TopicReader
 from millrace.adapters.postgres_merge import Source
 from millrace.adapters.recompute_job import Request, Said, failure_of, read_request, say
 from millrace.adapters.sink_comparison import MADE, SinkComparison, open_comparison
-from millrace.domain.books import SourceAt
 from millrace.domain.declaration import Pipeline, Stream
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.quality.recompute import Made, Recomputed, Tally
 from millrace.domain.quarantine import Rule
 from millrace.errors import DataLossError, DeclarationError, MillraceError, RecreatedTopicError

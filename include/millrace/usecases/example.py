@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Protocol
 
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.books import StoredRow, balance
 from millrace.domain.declaration import BACKUP, Pipeline, Stream
 from millrace.domain.groups import Committed, archived_to
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
+from millrace.domain.quality.books import Balance, Reconciliation
+from millrace.domain.quality.recompute import Likeness, Recomputed
 from millrace.domain.sources import SourceRecord, TopicRecord
 from millrace.errors import PartFailedError
 from millrace.usecases.example_backup import ProvenBackup
-from millrace.usecases.example_books import (
-    COLUMNS,
+from millrace.usecases.example_quality import TableVerdict
+from millrace.usecases.example_topic import (
     Quarantined,
     QuarantineEntry,
+    look_at,
     name_quarantined,
-    what_should_be,
 )
-from millrace.usecases.example_quality import TableVerdict
 
 PIPELINE = "shop"
 SOURCE = "cdnow"
@@ -100,14 +100,6 @@ class SinkReads(Protocol):
         """The next offset of each partition by the record of work."""
         ...
 
-    def former_topic_ids(self, stream: str, topic_id: str) -> frozenset[str]:
-        """Ids of topics of the same name that the stream has worked on before."""
-        ...
-
-    def rows(self, table: str, columns: Sequence[str], topic: str, topic_id: str) -> Iterator[tuple[str, StoredRow]]:
-        """Every row of a sink table, each with the topic id it names."""
-        ...
-
     def quarantined(self, stream: str, topic: str, topic_id: str) -> Sequence[QuarantineEntry]:
         """Every entry in quarantine of one stream and topic id."""
         ...
@@ -117,7 +109,7 @@ class SinkReads(Protocol):
 class ExampleParts:
     """Everything the example works with; `proof` proves an archive, `kept` says what a topic keeps.
 
-    `quality` is the verdict on the rows of the table.
+    `books` reconciles the books of the table, `made_again` makes every row again, `quality` is the verdict on its rows.
     """
 
     pipeline: Pipeline
@@ -128,6 +120,8 @@ class ExampleParts:
     sink: SinkReads
     proof: Callable[[Incarnation], ProvenBackup]
     kept: Callable[[str], str]
+    books: Callable[[], Reconciliation]
+    made_again: Callable[[], Recomputed]
     quality: Callable[[], TableVerdict | None]
     state_folder: Path
 
@@ -147,7 +141,7 @@ class ExampleReport:
     """What came of the example. `findings` is empty where every source is once where it should be, unchanged.
 
     `backup` is the archive by its proof; None where the topic is not backed up. `kept`: what the topic keeps;
-    `quality`: what came of its rules.
+    `books`, `made_again`, `quality`: what came of the books, of making rows again, of the rules.
     """
 
     topic: str
@@ -162,6 +156,8 @@ class ExampleReport:
     complete: bool
     backup: ProvenBackup | None = None
     kept: str = ""
+    books: str = ""
+    made_again: str = ""
     quality: str = ""
     already_done: bool = False
 
@@ -184,8 +180,8 @@ def run_example(
         wait: waits that many seconds.
 
     Guarantees:
-        The report compares every source by itself: a sink row that was deleted, doubled or changed, also one
-        changed since an earlier run, is named in `findings`.
+        Books are held against every offset, and every row is made again: one that was deleted, doubled or changed, also
+        since an earlier run, is named in `findings`.
 
     Raises:
         PartFailedError: a DAG run failed or the stream does not move; says where to look.
@@ -194,7 +190,7 @@ def run_example(
     progress(ExampleProgress("fetching the purchases"))
     records = tuple(parts.records())
     if _caught_up(parts) and not _unarchived(parts):
-        progress(ExampleProgress("comparing every purchase with its row"))
+        progress(ExampleProgress("holding the books, and making every row again"))
         report = make_report(parts, records)
         if report.complete:
             return replace(report, already_done=True)
@@ -203,48 +199,59 @@ def run_example(
     _wait_for_group(parts, progress, wait)
     _wait_for_backup(parts, progress, wait)
     _run_audit(parts, progress)
-    progress(ExampleProgress("comparing every purchase with its row"))
+    progress(ExampleProgress("holding the books, and making every row again"))
     return make_report(parts, records)
 
 
 def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> ExampleReport:
-    """Compare the source's file, the topic, the sink and the quarantine, record by record."""
+    """Hold the source's file against the topic, and the topic against the sink by books and by making again."""
     stream, topic = parts.stream, parts.topic
     partitions = parts.log.partitions([topic])
     bounds = parts.log.bounds(partitions)
     starts = {partition.partition: bound.start for partition, bound in bounds.items()}
     topic_id = partitions[0].topic_id if partitions else ""
-    wanted = what_should_be(f"{PIPELINE}.{SOURCE}", topic, records, parts.reader.committed(topic), starts)
+    found = look_at(f"{PIPELINE}.{SOURCE}", topic, records, parts.reader.committed(topic), starts)
+    books, again = parts.books(), parts.made_again()
     entries = parts.sink.quarantined(stream.qualified_name, topic, topic_id)
-    former = parts.sink.former_topic_ids(stream.qualified_name, topic_id)
-    rows: list[StoredRow] = []
-    strangers: list[str] = []
-    for found_id, row in parts.sink.rows(stream.sink.table, COLUMNS, topic, topic_id):
-        if found_id == topic_id:
-            rows.append(row)
-        elif found_id not in former:
-            strangers.append(f"{row.source}: unknown: the row names topic id {found_id}, which the stream never read")
-    judged = [row for row in rows if row.source.offset >= starts.get(row.source.partition, 0)]
-    sources = [entry.source for entry in entries if entry.source.offset >= starts.get(entry.source.partition, 0)]
-    found = balance(wanted.expected, judged, sources, COLUMNS)
-    lag = sum(_lags(parts, stream.group).values())
     backup, faults = _proven(parts, topic_id)
     verdict = parts.quality()
     return ExampleReport(
         topic=topic,
         partitions=len(partitions),
         table=stream.sink.table,
-        records_in=len(wanted.expected),
-        rows_out=len(rows),
-        quarantined=name_quarantined(entries, wanted.labels),
-        lag=lag,
+        records_in=found.records,
+        rows_out=books.sums.rows,
+        quarantined=name_quarantined(entries, found.labels),
+        lag=sum(_lags(parts, stream.group).values()),
         dags=tuple((parts.airflow.latest_states(f"{PIPELINE}.") | parts.airflow.latest_states("millrace.")).items()),
-        findings=(*wanted.findings, *map(str, found), *strangers, *faults, *(verdict.faults if verdict else ())),
-        complete=wanted.complete,
+        findings=(
+            *found.findings,
+            *_faults_of(books),
+            *_unlike(again),
+            *faults,
+            *(verdict.faults if verdict else ()),
+        ),
+        complete=found.complete,
         backup=backup,
         kept=parts.kept(topic),
+        books=str(books),
+        made_again=str(again),
         quality=verdict.line if verdict else "",
     )
+
+
+def _faults_of(books: Reconciliation) -> list[str]:
+    """What keeps the books from being balanced."""
+    faults = [str(finding) for finding in books.findings]
+    if not faults and books.balance is not Balance.BALANCED:
+        faults.append(str(books))
+    return [f"books: {fault}" for fault in faults]
+
+
+def _unlike(again: Recomputed) -> list[str]:
+    """What is not as the app makes it; that nothing could be made again is a fault too."""
+    faults = [str(again)] if again.likeness is Likeness.NOTHING else again.differences
+    return [f"made again: {fault}" for fault in faults]
 
 
 def _proven(parts: ExampleParts, topic_id: str) -> tuple[ProvenBackup | None, list[str]]:

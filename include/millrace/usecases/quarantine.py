@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millrace.domain.books import SourceAt
 from millrace.domain.declaration import is_backup
+from millrace.domain.offsets import SourceAt
 from millrace.domain.quarantine import QuarantinedRecord, RuleCount
 from millrace.errors import MillraceError, UsageError
 from millrace.spec import Finding, load

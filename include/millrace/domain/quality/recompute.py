@@ -16,8 +16,7 @@ from operator import itemgetter
 from random import Random
 
 from millrace.domain.archive.spans import Spans
-from millrace.domain.books import SourceAt
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.quality.books import skipped
 from millrace.domain.quality.ranges import Mark, Work, gained
@@ -40,6 +39,15 @@ class Difference(StrEnum):
     BAD = "bad"  # the record is bad, and is not in quarantine
     GOOD = "good"  # the record is in quarantine, and is not bad
     OTHER_RULE = "other rule"  # it is in quarantine, and breaks another rule than the one that is stored
+
+
+_SAID = {
+    Difference.UNMADE: "stored, and the app makes no row of the record",
+    Difference.UNSTORED: "made by the app, and nothing of the record is stored",
+    Difference.BAD: "the record is bad, and is not in quarantine",
+    Difference.GOOD: "in quarantine, and the record is not bad",
+    Difference.OTHER_RULE: "in quarantine under another rule than the record breaks",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,17 @@ class Apart:
     between: int = 0
     after: int = 0
 
+    def __str__(self) -> str:
+        """In a line, with the first sources."""
+        text = f"column {self.column}: differs" if self.difference is Difference.CHANGED else _SAID[self.difference]
+        text += f": {self.rows:,}"
+        if self.since is not None and self.until is not None:
+            until = f" to {_text(self.until)}" if self.since < self.until else ""
+            text += f", of records of {_text(self.since)}{until}"
+            text += f"; of the others {self.before:,} before, {self.between:,} between and {self.after:,} after"
+        more = f" and {self.rows - len(self.named):,} more" if self.rows > len(self.named) else ""
+        return f"{text}: {', '.join(map(str, self.named))}{more}"
+
 
 class Likeness(StrEnum):
     """What came of it."""
@@ -141,6 +160,24 @@ class Recomputed:
         if not self.records:
             return Likeness.NOTHING
         return Likeness.DIFFERENT if self.apart or self.lacking or self.retyped else Likeness.ALIKE
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """What is not as the app makes it, a line each."""
+        return (
+            *(f"of another type, and not compared: {column}" for column in self.retyped),
+            *([f"not in the table: {', '.join(self.lacking)}"] if self.lacking else []),
+            *map(str, self.apart),
+        )
+
+    def __str__(self) -> str:
+        """What came of it, in a line."""
+        if self.likeness is Likeness.NOTHING:
+            return "nothing to compare: the topics hold no record that it has worked on"
+        return (
+            f"{self.records:,} records of {self.offsets:,} offsets read again: {self.alike:,} of {self.compared:,} "
+            "rows and records in quarantine are as the app makes them"
+        )
 
 
 def readable(work: Sequence[Work], bounds: Mapping[TopicPartition, LogBounds]) -> tuple[OffsetRange, ...]:
@@ -322,6 +359,10 @@ class _Kind:
             between=upto - before - self.timed,
             after=sums[-1] - upto,
         )
+
+
+def _text(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _moment(timestamp_ms: int) -> datetime | None:

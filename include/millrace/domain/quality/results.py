@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
-from millrace.domain.books import SourceAt
-from millrace.domain.offsets import OffsetRange
+from millrace.domain.offsets import OffsetRange, SourceAt
 from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.rules import Severity
 

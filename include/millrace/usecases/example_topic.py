@@ -1,19 +1,15 @@
-"""What has to become of each record of the example, worked out from the source's file and nothing else."""
+"""What the example's topic holds of its source, held against the source's file."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Protocol
 
-from millrace.domain.books import Expectation, Fate, SourceAt
+from millrace.domain.offsets import SourceAt
 from millrace.domain.sources import SourceRecord, TopicRecord, sequence_of
 
 BAD_RECORD_HEADER = "millrace-example"
-COLUMNS = ("customer_id", "purchased_on", "quantity", "amount", "unit_amount", "weekday", "month")
 _MISSING_SHOWN = 5
 
 
@@ -41,40 +37,47 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What should be: by source, what has to become of it; and what is wrong with the topic itself."""
+class InTopic:
+    """What a topic holds of a source.
 
-    expected: Mapping[SourceAt, Expectation]
+    Attributes:
+        records: how many records it holds, those of others too.
+        labels: of the records that are made to be bad, what each shows.
+        findings: what is wrong with it.
+        complete: all of the source is in it.
+    """
+
+    records: int
     labels: Mapping[SourceAt, str]
     findings: tuple[str, ...]
     complete: bool
 
 
-def what_should_be(
+def look_at(
     source: str,
     topic: str,
     records: Sequence[SourceRecord],
     in_topic: Iterable[TopicRecord],
     starts: Mapping[int, int],
-) -> Wanted:
-    """What has to become of every record in the topic.
+) -> InTopic:
+    """Hold what is in a topic against its source's file, record by record.
 
     Args:
         source: the source, PIPELINE.NAME.
         topic: the topic's name.
         records: what the source program yields.
-        in_topic: what is in the topic. Records of other producers have to end somewhere, once.
+        in_topic: what is in the topic.
         starts: the log start of each partition; where the log starts later than at 0, missing records are no fault.
     """
-    expected: dict[SourceAt, Expectation] = {}
+    count = 0
     labels: dict[SourceAt, str] = {}
     findings: list[str] = []
     seen: set[int] = set()
     for found in in_topic:
+        count += 1
         at = SourceAt(topic, found.partition, found.offset)
         sequence = sequence_of(source, found.headers)
         if sequence is None or sequence >= len(records):
-            expected[at] = Expectation(Fate.EITHER)
             continue
         if sequence in seen:
             findings.append(f"{at}: doubled: record {sequence} of source {source} is in the topic more than once")
@@ -82,28 +85,13 @@ def what_should_be(
         record = records[sequence]
         if (found.key, found.value) != (record.key, record.value):
             findings.append(f"{at}: changed: the topic's record is not record {sequence} of source {source}")
-        expected[at] = _expectation(record)
         if label := dict(record.headers).get(BAD_RECORD_HEADER):
             labels[at] = label.decode()
     missing = sorted(set(range(len(records))) - seen)
     if missing and seen and not any(starts.values()):
         first = ", ".join(map(str, missing[:_MISSING_SHOWN]))
         findings.append(f"{topic}: lost: {len(missing)} records of source {source} are not in the topic: {first} ...")
-    return Wanted(expected, labels, tuple(findings), complete=max(seen, default=-1) + 1 == len(records))
-
-
-def _expectation(record: SourceRecord) -> Expectation:
-    if BAD_RECORD_HEADER in dict(record.headers):
-        return Expectation(Fate.QUARANTINE)
-    return Expectation(Fate.ROW, expected_row(record.value or b""))
-
-
-def expected_row(value: bytes) -> tuple[object, ...]:
-    """The sink's columns for one purchase, computed here once more and without Spark."""
-    purchase = json.loads(value, parse_float=Decimal)
-    day, quantity, amount = date.fromisoformat(purchase["purchased_on"]), purchase["quantity"], purchase["amount"]
-    unit = (amount / quantity).quantize(Decimal("0.0001"), ROUND_HALF_UP) if quantity else None
-    return (purchase["customer_id"], day, quantity, amount, unit, day.isoweekday(), day.replace(day=1))
+    return InTopic(count, labels, tuple(findings), complete=max(seen, default=-1) + 1 == len(records))
 
 
 def name_quarantined(entries: Iterable[QuarantineEntry], labels: Mapping[SourceAt, str]) -> tuple[Quarantined, ...]:
