@@ -11,6 +11,7 @@ from typing import Protocol
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.books import Finding, Part
 from millrace.domain.quality.recompute import Recomputed
+from millrace.domain.redrive import Redriven, Selection
 from millrace.domain.topics import NewTopic, ObservedTopic
 from millrace.domain.vitals import STUCK_AFTER, Vitals
 
@@ -175,6 +176,38 @@ class Recomputation(Protocol):
             ranges: in the order of partition and offset.
             connections: the Connections that the app's code may see.
             progress: told how many offsets are done.
+        """
+        ...
+
+
+class Redriving(Protocol):
+    """What puts records in quarantine through again, or tries it."""
+
+    def attempt(
+        self, stream: str, selection: Selection, connections: Sequence[str], progress: Callable[[int], object]
+    ) -> Redriven:
+        """What would become of them, with the app as it is now; nothing stays changed."""
+        ...
+
+    def run(
+        self,
+        stream: str,
+        selection: Selection,
+        connections: Sequence[str],
+        progress: Callable[[int], object],
+        *,
+        upto: datetime,
+        plan: str,
+    ) -> Redriven:
+        """Put them through; what of this a former run has done is not told again.
+
+        Args:
+            stream: PIPELINE.NAME.
+            selection: which records.
+            connections: the Connections that the app's code may see.
+            progress: told how many records are done.
+            upto: what came to quarantine later is left out.
+            plan: in whose name.
         """
         ...
 

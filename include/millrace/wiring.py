@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import BackupApp, Pipeline
-    from millrace.ports import ObjectStore, Recomputation, StreamRunner, TopicAdmin
+    from millrace.ports import ObjectStore, Recomputation, Redriving, StreamRunner, TopicAdmin
     from millrace.usecases.example import ExampleParts
     from millrace.usecases.sources import LoadProgress, LoadReport
 
@@ -208,6 +208,17 @@ class Platform:
 
         self._must_be_here()
         return RecomputeJob(self.settings)
+
+    def redriving(self) -> Redriving:
+        """What puts records in quarantine through again: Spark, in a process of its own, where apps run.
+
+        Raises:
+            RefusedError: the apps run in another container.
+        """
+        from millrace.adapters.redrive_job import RedriveJob
+
+        self._must_be_here()
+        return RedriveJob(self.settings)
 
     def quality_checker(self, connection: str) -> QualityChecker:
         """Holds rules against tables of the database that a `postgres` Connection leads to."""

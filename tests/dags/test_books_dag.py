@@ -128,7 +128,10 @@ def test_a_server_that_is_away_is_tried_again(run: Run) -> None:
         run()
 
 
-def test_it_runs_daily_and_after_a_rewind_with_the_stream_of_that(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("form", "before"), [("rewind", "verify"), ("redrive", "run")])
+def test_it_runs_daily_and_after_a_form_that_changed_a_stream_for_that_stream(
+    monkeypatch: pytest.MonkeyPatch, form: str, before: str
+) -> None:
     from millrace.airflow.factory import pipeline_dags
 
     monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(CHECKOUT / "dags"))
@@ -136,11 +139,11 @@ def test_it_runs_daily_and_after_a_rewind_with_the_stream_of_that(monkeypatch: p
     minute, hour, *rest = dags["shop.books"].schedule.split()
     assert (minute.isdigit(), hour.isdigit(), rest) == (True, True, ["*"] * 3)
     assert [task.task_id for task in dags["shop.books"].tasks] == ["purchases"]
-    rewind = dags["shop.rewind"]
-    last = rewind.get_task("books")
-    assert last.upstream_task_ids == {"verify"}
+    last = dags[f"shop.{form}"].get_task("books")
+    assert last.upstream_task_ids == {before}
     from airflow.sdk.exceptions import DagRunTriggerException
 
     with pytest.raises(DagRunTriggerException) as caught:
         last.execute({"params": {"stream": "purchases"}})
     assert (caught.value.trigger_dag_id, caught.value.conf) == ("shop.books", {"stream": "purchases"})
+    assert caught.value.dag_run_id.startswith(f"after_{form}__")

@@ -168,6 +168,7 @@ def test_a_backup_adds_its_dag_and_its_name_in_the_form_and_changes_nothing_else
         ("shop.operate", dags, ["purchases", "backup"]),
         ("shop.operate", without, ["purchases"]),
         ("shop.rewind", dags, ["purchases"]),
+        ("shop.redrive", dags, ["purchases"]),
     ):
         assert made[name].params.get_param("stream").schema["enum"] == streams
 

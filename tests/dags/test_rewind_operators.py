@@ -4,141 +4,54 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from millrace.domain.plan import Change, Plan, PlanKind, PlanStatus, facts
-from support.fakes_plans import FakePlans
+from millrace.domain.plan import Change, ChangeResult, Outcome, PlanKind, PlanStatus, facts
+from support.plan_forms import Form, PlanForm, answer
 
-DAG, RUN = "shop.rewind", "manual__1"
-TRIGGERED = datetime(2026, 5, 1, 8, tzinfo=UTC)
-DAY = timedelta(hours=24)
-
-
-class Given:
-    """A platform with nothing but plans, and the tasks of `shop.rewind` run by hand.
-
-    Attributes:
-        run_in: the plans that were run, and by whom.
-        outcome: the status a run of the plan gives it, or what it raises.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.plans = FakePlans()
-        self.logged: list[tuple[str, str]] = []
-        self.run_in: list[tuple[str, str]] = []
-        self.outcome: PlanStatus | Exception = PlanStatus.DONE
-        self.user: str | None = "anna"
-        self.triggered = TRIGGERED
-        log = SimpleNamespace(append=lambda *, actor, action, subject, reason: self.logged.append((actor, action)))
-        control = SimpleNamespace(plans=self.plans, log=log)
-        self.platform: Any = SimpleNamespace(settings=SimpleNamespace(root=root), control=lambda: control)
-
-    def task(self, name: str) -> Any:
-        from millrace.airflow.factory import pipeline_dags
-
-        return pipeline_dags("shop")[DAG].get_task(name).prepare_for_execution()
-
-    @property
-    def context(self) -> Any:
-        run = SimpleNamespace(dag_id=DAG, run_id=RUN, run_after=self.triggered, triggering_user_name=self.user)
-        params = {"stream": "purchases", "to": "earliest", "policy": "fail", "reason": "wrong numbers"}
-        return {"dag_run": run, "params": params, "task_instance": SimpleNamespace(id="ti-1")}
-
-    def make(self, *args: Any, by: str, asked_in: str, **asked: Any) -> Plan:
-        return self.bind(good_for=DAY, by=by, asked_in=asked_in)
-
-    def bind(
-        self,
-        good_for: timedelta = DAY,
-        by: str = "airflow:anna",
-        asked_in: str = f"{DAG}/{RUN}@{TRIGGERED.isoformat()}",
-    ) -> Plan:
-        now = datetime.now(UTC)
-        change = Change("rewind.move", "shop.purchases/0", facts({"offset": 9}), facts({"offset": 4}))
-        made = Plan(
-            PlanKind.REWIND, "shop.purchases", "c", "k", (change,), (), now - DAY, now + good_for, by, "wrong numbers"
-        )
-        return self.plans.add(made, asked_in=asked_in)
-
-    def confirmed(self) -> Plan:
-        plan = self.bind()
-        assert self.plans.note_shown(plan)
-        assert self.plans.confirm(plan, "anna", datetime.now(UTC))
-        return plan
-
-    def run(self, platform: Any, plan_id: str, *, actor: str, **more: Any) -> Any:
-        self.run_in.append((plan_id, actor))
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        self.plans.stored[plan_id] = replace(self.plans.stored[plan_id], status=self.outcome)
-        return self.plans.stored[plan_id]
+MOVE = Change("rewind.move", "shop.purchases/0", facts({"offset": 9}), facts({"offset": 4}))
+REWIND = Form("shop.rewind", PlanKind.REWIND, MOVE)
+ASKED = {"stream": "purchases", "to": "earliest", "policy": "fail", "reason": "wrong numbers"}
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Given:
-    from millrace.airflow import settings
-    from millrace.domain.declaration import Environment
-    from millrace.usecases import alarms, plans, rewind_plan
+def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlanForm:
+    from millrace.usecases import rewind_plan
 
-    monkeypatch.setenv("MILLRACE_ROOT", str(Path(__file__).resolve().parents[2]))
-    made = Given(tmp_path)
-    monkeypatch.setattr(settings, "airflow_platform", lambda: made.platform)
-    monkeypatch.setattr(alarms, "environment_of", lambda root: Environment("prod", (), ("anna", "bert")))
+    made = PlanForm(tmp_path, REWIND, ASKED)
+    made.stand_in(monkeypatch)
     monkeypatch.setattr(rewind_plan, "make_plan", made.make)
-    monkeypatch.setattr(plans, "run", made.run)
     return made
 
 
-def failed(given: Given, task: str, *, event: dict[str, Any] | None = None) -> str:
-    """The sentence that a task fails with, for good."""
-    from airflow.sdk.exceptions import AirflowFailException
-
-    running = given.task(task)
-    act = partial(running.execute_complete, event=event) if event else running.execute
-    with pytest.raises(AirflowFailException) as caught:
-        act(given.context)
-    return str(caught.value)
-
-
-def answer(option: str, user: str = "anna") -> dict[str, Any]:
-    return {
-        "chosen_options": [option],
-        "params_input": {},
-        "responded_at": datetime.now(UTC),
-        "responded_by_user": {"id": user, "name": user},
-    }
-
-
 @pytest.mark.parametrize("task", ["plan", "confirm", "run"])
-@pytest.mark.parametrize(("user", "why"), [(None, "nobody's name"), ("carl", "carl may not rewind")])
+@pytest.mark.parametrize(("user", "why"), [(None, "nobody's name"), ("carl", "carl may not change streams")])
 def test_only_an_operator_who_pressed_trigger_gets_anywhere(
-    given: Given, task: str, user: str | None, why: str
+    given: PlanForm, task: str, user: str | None, why: str
 ) -> None:
     given.user = user
     if task != "plan":
         given.confirmed()
-    assert why in failed(given, task)
+    assert why in given.failed(task)
     assert not given.run_in
     assert len(given.plans.stored) == (0 if task == "plan" else 1)
 
 
-def test_a_run_is_bound_to_the_first_plan_it_made(given: Given) -> None:
+def test_a_run_is_bound_to_the_first_plan_it_made(given: PlanForm) -> None:
     given.task("plan").execute(given.context)
     [(plan_id, stored)] = given.plans.stored.items()
     assert stored.plan.by == "airflow:anna"
     given.task("plan").execute(given.context)
     assert list(given.plans.stored) == [plan_id]
     given.plans.refuse(stored.plan)
-    assert "is refused, and this run is bound to it" in failed(given, "plan")
+    assert "is refused, and this run is bound to it" in given.failed("plan")
 
 
-def test_the_run_of_another_form_is_another_run_though_it_got_the_id_of_one_that_was_deleted(given: Given) -> None:
+def test_the_run_of_another_form_is_another_run_though_it_got_the_id_of_one_that_was_deleted(given: PlanForm) -> None:
     given.task("plan").execute(given.context)
     [first] = given.plans.stored.values()
     given.plans.finish(first.plan.id, PlanStatus.DONE)
@@ -148,33 +61,21 @@ def test_the_run_of_another_form_is_another_run_though_it_got_the_id_of_one_that
 
 
 @pytest.mark.parametrize("task", ["confirm", "run", "verify"])
-def test_a_run_without_a_plan_goes_no_further(given: Given, task: str) -> None:
+def test_a_run_without_a_plan_goes_no_further(given: PlanForm, task: str) -> None:
     if task == "verify":
         from airflow.sdk.exceptions import AirflowFailException
 
         with pytest.raises(AirflowFailException, match="no plan is bound"):
             given.task(task).poke(given.context)
     else:
-        assert "no plan is bound" in failed(given, task)
+        assert "no plan is bound" in given.failed(task)
 
 
-def asked(given: Given, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The task that waits, with what Airflow was told to show."""
-    from airflow.providers.standard.operators import hitl
-    from airflow.sdk.exceptions import TaskAwaitingInput
-
-    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **detail: None)
-    running = given.task("confirm")
-    with pytest.raises(TaskAwaitingInput):
-        running.execute(given.context)
-    return running
-
-
-def test_the_plan_is_shown_to_who_asked_until_it_expires(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_is_shown_to_who_asked_until_it_expires(given: PlanForm, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = given.bind(timedelta(hours=3))
-    running = asked(given, monkeypatch)
+    running = given.shown(monkeypatch)
     assert running.assigned_users == [{"id": "anna", "name": "anna"}]
-    assert plan.id in running.subject
+    assert running.subject == f"Rewind shop.purchases: plan {plan.id}"
     assert "wrong numbers" in running.body
     assert timedelta() < timedelta(hours=3) - running.response_timeout < timedelta(hours=1)
     found = given.plans.stored[plan.id].asked
@@ -183,25 +84,25 @@ def test_the_plan_is_shown_to_who_asked_until_it_expires(given: Given, monkeypat
 
 
 @pytest.mark.parametrize("status", [PlanStatus.RUNNING, PlanStatus.DONE])
-def test_what_is_no_longer_open_is_not_asked_about(given: Given, status: PlanStatus) -> None:
+def test_what_is_no_longer_open_is_not_asked_about(given: PlanForm, status: PlanStatus) -> None:
     plan = given.confirmed()
     given.plans.finish(plan.id, status)
     given.task("confirm").execute(given.context)
 
 
-def test_what_was_confirmed_is_not_asked_about_again(given: Given) -> None:
+def test_what_was_confirmed_is_not_asked_about_again(given: PlanForm) -> None:
     given.confirmed()
     given.task("confirm").execute(given.context)
 
 
-def test_a_plan_that_expired_before_it_was_shown_is_refused(given: Given) -> None:
+def test_a_plan_that_expired_before_it_was_shown_is_refused(given: PlanForm) -> None:
     plan = given.bind(-timedelta(seconds=1))
-    assert "not confirmed in its time" in failed(given, "confirm")
+    assert "not confirmed in its time" in given.failed("confirm")
     assert given.plans.get(plan.id).status is PlanStatus.REFUSED
     assert given.logged == [("dag:shop.rewind", "plan.refuse")]
 
 
-def test_an_approval_is_written_to_the_row_and_repeated_changes_nothing(given: Given) -> None:
+def test_an_approval_is_written_to_the_row_and_repeated_changes_nothing(given: PlanForm) -> None:
     plan = given.bind()
     given.plans.note_shown(plan)
     event = answer("Approve")
@@ -213,41 +114,41 @@ def test_an_approval_is_written_to_the_row_and_repeated_changes_nothing(given: G
         assert (found.asked.by, found.asked.at) == ("anna", event["responded_at"])
 
 
-def test_an_approval_of_what_was_not_shown_is_none(given: Given) -> None:
+def test_an_approval_of_what_was_not_shown_is_none(given: PlanForm) -> None:
     plan = given.bind()
-    assert "not this plan that was shown" in failed(given, "confirm", event=answer("Approve"))
+    assert "not this plan that was shown" in given.failed("confirm", event=answer("Approve"))
     assert not given.plans.get(plan.id).confirmed
 
 
-def test_the_answer_of_somebody_else_is_none(given: Given) -> None:
+def test_the_answer_of_somebody_else_is_none(given: PlanForm) -> None:
     plan = given.bind()
     given.plans.note_shown(plan)
     for option in ("Approve", "Reject"):
-        assert "bert answered, but anna asked" in failed(given, "confirm", event=answer(option, "bert"))
+        assert "bert answered, but anna asked" in given.failed("confirm", event=answer(option, "bert"))
         found = given.plans.get(plan.id)
         assert (found.status, found.confirmed) == (PlanStatus.OPEN, False)
 
 
-def test_a_plan_that_nobody_answers_for_is_refused(given: Given) -> None:
+def test_a_plan_that_nobody_answers_for_is_refused(given: PlanForm) -> None:
     plan = given.bind()
     given.plans.note_shown(plan)
     event = {"error": "no answer in time", "error_type": "timeout"}
-    assert "not confirmed in its time" in failed(given, "confirm", event=event)
+    assert "not confirmed in its time" in given.failed("confirm", event=event)
     assert given.plans.get(plan.id).status is PlanStatus.REFUSED
 
 
-def test_a_rejection_that_came_too_late_is_told(given: Given) -> None:
+def test_a_rejection_that_came_too_late_is_told(given: PlanForm) -> None:
     plan = given.bind()
     given.plans.note_shown(plan)
     given.plans.finish(plan.id, PlanStatus.RUNNING)
-    assert "was rejected, but it is running" in failed(given, "confirm", event=answer("Reject"))
+    assert "was rejected, but it is running" in given.failed("confirm", event=answer("Reject"))
     given.plans.finish(plan.id, PlanStatus.DONE)
-    assert "in its time, but it is done" in failed(given, "confirm", event={"error": "late", "error_type": "timeout"})
+    assert "in its time, but it is done" in given.failed("confirm", event={"error": "late", "error_type": "timeout"})
 
 
 @pytest.mark.parametrize("option", ["Approve", "Reject"])
 def test_an_answer_waits_for_a_control_database_that_is_away(
-    given: Given, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, option: str
+    given: PlanForm, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, option: str
 ) -> None:
     import tenacity
 
@@ -267,19 +168,19 @@ def test_an_answer_waits_for_a_control_database_that_is_away(
     assert given.plans.away == 0
 
 
-def test_what_was_not_confirmed_is_not_run(given: Given) -> None:
+def test_what_was_not_confirmed_is_not_run(given: PlanForm) -> None:
     plan = given.bind()
-    assert "was not confirmed" in failed(given, "run")
+    assert "was not confirmed" in given.failed("run")
     given.plans.note_shown(plan)
-    assert "was not confirmed" in failed(given, "run")
+    assert "was not confirmed" in given.failed("run")
     found = given.plans.stored[plan.id]
     assert found.asked
     given.plans.stored[plan.id] = replace(found, asked=replace(found.asked, by="anna", shown="another hash"))
-    assert "was not confirmed" in failed(given, "run")
+    assert "was not confirmed" in given.failed("run")
     assert not given.run_in
 
 
-def test_what_was_confirmed_is_run_in_the_name_of_who_asked_and_once(given: Given) -> None:
+def test_what_was_confirmed_is_run_in_the_name_of_who_asked_and_once(given: PlanForm) -> None:
     plan = given.confirmed()
     given.outcome = PlanStatus.RUNNING
     given.task("run").execute(given.context)
@@ -294,14 +195,14 @@ def test_what_was_confirmed_is_run_in_the_name_of_who_asked_and_once(given: Give
 
 @pytest.mark.parametrize("status", [PlanStatus.REFUSED, PlanStatus.STALE, PlanStatus.ABORTED])
 @pytest.mark.parametrize("task", ["plan", "confirm", "run"])
-def test_a_run_whose_plan_came_to_nothing_stays_failed(given: Given, task: str, status: PlanStatus) -> None:
+def test_a_run_whose_plan_came_to_nothing_stays_failed(given: PlanForm, task: str, status: PlanStatus) -> None:
     plan = given.confirmed()
     given.plans.finish(plan.id, status)
-    assert f"is {status.value}, and this run is bound to it" in failed(given, task)
+    assert f"is {status.value}, and this run is bound to it" in given.failed(task)
     assert not given.run_in
 
 
-def test_the_look_at_a_plan_that_somebody_runs_comes_again(given: Given) -> None:
+def test_the_look_at_a_plan_that_somebody_runs_comes_again(given: PlanForm) -> None:
     from millrace.usecases.plans import BusyPlanError
 
     plan = given.confirmed()
@@ -311,7 +212,7 @@ def test_the_look_at_a_plan_that_somebody_runs_comes_again(given: Given) -> None
 
 
 @pytest.mark.parametrize("task", ["run", "verify"])
-def test_a_server_that_is_away_is_tried_again_and_a_stale_plan_is_not(given: Given, task: str) -> None:
+def test_a_server_that_is_away_is_tried_again_and_a_stale_plan_is_not(given: PlanForm, task: str) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
     from millrace.errors import StalePlanError, UnreachableError
@@ -326,3 +227,19 @@ def test_a_server_that_is_away_is_tried_again_and_a_stale_plan_is_not(given: Giv
     given.outcome = StalePlanError("it expired", where=plan.id, next_step="plan again")
     with pytest.raises(AirflowFailException, match="it expired"):
         act(given.context)
+
+
+@pytest.mark.parametrize("task", ["run", "verify"])
+def test_a_plan_that_fails_while_it_is_run_fails_the_task_with_what_failed(given: PlanForm, task: str) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    plan = given.confirmed()
+    given.plans.finish(plan.id, PlanStatus.RUNNING)
+    given.outcome = PlanStatus.FAILED
+    given.results = [ChangeResult(MOVE.action, MOVE.subject, Outcome.FAILED, "it begins at 7")]
+    running = given.task(task)
+    act = running.execute if task == "run" else running.poke
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match=r"is failed, .*\nshop\.purchases/0: it begins at 7"):
+            act(given.context)
+    assert len(given.run_in) == 1

@@ -219,6 +219,7 @@ def test_the_dags_of_a_pipeline_have_names(tmp_path: Path) -> None:
         "shop.backup_audit",
         "shop.operate",
         "shop.rewind",
+        "shop.redrive",
         "shop.books",
         "shop.quality.purchases",
     ]

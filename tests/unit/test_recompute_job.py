@@ -33,7 +33,8 @@ class Asking:
     """Somebody who asks a job that this script plays."""
 
     def __init__(self, root: Path, script: str, *, silence: timedelta) -> None:
-        head = "import os, sys, time\nfrom millrace.adapters.recompute_job import *\n"
+        modules = "from millrace.adapters.recompute_job import *\nfrom millrace.adapters.spark_job import *\n"
+        head = f"import os, sys, time\n{modules}"
         command = [sys.executable, "-c", head + textwrap.dedent(script)]
         self.job = RecomputeJob(open_settings(root), command, silence=silence)
         self.done: list[int] = []
@@ -50,9 +51,9 @@ def test_a_job_is_told_what_to_read_and_answers_with_what_it_found(tmp_path: Pat
     who = asking(
         tmp_path,
         """
-        request = read_request(sys.stdin.buffer)
+        request = REQUESTS.decode(sys.stdin.buffer.readline())
         for done in (20, 27):
-            say(Said(offsets=done), sys.stdout.buffer)
+            say(Said(done=done), sys.stdout.buffer)
         print("an app may print what it likes", file=sys.stderr)
         os.mkdir(sys.argv[1])
         from millrace.domain.offsets import SourceAt
@@ -61,7 +62,7 @@ def test_a_job_is_told_what_to_read_and_answers_with_what_it_found(tmp_path: Pat
         named = tuple(SourceAt(r.partition.topic, r.partition.partition, r.first) for r in request.ranges)
         apart = Apart(Difference.CHANGED, request.stream, 2, named, datetime(2026, 5, 1, tzinfo=UTC))
         answer = Recomputed(offsets=27, compared=20, alike=18, apart=(apart,), idle=("old",))
-        say(Said(answer=answer), sys.stdout.buffer)
+        say(answered(answer), sys.stdout.buffer)
         sys.stdin.read()  # whoever waits ends it
         """,
     )
@@ -148,7 +149,7 @@ def test_what_is_temporary_is_gone_however_it_ends(tmp_path: Path, monkeypatch: 
 
 
 def test_jobs_of_several_threads_are_answered_each_by_its_own(tmp_path: Path) -> None:
-    script = "say(Said(answer=Recomputed(records=os.getpid())), sys.stdout.buffer)"
+    script = "say(answered(Recomputed(records=os.getpid())), sys.stdout.buffer)"
     jobs = [asking(tmp_path, script) for _ in range(4)]
     found = at_once([who.ask for who in jobs], within=Deadline.PROCESS, what="all answers")
     assert len({one.records for one in found}) == 4

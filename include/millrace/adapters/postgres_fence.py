@@ -141,10 +141,16 @@ class FencedConnection:
                 return False
             raise
 
-    def _hold_fence(self, cursor: Cursor) -> None:
-        """Keep the fence where it is until this transaction ends, or learn that it was raised."""
+    def _hold_fence(self, cursor: Cursor, *, alone: bool = False) -> None:
+        """Keep the fence where it is until this transaction ends, or learn that it was raised.
+
+        Args:
+            cursor: of a transaction that did nothing else.
+            alone: wait until no job holds it, and keep them all out.
+        """
+        how = "UPDATE" if alone else "SHARE"
         cursor.execute(
-            "SELECT epoch, instance FROM millrace.fence WHERE stream = %s FOR SHARE", (self.identity.stream,)
+            f"SELECT epoch, instance FROM millrace.fence WHERE stream = %s FOR {how}", (self.identity.stream,)
         )
         if cursor.fetchone() != (self.identity.epoch, self.identity.instance):
             raise self._fenced("a newer instance has raised the fence")

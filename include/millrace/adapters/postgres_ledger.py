@@ -6,14 +6,14 @@ a record that the transform dropped. How many of those offsets held a record is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from psycopg import sql
 
 from millrace.adapters.postgres_tables import Cursor, TargetTable
-from millrace.domain.offsets import OffsetRange
+from millrace.domain.offsets import OffsetRange, Source
 
 LARGEST_ENTRY = 1_000_000
 """An entry that covers so many offsets grows no more."""
@@ -98,6 +98,29 @@ WITH booked AS MATERIALIZED (
 )
 SELECT rows_out FROM booked
 """
+# Where a record was that has left quarantine, one row more or none. Of a piece the counts stay unknown.
+_MOVE = """
+WITH moved AS (
+    SELECT * FROM unnest(%(ids)s::text[], %(partitions)s::int[], %(offsets)s::bigint[], %(rows)s::int[])
+        AS one (topic_id, partition, here, rows_out)
+), summed AS (
+    SELECT topic_id, partition, first_offset, count(*) AS records, sum(rows_out) AS rows_out,
+        count(*) FILTER (WHERE rows_out > 0) AS sources, count(*) FILTER (WHERE rows_out = 0) AS dropped,
+        coalesce(range_agg(int8range(here, here + 1)) FILTER (WHERE rows_out = 0), '{}') AS absent
+    FROM moved, LATERAL (
+        SELECT before.first_offset, before.next_offset FROM millrace.ledger AS before
+        WHERE before.stream = %(stream)s AND before.topic_id = moved.topic_id AND before.partition = moved.partition
+            AND before.first_offset <= moved.here
+        ORDER BY before.first_offset DESC LIMIT 1
+    ) AS met WHERE here < next_offset
+    GROUP BY topic_id, partition, first_offset
+)
+UPDATE millrace.ledger AS entry SET sources = entry.sources + summed.sources,
+    rows_out = entry.rows_out + summed.rows_out, quarantined = entry.quarantined - summed.records,
+    dropped = entry.dropped + summed.dropped, absent = entry.absent + summed.absent
+FROM summed WHERE entry.stream = %(stream)s AND entry.topic_id = summed.topic_id
+    AND entry.partition = summed.partition AND entry.first_offset = summed.first_offset
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +178,17 @@ class Ledger:
             rows += int(held)
             if not cursor.nextset():
                 return rows
+
+    def move(self, cursor: Cursor, rows: Mapping[Source, int]) -> None:
+        """Write that records have left quarantine: each is a source of so many rows now, or dropped.
+
+        Args:
+            cursor: of the transaction that takes them out of there.
+            rows: how many rows each has become.
+        """
+        ids, partitions, offsets = ([source[at] for source in rows] for at in range(3))
+        among = {"ids": ids, "partitions": partitions, "offsets": offsets, "rows": list(rows.values())}
+        cursor.execute(_MOVE, {"stream": self.stream, **among})
 
     @property
     def _book(self) -> sql.Composed:

@@ -18,10 +18,7 @@ from millrace.adapters.postgres_tables import (
     TargetColumn,
     TargetTable,
 )
-from millrace.domain.offsets import OffsetRange
-
-# A row's source, as a key: topic id, partition, offset.
-Source = tuple[str, int, int]
+from millrace.domain.offsets import OffsetRange, Source
 
 _TRIED_TOGETHER = 500  # sources; each try takes one of the server's transaction ids
 _LONGEST_CHAIN = 100  # of rows that refer to one another

@@ -18,7 +18,7 @@ from millrace.adapters.postgres_connection import Fault, SinkStatementError, fau
 from millrace.adapters.postgres_fence import COMMIT, FencedConnection, Identity
 from millrace.adapters.postgres_ledger import Ledger
 from millrace.adapters.postgres_locks import BOUNDS, is_locked
-from millrace.adapters.postgres_merge import Merge, Source
+from millrace.adapters.postgres_merge import Merge
 from millrace.adapters.postgres_tables import (
     BY_THE_KEY,
     READ_RECORD,
@@ -29,7 +29,7 @@ from millrace.adapters.postgres_tables import (
     TargetTable,
     work_record,
 )
-from millrace.domain.offsets import Meeting, OffsetRange, TopicPartition, classify
+from millrace.domain.offsets import Meeting, OffsetRange, Source, TopicPartition, classify
 from millrace.domain.position import WorkRecord
 from millrace.domain.snapshots import Partition
 from millrace.errors import DeclarationError, MillraceError
@@ -111,6 +111,8 @@ class PostgresSink(FencedConnection):
     def open_positions(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
         """Write where each of these partitions begins on a timeline, under the fence.
 
+        No job is in the midst of writing then: jobs write below the record of work, which may be moved back by this.
+
         Twice is once: a commit whose answer was lost may be tried again.
 
         Raises:
@@ -120,7 +122,7 @@ class PostgresSink(FencedConnection):
         stream, epoch = self.identity.stream, self.identity.epoch
 
         def write(cursor: Cursor) -> None:
-            self._hold_fence(cursor)
+            self._hold_fence(cursor, alone=True)
             cursor.executemany(
                 "INSERT INTO millrace.progress AS held "
                 "(stream, timeline, shard, topic, topic_id, partition, first_offset, next_offset, epoch) "

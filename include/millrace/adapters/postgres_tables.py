@@ -15,7 +15,7 @@ from millrace.errors import DeclarationError
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 STAGING_SCHEMA = "millrace_staging"
 # For a transaction that looks for ranges of sources. A young table has no statistics yet; ranges are always found by
 # the key. A plan that is made for any range opens, and waits for, every part of a partitioned table.
@@ -83,29 +83,48 @@ CREATE TABLE IF NOT EXISTS millrace.ledger (  -- since version 3
     booked_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (stream, topic_id, partition, first_offset)
 ) WITH (fillfactor = 50);
+CREATE TABLE IF NOT EXISTS millrace.redrives (  -- since version 4
+    stream text NOT NULL,
+    plan text NOT NULL,
+    topic text NOT NULL,
+    topic_id text NOT NULL,
+    partition int NOT NULL,
+    "offset" bigint NOT NULL,
+    rows_out int NOT NULL,
+    rule text NOT NULL,
+    error text NOT NULL,
+    former jsonb NOT NULL,
+    epoch bigint NOT NULL,
+    quarantined_at timestamptz NOT NULL,
+    redriven_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream, plan, topic_id, partition, "offset")
+);
 """
 
 # Whoever may use the tables that were there may use the ones that come later, whoever makes those.
 _GRANTS = """
 DO $grants$
-DECLARE one record;
+DECLARE one record; of_table text;
 BEGIN
-    FOR one IN
+    FOREACH of_table IN ARRAY ARRAY['ledger', 'redrives'] LOOP FOR one IN
         SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS role, privilege_type
         FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner)))
         WHERE oid = 'millrace.progress'::regclass AND grantee <> (
-            SELECT relowner FROM pg_class WHERE oid = 'millrace.ledger'::regclass
+            SELECT relowner FROM pg_class WHERE oid = format('millrace.%I', of_table)::regclass
         ) AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
     LOOP
-        EXECUTE format('GRANT %s ON millrace.ledger TO %s', one.privilege_type, one.role);
-    END LOOP;
+        EXECUTE format('GRANT %s ON millrace.%I TO %s', one.privilege_type, of_table, one.role);
+    END LOOP; END LOOP;
 END
 $grants$
 """
 _OLDEST_SERVER = 140_000  # multiranges
 
 # What an older version's tables lack. Each waits for whoever reads its table, a backup say, so none is run twice.
-_SINCE = {2: "ALTER TABLE millrace.quarantine ADD COLUMN IF NOT EXISTS timestamp_ms bigint"}
+_SINCE = {
+    2: "ALTER TABLE millrace.quarantine ADD COLUMN IF NOT EXISTS timestamp_ms bigint",
+    4: "ALTER TABLE millrace.quarantine ADD COLUMN IF NOT EXISTS former jsonb NOT NULL DEFAULT '[]'",
+}
 
 # What identifies a row: its source, and its place among the rows of one record.
 SOURCE_COLUMNS = (
@@ -285,6 +304,22 @@ class TargetTable:
                     f"column {name} is NOT NULL without a default and the transform does not give it",
                     f"let it be null: ALTER TABLE {self} ALTER COLUMN {name} DROP NOT NULL",
                 )
+
+    def must_take(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
+        """See that the table takes these columns as it is: nothing is made or added.
+
+        Raises:
+            DeclarationError: it does not.
+        """
+        present = self._present(cursor)
+        if not present:
+            raise self._unfit("it is not there", "start the stream, which makes it")
+        self._check(present, columns)
+        if lacking := [column.name for column in columns if column.name not in present]:
+            raise self._unfit(
+                f"it lacks {', '.join(lacking)}, which the app gives", "start the stream, which adds them"
+            )
+        self._key(cursor)
 
     def find_key(self, cursor: Cursor) -> str | None:
         """The unique index that finds a range of sources, by its name; None where there is none."""

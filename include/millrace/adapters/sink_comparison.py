@@ -11,9 +11,8 @@ import psycopg
 from psycopg import sql
 
 from millrace.adapters.postgres_connection import SinkFailure, connect
-from millrace.adapters.postgres_merge import Source
 from millrace.adapters.postgres_tables import BY_THE_KEY, SOURCE_COLUMNS, TargetColumn, TargetTable, canonical
-from millrace.domain.offsets import OffsetRange, SourceAt
+from millrace.domain.offsets import OffsetRange, Source, SourceAt
 from millrace.domain.quality.recompute import Row
 from millrace.errors import DeclarationError, RefusedError
 from millrace.settings import PostgresSettings

@@ -11,12 +11,13 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from millrace.adapters.postgres_connection import UNACKNOWLEDGED, SinkFailure
+from millrace.adapters.postgres_connection import UNACKNOWLEDGED, SinkFailure, address
 from millrace.adapters.postgres_tables import READ_RECORD, SHARD, work_record
 from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.position import WorkRecord
 from millrace.domain.quality.ranges import Work
-from millrace.domain.quarantine import Excerpt, Header, QuarantinedRecord, RuleCount
+from millrace.domain.quarantine import Excerpt, Former, Header, QuarantinedRecord, RuleCount
+from millrace.domain.redrive import RedrivenRecord
 from millrace.errors import DeclarationError, UnreachableError
 from millrace.settings import PostgresSettings
 
@@ -78,6 +79,11 @@ class SinkReader:
         self._settings = settings
         self._statement_seconds = statement_seconds
         self._connect_seconds = connect_seconds
+
+    @property
+    def address(self) -> str:
+        """`host:port/database`."""
+        return address(self._settings)
 
     def next_offsets(self, stream: str, topic_id: str) -> dict[int, int]:
         """The next offset of each partition by the record of work, on the stream's newest timeline."""
@@ -189,6 +195,16 @@ class SinkReader:
             for partition, offset, rule, error in found
         ]
 
+    def redriven(self, stream: str, plan: str) -> list[RedrivenRecord]:
+        """What has left a stream's quarantine by a plan, by partition and offset."""
+        found = self._query(
+            "millrace.redrives",
+            'SELECT topic, topic_id, partition, "offset", rows_out FROM millrace.redrives '
+            'WHERE stream = %(stream)s AND plan = %(plan)s ORDER BY topic_id, partition, "offset"',
+            {"stream": stream, "plan": plan},
+        )
+        return [RedrivenRecord(TopicPartition(*row[:3]), row[3], row[4]) for row in found]
+
     def quarantine_counts(self, stream: str | None, limit: int) -> list[RuleCount]:
         """How many records each stream has in quarantine under each rule; counted in the database, in two passes.
 
@@ -231,14 +247,29 @@ class SinkReader:
         statement = (
             "SELECT topic_id, rule, error, substring(key FOR %(longest)s), octet_length(key), "
             "substring(value FOR %(longest)s), octet_length(value), headers, timestamp, timestamp_ms, quarantined_at, "
-            "epoch, timeline FROM millrace.quarantine WHERE stream = %(stream)s AND topic = %(topic)s "
+            "epoch, timeline, former FROM millrace.quarantine WHERE stream = %(stream)s AND topic = %(topic)s "
             'AND partition = %(partition)s AND "offset" = %(offset)s ORDER BY quarantined_at DESC LIMIT 1'
         )
         place = {"topic": source.topic, "partition": source.partition, "offset": source.offset}
         with self._looking_at("millrace.quarantine") as connection:
             arguments = {"stream": stream, "longest": longest_bytes, **place}
             found = connection.execute(statement, arguments).fetchall() if connection else []
-        for topic_id, rule, error, key, key_size, value, value_size, headers, *when in found:
+        for (
+            topic_id,
+            rule,
+            error,
+            key,
+            key_size,
+            value,
+            value_size,
+            headers,
+            at,
+            at_ms,
+            taken,
+            epoch,
+            timeline,
+            former,
+        ) in found:
             return QuarantinedRecord(
                 stream,
                 source,
@@ -248,7 +279,12 @@ class SinkReader:
                 None if key is None else Excerpt(key, key_size),
                 None if value is None else Excerpt(value, value_size),
                 tuple(_header(entry, longest_bytes) for entry in headers),
-                *when,
+                at,
+                at_ms,
+                taken,
+                epoch,
+                timeline,
+                tuple(_former(entry) for entry in former),
             )
         return None
 
@@ -297,7 +333,6 @@ class SinkReader:
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        address = f"{self._settings.host}:{self._settings.port}/{self._settings.database}"
         try:
             with psycopg.connect(
                 host=self._settings.host,
@@ -319,7 +354,7 @@ class SinkReader:
         except psycopg.OperationalError as error:
             raise UnreachableError(
                 f"the sink database does not answer: {str(error).strip()}",
-                where=address,
+                where=self.address,
                 next_step="see that PostgreSQL runs: `./millrace status`",
             ) from error
 
@@ -339,6 +374,10 @@ def _parts(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
                 part, room = [], _OFFSETS_A_COUNT
     if part:
         yield part
+
+
+def _former(entry: Mapping[str, str]) -> Former:
+    return Former(entry["rule"], entry["error"], datetime.fromisoformat(entry["until"]), entry["plan"])
 
 
 def _header(entry: Mapping[str, str | None], longest_bytes: int) -> Header:

@@ -132,20 +132,22 @@ class TriggerBooks(BaseOperator):
 
     Args:
         books: the DAG that looks at them.
+        after: what was done to the stream, in one word; the id of the run that is triggered begins with it.
     """
 
     ui_color = "#577590"
 
-    def __init__(self, *, books: str, **arguments: Any) -> None:
+    def __init__(self, *, books: str, after: str, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.books = books
+        self.after = after
 
     def execute(self, context: Context) -> None:
         """Cleared, it triggers another run."""
         now = datetime.now(UTC).isoformat()
         raise DagRunTriggerException(
             trigger_dag_id=self.books,
-            dag_run_id=f"after_rewind__{now}",
+            dag_run_id=f"after_{self.after}__{now}",
             conf={"stream": context["params"]["stream"]},
             reset_dag_run=False,
             skip_when_already_exists=False,
@@ -176,8 +178,8 @@ def counts_of(run: Reconciliation) -> dict[str, int | str]:
 def _doc(pipeline: Pipeline) -> str:
     rows = "\n".join(f"| `{stream.name}` | `{stream.sink.table}` |" for stream in pipeline.streams)
     return (
-        "Daily, and after each rewind by form, it proves of every offset that a stream has done, from where it is "
-        "proven on, that it is a row, in quarantine, dropped by the transform, or held no record.\n\n"
+        "Daily, and after each rewind or redrive by form, it proves of every offset that a stream has done, from where "
+        "it is proven on, that it is a row, in quarantine, dropped by the transform, or held no record.\n\n"
         f"| stream | table |\n|---|---|\n{rows}\n\n"
         "Red: the first lines of the log name the offsets, and one alarm of the stream is open until its books balance "
         "or somebody accepts what was found. **Trigger** with `deep` looks from the first offset on. By hand: "

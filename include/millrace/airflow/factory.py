@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from airflow.sdk import DAG, Param, TriggerRule
 
@@ -12,6 +10,7 @@ from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
 from millrace.airflow.books_dag import TriggerBooks, books_dag
 from millrace.airflow.defaults import PATIENT, RETRIED, common, daily, hourly
+from millrace.airflow.form import reason_param, stream_param
 from millrace.airflow.operators import (
     AuditArchive,
     LoadSource,
@@ -21,11 +20,12 @@ from millrace.airflow.operators import (
     WatchStuck,
     WatchWaiting,
 )
+from millrace.airflow.plan_operators import ConfirmPlan, RunPlan
 from millrace.airflow.quality_dag import quality_dag
+from millrace.airflow.redrive_dag import redrive_dag
 from millrace.airflow.retention_dag import retention_dag
-from millrace.airflow.rewind_operators import ConfirmPlan, PlanRewind, RunPlan, VerifyPlan
+from millrace.airflow.rewind_operators import PlanRewind, VerifyPlan
 from millrace.airflow.settings import airflow_root
-from millrace.domain.control import SHORTEST_REASON
 from millrace.domain.declaration import App, BackupApp, Manage, Pipeline, SourceProgram, Stream, Topic
 from millrace.domain.time_travel import EARLIEST, Policy
 from millrace.domain.watch import WAITING, WatchTask
@@ -63,7 +63,7 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
     if pipeline.apps:
         made.append(_operate_dag(pipeline))
     if pipeline.streams:
-        made += [_rewind_dag(pipeline), books_dag(pipeline)]
+        made += [_rewind_dag(pipeline), redrive_dag(pipeline), books_dag(pipeline)]
     made += [quality_dag(pipeline, stream, stream.quality) for stream in pipeline.streams if stream.quality is not None]
     return {dag.dag_id: dag for dag in made}
 
@@ -245,14 +245,14 @@ def _operate_dag(pipeline: Pipeline) -> DAG:
         schedule=None,
         allowed_run_types=["manual"],
         params={
-            "stream": _stream_param(pipeline.apps),
+            "stream": stream_param(pipeline.apps),
             "action": Param(
                 type="string",
                 enum=list(ACTIONS),
                 title="Action",
                 description="start also forgets past failures; stop lets the app finish its batch.",
             ),
-            "reason": _reason_param(),
+            "reason": reason_param(),
         },
         **common(pipeline.owner, [pipeline.name, "operate"]) | {"max_active_runs": 4},
     )
@@ -268,7 +268,6 @@ def _operate_dag(pipeline: Pipeline) -> DAG:
 
 def _rewind_dag(pipeline: Pipeline) -> DAG:
     """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first."""
-    preset = {"default": pipeline.streams[0].name} if len(pipeline.streams) == 1 else {}
     dag = DAG(
         dag_id=names.rewind(pipeline),
         description=f"Read part of a stream of {pipeline.name} again: planned, confirmed, run, verified.",
@@ -284,7 +283,7 @@ def _rewind_dag(pipeline: Pipeline) -> DAG:
         schedule=None,
         allowed_run_types=["manual"],
         params={
-            "stream": _stream_param(pipeline.streams, **preset),
+            "stream": stream_param(pipeline.streams, preset=True),
             "to": Param(
                 type="string",
                 minLength=len(EARLIEST),
@@ -298,7 +297,7 @@ def _rewind_dag(pipeline: Pipeline) -> DAG:
                 title="Policy",
                 description="Where a log begins after the time: fail, or read it from its earliest record.",
             ),
-            "reason": _reason_param(),
+            "reason": reason_param(),
         },
         **common(pipeline.owner, [pipeline.name, "rewind"]) | {"max_active_runs": 16},
     )
@@ -332,29 +331,10 @@ def _rewind_dag(pipeline: Pipeline) -> DAG:
     books = TriggerBooks(
         task_id="books",
         books=names.books(pipeline),
+        after="rewind",
         doc_md="Has the books of the stream looked at; what that finds turns its own DAG red. Paused, that DAG waits.",
         dag=dag,
         **RETRIED,
     )
     plan >> confirm >> run >> verify >> books
     return dag
-
-
-def _stream_param(apps: Sequence[App], **more: Any) -> Param:
-    return Param(
-        **more,
-        type="string",
-        enum=[app.name for app in apps],
-        title="Stream",
-        description="Which stream it is about.",
-    )
-
-
-def _reason_param() -> Param:
-    return Param(
-        type="string",
-        minLength=SHORTEST_REASON,
-        maxLength=500,
-        title="Reason",
-        description="For the action log.",
-    )

@@ -74,6 +74,11 @@ def rewind(pipeline: Pipeline) -> str:
     return f"{pipeline.name}.rewind"
 
 
+def redrive(pipeline: Pipeline) -> str:
+    """The form that puts records in quarantine of a pipeline's streams through once more."""
+    return f"{pipeline.name}.redrive"
+
+
 def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
     """Every DAG of a pipeline, in the order they are made."""
     yield topics(pipeline)
@@ -87,5 +92,6 @@ def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
         yield operate(pipeline)
     if pipeline.streams:
         yield rewind(pipeline)
+        yield redrive(pipeline)
         yield books(pipeline)
     yield from (quality(stream) for stream in pipeline.streams if stream.quality is not None)

@@ -8,6 +8,8 @@ from rich.text import Text
 
 from millrace.domain.plan import Facts, Outcome, Plan, StoredPlan
 
+_MOST_TOLD = 8  # facts of a step
+
 
 def plan_document(plan: Plan, *, stored: bool) -> dict[str, object]:
     """A plan as JSON. `id` is null for one that was not stored: it cannot be run."""
@@ -86,7 +88,9 @@ def print_stored(console: Console, stored: StoredPlan) -> None:
         confirmed = f"confirmed by {asked.by} at {asked.at:%Y-%m-%d %H:%M:%S} UTC" if asked.at else "not confirmed"
         console.print(Text(f"  asked for in {asked.run}: {confirmed}"), soft_wrap=True)
     for step in stored.steps:
-        console.print(Text(f"  {step.name}: {'done' if step.done_at else 'begun, not known to be done'}"))
+        told = ", ".join(map(_fact, step.detail)) if len(step.detail) <= _MOST_TOLD else ""
+        state = "done" if step.done_at else "begun, not known to be done"
+        console.print(Text(f"  {step.name}: {state}{f' ({told})' if told else ''}"), soft_wrap=True)
     for result in stored.results:
         style = "red" if result.outcome is Outcome.FAILED else ""
         line = f"  {result.outcome.value}: {result.action} {result.subject}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from codecs import getincrementaldecoder
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -11,17 +12,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from millrace.cli.actor import actor
 from millrace.cli.output import emit, error_document, moment, show_error
+from millrace.cli.plan_text import plan_document, print_plan
+from millrace.cli.plans import telling
+from millrace.cli.reason import Reason
 from millrace.domain.offsets import SourceAt
-from millrace.domain.quarantine import Excerpt, QuarantinedRecord, RuleCount
+from millrace.domain.plan import Plan
+from millrace.domain.quarantine import Excerpt, QuarantinedRecord, Rule, RuleCount
 from millrace.errors import UsageError
 from millrace.settings import open_settings
 from millrace.spec.findings import printable
 from millrace.usecases import quarantine
+from millrace.usecases import redrive as redrives
 from millrace.usecases.quarantine import QuarantineList
 from millrace.wiring import open_platform
 
-app = typer.Typer(help="Bad records: list, show.", no_args_is_help=True)
+app = typer.Typer(help="Bad records: list, show, put through again.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -64,6 +71,38 @@ def show(
     emit(_record_document(found), as_json=as_json, text=lambda console: _print_one(console, found))
 
 
+@app.command()
+def redrive(
+    stream: Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="The stream's full name.")],
+    reason: Reason,
+    rule: Annotated[Rule | None, typer.Option(help="Only records that are there by this rule.")] = None,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Only what came to quarantine then or later; a time with its zone.")
+    ] = "",
+    offsets: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC/PARTITION@OFFSET[-LAST]", help="Only these offsets; may be given more than once."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan to put records in quarantine through again, by trying each with the app as it is now.
+
+    Prints the plan and stops: `plans run ID` does it. What passes becomes rows and leaves quarantine; what is bad
+    stays, with its former reason beside the present one. Ends with 4 where nothing would leave, and says why.
+    """
+    now = datetime.now(UTC)
+    selection = redrives.selection_of(rule=rule or "", since=since, offsets=offsets or [], now=now)
+    platform = open_platform(open_settings())
+    plan = redrives.make_plan(platform, stream, selection, by=actor(), reason=reason, tell=telling())
+    document = {"schema": "millrace.quarantine.redrive/1", **plan_document(plan, stored=True)}
+    emit(document, as_json=as_json, text=lambda console: _print_plan(console, plan))
+
+
+def _print_plan(console: Console, plan: Plan) -> None:
+    print_plan(console, plan)
+    console.print(Text(f"plan {plan.id}: `millrace plans run {plan.id}` does it"))
+
+
 def _source(text: str) -> SourceAt:
     if not (parts := re.fullmatch(r"(.+)/(\d+)[@/](\d+)", text)):
         raise UsageError(
@@ -102,6 +141,9 @@ def _record_document(record: QuarantinedRecord) -> dict[str, object]:
         "quarantined_at": record.quarantined_at,
         "epoch": record.epoch,
         "timeline": record.timeline,
+        "former": [
+            {"rule": one.rule, "error": one.error, "until": one.until, "plan": one.plan} for one in record.former
+        ],
     }
 
 
@@ -163,6 +205,7 @@ def _print_one(console: Console, record: QuarantinedRecord) -> None:
         ("stream", record.stream),
         ("rule", record.rule),
         ("error", printable(record.error)),
+        *((f"until {moment(one.until)}", printable(f"{one.rule}: {one.error}")) for one in record.former),
         ("timestamp", at),
         ("quarantined", f"{moment(record.quarantined_at)}, epoch {record.epoch}, timeline {record.timeline}"),
         ("key", _shown(record.key)),

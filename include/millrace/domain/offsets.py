@@ -34,6 +34,10 @@ class SourceAt:
         return f"{self.topic}/{self.partition}@{self.offset}"
 
 
+# A row's source, as a key: topic id, partition, offset.
+Source = tuple[str, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """Offsets `first <= offset < next` of one partition. Empty where both are equal."""

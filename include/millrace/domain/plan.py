@@ -24,6 +24,7 @@ class PlanKind(StrEnum):
 
     TOPICS = "topics"
     REWIND = "rewind"
+    REDRIVE = "redrive"
 
 
 class PlanStatus(StrEnum):

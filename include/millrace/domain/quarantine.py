@@ -28,6 +28,14 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """The rule that a record breaks, and why, in words that may hold some of it."""
+
+    rule: Rule
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class RuleCount:
     """How many records of one topic a stream has in quarantine under one rule, with the first and the last of them."""
 
@@ -63,8 +71,20 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
+class Former:
+    """Why a record was in quarantine before a plan of a redrive tried it again, and it broke another rule."""
+
+    rule: str
+    error: str
+    until: datetime
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
 class QuarantinedRecord:
     """One record in quarantine, whole but for the end of a long key or value; None: the record has none.
+
+    `former` is empty, or begins with why it came there and goes on with the newest reasons before the present one.
 
     `timestamp_ms` stands where `timestamp` cannot hold the record's.
     """
@@ -82,3 +102,4 @@ class QuarantinedRecord:
     quarantined_at: datetime
     epoch: int
     timeline: int
+    former: tuple[Former, ...] = ()

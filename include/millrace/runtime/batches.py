@@ -22,12 +22,11 @@ from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_reader import TopicReader
 from millrace.adapters.postgres_connection import SinkStatementError
-from millrace.adapters.postgres_merge import Source
 from millrace.adapters.postgres_sink import BatchCounts, PostgresSink, RowsRefusedError, Staged
 from millrace.domain.control import BATCH_STEPS
 from millrace.domain.declaration import OnBadRecord, Stream, Topic
 from millrace.domain.groups import Committed, stream_commits
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange, Source, TopicPartition
 from millrace.errors import DataLossError, MillraceError, RecreatedTopicError, UnreachableError
 from millrace.runtime.app import Transform
 from millrace.runtime.coordinator_log import OFFSETS_TOPIC

@@ -19,7 +19,7 @@ from millrace.domain.plan import (
     still_true,
 )
 from millrace.errors import RefusedError, StalePlanError
-from millrace.usecases import rewinds, topics
+from millrace.usecases import redrive, rewinds, topics
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -42,9 +42,11 @@ class BusyPlanError(RefusedError):
 
 
 _KINDS = {PlanKind.TOPICS: _Kind(topics.look, topics.guard, topics.run_changes)}
+_LASTING = {PlanKind.TOPICS: "changes of topics", PlanKind.REDRIVE: "records that left quarantine"}
 _AGAIN = {
     PlanKind.TOPICS: "millrace topics plan {target}",
     PlanKind.REWIND: "millrace streams rewind {target} --to ... --reason ...",
+    PlanKind.REDRIVE: "millrace quarantine redrive {target} --reason ...",
 }
 
 
@@ -107,6 +109,10 @@ def run(
             _must_not_have_ended(stored)
             rewinds.run(platform, stored, actor=actor, reason=reason, now=at, tell=tell, patience=patience)
             return store.get(plan_id)
+        if stored.plan.kind is PlanKind.REDRIVE:
+            _must_not_have_ended(stored)
+            redrive.run(platform, stored, actor=actor, reason=reason, now=at, tell=tell)
+            return store.get(plan_id)
         standings = _checked(platform, stored, at)
         _KINDS[stored.plan.kind].guard(platform, stored.plan, standings)
         store.begin(plan_id)
@@ -145,7 +151,9 @@ def abort(
             )
         else:
             raise RefusedError(
-                "changes of topics are not taken back", where=plan_id, next_step=f"`millrace plans run {plan_id}`"
+                f"{_LASTING[stored.plan.kind]} are not taken back",
+                where=plan_id,
+                next_step=f"`millrace plans run {plan_id}`",
             )
         return store.get(plan_id)
 

@@ -31,9 +31,9 @@ from millrace.adapters.postgres_connection import (
     holds_unicode,
 )
 from millrace.adapters.postgres_fence import Identity
-from millrace.adapters.postgres_merge import Source
 from millrace.adapters.postgres_tables import QUARANTINE_COLUMNS, SOURCE_COLUMNS, Staging, TargetColumn
 from millrace.domain.declaration import Topic
+from millrace.domain.offsets import Source
 from millrace.domain.quarantine import Rule
 from millrace.runtime.decode import Decoder
 from millrace.runtime.decoders import Untouched, decoder_of
@@ -271,7 +271,7 @@ def _bad_of(
             "value": part.column("value"),
             "headers": pa.array(headers, type=pa.string()),
             "rule": pa.array([str(rule) for rule in rules if rule is not None], type=pa.string()),
-            "error": pa.array([_text(error, unicode) for error in errors if error is not None], type=pa.string()),
+            "error": pa.array([text_held(error, unicode) for error in errors if error is not None], type=pa.string()),
         }
     )
 
@@ -279,13 +279,13 @@ def _bad_of(
 def _headers(entries: Sequence[Mapping[str, Any]] | None, unicode: bool) -> str:
     """Headers as JSON, their values as hexadecimal: they may be anything."""
     listed = [
-        {"key": _text(entry["key"], unicode), "value": None if entry["value"] is None else entry["value"].hex()}
+        {"key": text_held(entry["key"], unicode), "value": None if entry["value"] is None else entry["value"].hex()}
         for entry in entries or ()
     ]
     return json.dumps(listed)
 
 
-def _text(text: str, unicode: bool) -> str:
+def text_held(text: str, unicode: bool) -> str:
     """What PostgreSQL's text and jsonb hold: not U+0000, and in a database that is not UTF-8 ASCII for certain."""
     held = text.replace("\0", "\ufffd")
     return held if unicode else held.encode("ascii", "backslashreplace").decode("ascii")

@@ -1,0 +1,98 @@
+"""Records in quarantine put through again, or tried, by Spark in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from millrace.adapters.spark_job import LONGEST_SILENCE, Progress, SparkJob
+from millrace.domain.redrive import Redriven, Selection
+from millrace.settings import Settings
+
+MODULE = "millrace.runtime.redrive"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be put through.
+
+    Attributes:
+        stream: PIPELINE.NAME.
+        selection: which of its records in quarantine.
+        upto: what came there later is left out; None: what is there now.
+        plan: in whose name; empty: nothing is to stay, it is only tried.
+    """
+
+    stream: str
+    selection: Selection
+    upto: datetime | None = None
+    plan: str = ""
+
+
+REQUESTS = msgspec.json.Decoder(Request)
+_ANSWERS = msgspec.json.Decoder(Redriven)
+
+
+class RedriveJob:
+    """Has records in quarantine put through, or tried.
+
+    Args:
+        settings: the project's.
+        command: what runs the module; default this Python.
+        silence: how long the job may say nothing.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        command: Sequence[str] = (sys.executable, "-m", MODULE),
+        *,
+        silence: timedelta = LONGEST_SILENCE,
+    ) -> None:
+        self._job = SparkJob(settings, command, silence=silence)
+
+    def attempt(self, stream: str, selection: Selection, connections: Sequence[str], progress: Progress) -> Redriven:
+        """What would become of a stream's records in quarantine, with the app as it is now; nothing stays changed.
+
+        Args:
+            stream: PIPELINE.NAME.
+            selection: which records.
+            connections: the Connections that the job may see.
+            progress: told how many records are done.
+
+        Raises:
+            UnreachableError, DeclarationError, PartFailedError: as `SparkJob.run`.
+        """
+        return self._run(Request(stream, selection), connections, progress)
+
+    def run(
+        self,
+        stream: str,
+        selection: Selection,
+        connections: Sequence[str],
+        progress: Progress,
+        *,
+        upto: datetime,
+        plan: str,
+    ) -> Redriven:
+        """Put a stream's records in quarantine through; what of this a former run has done is not told again.
+
+        Args:
+            stream: PIPELINE.NAME.
+            selection: which records.
+            connections: the Connections that the job may see.
+            progress: told how many records are done.
+            upto: what came to quarantine later is left out.
+            plan: in whose name.
+
+        Raises:
+            UnreachableError, DeclarationError, PartFailedError: as `SparkJob.run`.
+        """
+        return self._run(Request(stream, selection, upto, plan), connections, progress)
+
+    def _run(self, request: Request, connections: Sequence[str], progress: Progress) -> Redriven:
+        return _ANSWERS.decode(self._job.run(request.stream, request, connections, progress))

@@ -1,0 +1,33 @@
+"""The fields that several forms have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow.sdk import Param
+
+from millrace.domain.control import SHORTEST_REASON
+from millrace.domain.declaration import App
+
+
+def stream_param(apps: Sequence[App], *, preset: bool = False) -> Param:
+    """Which of these; with `preset` the form begins with it where there is but one."""
+    more = {"default": apps[0].name} if preset and len(apps) == 1 else {}
+    return Param(
+        **more,
+        type="string",
+        enum=[app.name for app in apps],
+        title="Stream",
+        description="Which stream it is about.",
+    )
+
+
+def reason_param() -> Param:
+    """Why; asked for by every form that changes something."""
+    return Param(
+        type="string",
+        minLength=SHORTEST_REASON,
+        maxLength=500,
+        title="Reason",
+        description="For the action log.",
+    )

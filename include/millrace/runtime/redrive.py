@@ -1,0 +1,155 @@
+"""The job that puts records in quarantine through again: decoded and transformed by their kept bytes.
+
+It runs in a process of its own (`adapters.redrive_job`). What comes of it is written part by part, each in one
+transaction (`adapters.postgres_redrive`), so it may be ended anywhere and begun again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from millrace.adapters.postgres_connection import SinkRolledBackError, holds_unicode
+from millrace.adapters.postgres_redrive import Held, QuarantineRedrive, open_redrive
+from millrace.adapters.redrive_job import REQUESTS, Request
+from millrace.adapters.spark_job import Progress, serve
+from millrace.domain.offsets import Source
+from millrace.domain.quarantine import Broken, Rule
+from millrace.domain.redrive import Fate, Redriven, Tally
+from millrace.errors import UnreachableError
+from millrace.runtime.plain_read import RAW_SCHEMA
+from millrace.runtime.rows_again import OpenedApp, RowMaker, opened_app
+from millrace.runtime.sinks.postgres import text_held
+
+log = structlog.get_logger()
+
+_PATIENCE = timedelta(minutes=2)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what standard input asks, and answer on standard output; `argv` is the folder for what is temporary."""
+    scratch = Path(argv[0])
+
+    def act(request: Request, progress: Progress) -> Redriven:
+        with opened_app(request.stream, scratch) as app:
+            return redrive(app, request, scratch, progress)
+
+    return serve(REQUESTS, scratch, act)
+
+
+def redrive(app: OpenedApp, request: Request, scratch: Path, progress: Progress) -> Redriven:
+    """Put what a request selects through, or try it.
+
+    A sink that is away, or a lock that somebody holds, is waited for: then it begins anew, with what is still there.
+
+    Args:
+        app: the stream's.
+        request: what is asked.
+        scratch: for rows on their way.
+        progress: told how many records are done.
+
+    Raises:
+        DeclarationError: the app or the table is not what it has to be.
+        UnreachableError: the sink does not answer, for longer than it is waited for.
+    """
+    work = _Work(app, request, scratch, progress)
+    retrying = Retrying(
+        retry=retry_if_exception_type((UnreachableError, SinkRolledBackError)),
+        stop=stop_after_delay(_PATIENCE),
+        wait=wait_exponential(max=10),
+        before_sleep=_tell,
+        reraise=True,
+    )
+    return retrying(work.do)
+
+
+def _tell(state: RetryCallState) -> None:
+    log.warning("sink_waited_for", error=str(state.outcome and state.outcome.exception()))
+
+
+class _Work:
+    """One request at work. What is done stays done when it begins anew."""
+
+    def __init__(self, app: OpenedApp, request: Request, scratch: Path, progress: Progress) -> None:
+        self._app = app
+        self._request = request
+        self._scratch = scratch
+        self._progress = progress
+        self._upto: datetime | None = request.upto
+        self._gone = Tally()  # what has left quarantine for good
+        self._done = 0
+
+    def do(self) -> Redriven:
+        stream, keep = self._app.stream, bool(self._request.plan)
+        settings = self._app.settings.postgres(stream.sink.connection)
+        tally = Tally()
+        folder = self._scratch / uuid.uuid4().hex
+        with open_redrive(settings, stream.qualified_name, stream.sink.table, self._request.plan) as quarantine:
+            quarantine.prepare(self._app.columns)
+            self._upto = self._upto or quarantine.now()
+            maker = RowMaker(self._app, [column.name for column in self._app.columns], folder)
+            for part in quarantine.parts(self._request.selection, self._upto):
+                self._put(quarantine, maker, part, tally, keep=keep)
+                self._done += len(part)
+                self._progress(self._done)
+        shutil.rmtree(folder, ignore_errors=True)
+        return Redriven(self._upto, tally.with_(self._gone).sums())
+
+    def _put(
+        self, quarantine: QuarantineRedrive, maker: RowMaker, part: Sequence[Held], tally: Tally, *, keep: bool
+    ) -> None:
+        read = [one for one in part if one.topic in self._app.stream.reads]
+        for one in part:
+            if one not in read:
+                tally.add(one.at, one.rule, Fate.UNREAD)
+        if not read:
+            return
+        unicode = holds_unicode(quarantine.connection)
+        records = _table(read)
+        quarantine.empty()
+        refused = maker.copy(records, {one.topic: one.topic_id for one in read}, quarantine.connection, quarantine.rows)
+        if strange := quarantine.stranger(read):
+            raise maker.strange(strange)
+        of_place = {one.at: one.source for one in read}
+        bad: dict[Source, Broken] = {
+            of_place[at]: Broken(broken.rule, text_held(broken.error, unicode))
+            for at, broken in maker.bad(records).items()
+        }
+        bad |= {source: Broken(Rule.SINK_REFUSED, text_held(why, unicode)) for source, why in refused.items()}
+        put = quarantine.put_through(read, bad, keep=keep)
+        for one in read:
+            became = put[one.source]
+            leaves = keep and became.fate in (Fate.ROW, Fate.DROPPED)
+            (self._gone if leaves else tally).add(one.at, one.rule, became.fate, became.now, became.rows)
+
+
+def _table(held: Sequence[Held]) -> pa.Table:
+    """Records in quarantine, as they came from the log."""
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "offset": one.offset,
+            "timestamp_ms": one.timestamp_ms,
+            "key": one.key,
+            "value": one.value,
+            "headers": [
+                {"key": header["key"], "value": None if (value := header["value"]) is None else bytes.fromhex(value)}
+                for header in one.headers
+            ],
+        }
+        for one in held
+    ]
+    return pa.Table.from_pylist(rows, schema=RAW_SCHEMA)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

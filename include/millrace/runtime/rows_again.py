@@ -1,0 +1,165 @@
+"""Rows made again by the app of a stream, as its batches make them, but for the reading.
+
+Decoding and transform in Spark, the copy with its halving of blocks of which the database refuses a row.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+from pyspark.sql import SparkSession
+
+from millrace import spec
+from millrace.adapters.postgres_tables import TargetColumn
+from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.offsets import Source, SourceAt
+from millrace.domain.quarantine import Broken
+from millrace.errors import DeclarationError
+from millrace.runtime.app import Transform, load_transform, output_type, target_columns
+from millrace.runtime.decoders import decoder_of
+from millrace.runtime.inputs import good_records
+from millrace.runtime.session import open_session
+from millrace.runtime.sinks.postgres import Blocks, as_text, copy_block, with_sources
+from millrace.runtime.source import RAW_TYPE, decoded
+from millrace.settings import Settings, open_settings, project_root
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedApp:
+    """A stream's app as it is now, with a Spark session to run it in.
+
+    Attributes:
+        columns: what its transform gives, as the sink's table has them.
+    """
+
+    session: SparkSession
+    settings: Settings
+    pipeline: Pipeline
+    stream: Stream
+    transform: Transform
+    columns: tuple[TargetColumn, ...]
+
+
+@contextmanager
+def opened_app(name: str, scratch: Path) -> Iterator[OpenedApp]:
+    """The app of a stream, in this process.
+
+    Args:
+        name: PIPELINE.STREAM.
+        scratch: for what is temporary.
+
+    Raises:
+        DeclarationError: the app is not one.
+    """
+    root = project_root()
+    sys.path[0] = str(root / "spark_apps")  # where the entry of an app's driver lies, and what apps share
+    pipeline = spec.load_pipeline(root, name.partition(".")[0], os.environ.get("MILLRACE_ENVIRONMENT"))
+    stream = pipeline.stream(name.partition(".")[2])
+    session = open_session(stream, 0, (), scratch)
+    try:
+        transform = load_transform(root, stream.app)
+        columns = target_columns(output_type(session, pipeline, stream, transform), stream.app)
+        yield OpenedApp(session, open_settings(root), pipeline, stream, transform, tuple(columns))
+    finally:
+        session.stop()
+
+
+class RowMaker:
+    """Makes rows of records that were read somehow, and says which of the records are bad.
+
+    Args:
+        app: makes the rows.
+        columns: which of its columns are wanted.
+        folder: for rows on their way; is made.
+    """
+
+    def __init__(self, app: OpenedApp, columns: Sequence[str], folder: Path) -> None:
+        folder.mkdir(parents=True, mode=0o700)
+        self._app = app
+        self._folder = folder
+        self._columns = tuple(columns)
+        self._topics = {name: app.pipeline.topic(name) for name in app.stream.reads}
+        self._decoders = {
+            name: decoder_of(topic.value, key_required=topic.key is not None)
+            for name, topic in self._topics.items()
+            if topic.value is not None
+        }
+
+    def copy(
+        self, records: pa.Table, ids: Mapping[str, str], connection: psycopg.Connection[Any], table: sql.Identifier
+    ) -> dict[Source, str]:
+        """Make rows and copy them; the sources of those that the database refuses, with its reasons.
+
+        Spark's tasks leave rows in files, block by block: a transform may make many of one record.
+
+        Args:
+            records: with the columns of `runtime.source.RAW_TYPE`.
+            ids: the id of each topic.
+            connection: where to copy to, in autocommit.
+            table: a table with the source columns and the wanted ones.
+        """
+        raw = self._app.session.createDataFrame(records, schema=RAW_TYPE)
+        inputs = {name: decoded(raw, topic, ids.get(name, "")) for name, topic in self._topics.items()}
+        output = with_sources(self._app.transform(good_records(inputs), {}), self._columns)
+        fields = sql.SQL(", ").join(map(sql.Identifier, output.columns))
+        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, fields)
+        refused: list[tuple[Any, ...]] = []
+        for written in output.mapInArrow(_writer(self._folder), "path string").collect():
+            with pa.OSFile(written.path) as file, pa.ipc.open_stream(file) as blocks:
+                for block in blocks:
+                    text = pa.table([as_text(column) for column in block.columns], names=output.columns)
+                    copy_block(connection, statement, text, refused)
+            Path(written.path).unlink()
+        return {(topic_id, number, offset): why for topic_id, number, offset, why in refused}
+
+    def bad(self, records: pa.Table) -> dict[SourceAt, Broken]:
+        """The records that are bad, each with the rule it breaks and why."""
+        found: dict[SourceAt, Broken] = {}
+        for name, decoder in self._decoders.items():
+            own = records.filter(pc.equal(records.column("topic"), name))
+            values, keys, times = (own.column(column).to_pylist() for column in ("value", "key", "timestamp_ms"))
+            block = decoder.decode(values, keys, times)
+            for source, rule, error in zip(sources_of(own), block.rules, block.errors, strict=True):
+                if rule is not None:
+                    found[source] = Broken(rule, error or "")
+        return found
+
+    def strange(self, source: SourceAt) -> DeclarationError:
+        """The transform gives a row of a record that it was not given."""
+        return DeclarationError(
+            f"the transform gives a row of {source}, which it was not given",
+            where=f"app {self._app.stream.app}",
+            next_step="keep the column `_source` as it came",
+        )
+
+
+def sources_of(records: pa.Table) -> list[SourceAt]:
+    """Where records lie that have the columns of `runtime.source.RAW_TYPE`."""
+    places = (records.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    return [SourceAt(*place) for place in zip(*places, strict=True)]
+
+
+def _writer(folder: Path) -> Callable[[Blocks], Blocks]:
+    """A task that writes its blocks to a file and reports where; one that is tried again writes another."""
+
+    def write(blocks: Blocks) -> Blocks:
+        path, writer = folder / uuid.uuid4().hex, None
+        for block in blocks:
+            writer = writer or pa.ipc.new_stream(str(path), block.schema)
+            writer.write_batch(block)
+        if writer is not None:
+            writer.close()
+            yield pa.RecordBatch.from_pydict({"path": [str(path)]})
+
+    return write
