@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millrace.adapters.sink_reader import SinkReader
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
-    from millrace.domain.declaration import BackupApp, Pipeline
+    from millrace.domain.declaration import BackupApp, Pipeline, Stream
     from millrace.ports import ObjectStore, Recomputation, Redriving, StreamRunner, TopicAdmin
     from millrace.usecases.example import ExampleParts
     from millrace.usecases.sources import LoadProgress, LoadReport
@@ -209,6 +209,12 @@ class Platform:
         self._must_be_here()
         return RecomputeJob(self.settings)
 
+    def digest_of(self, pipeline: Pipeline, stream: Stream) -> str:
+        """What decides what becomes of a stream's records, as a digest."""
+        from millrace.adapters.app_code import digest_of
+
+        return digest_of(self.settings.root, pipeline, stream)
+
     def redriving(self) -> Redriving:
         """What puts records in quarantine through again: Spark, in a process of its own, where apps run.
 
@@ -345,7 +351,7 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
         sink=SinkReader(settings.postgres(stream.sink.connection)),
         proof=lambda incarnation: prove(platform, backed_topics([pipeline], incarnation.topic)[0], incarnation),
         kept=lambda topic: retention_line(platform, pipeline.kafka, topic),
-        books=lambda: quality_books.reconcile(platform, pipeline, stream, actor=ACTOR, deep=True),
+        books=lambda: quality_books.reconcile(platform, pipeline, stream, actor=ACTOR, deep=True, kept=False),
         made_again=lambda: recompute(platform, pipeline, stream, sample=MOST_SAMPLED, seed=0),
         quality=lambda: verdict_on(platform, pipeline, stream),
         state_folder=settings.state_folder,

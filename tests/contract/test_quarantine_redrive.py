@@ -13,8 +13,21 @@ import pytest
 from psycopg import sql
 
 from millrace.adapters import postgres_redrive
-from millrace.adapters.postgres_connection import SinkStatementError, SinkUnreachableError, connect
-from millrace.adapters.postgres_redrive import Held, Put, QuarantineRedrive, open_redrive
+from millrace.adapters.postgres_connection import (
+    SinkRolledBackError,
+    SinkStatementError,
+    SinkUnreachableError,
+    connect,
+)
+from millrace.adapters.postgres_ledger import Ledger
+from millrace.adapters.postgres_redrive import (
+    Held,
+    Put,
+    QuarantineRedrive,
+    TooLongError,
+    open_redrive,
+)
+from millrace.adapters.postgres_tables import TargetTable
 from millrace.adapters.sink_books import SinkBooks
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.books import judged
@@ -70,7 +83,7 @@ class Bench:
         """Put through what is selected; `made` is how many rows each record becomes, one where it is not named."""
         done: dict[int, Put] = {}
         with self.opened(plan) as redrive:
-            for part in redrive.parts(selection, redrive.now()):
+            for _, part in redrive.parts(selection, redrive.now()):
                 done |= self.put_part(redrive, part, made or {}, bad or {}, keep=keep)
         return done
 
@@ -84,9 +97,11 @@ class Bench:
         keep: bool = True,
     ) -> dict[int, Put]:
         redrive.empty()
-        self.make(redrive, {one.offset: made.get(one.offset, 1) for one in part if one.offset not in bad})
+        rows = {one.offset: made.get(one.offset, 1) for one in part if one.offset not in bad}
+        self.make(redrive, rows)
         wrong = {one.source: bad[one.offset] for one in part if one.offset in bad}
-        return {source[2]: put for source, put in redrive.put_through(part, wrong, keep=keep).items()}
+        put = redrive.put_through(part, wrong, rows=sum(rows.values()), keep=keep)
+        return {source[2]: became for source, became in put.items()}
 
     def make(self, redrive: QuarantineRedrive, rows: Mapping[int, int]) -> None:
         statement = sql.SQL(
@@ -149,7 +164,7 @@ def test_what_passes_is_rows_what_is_dropped_is_neither_and_what_is_bad_stays(be
 def test_a_record_is_read_whole(bench: Bench) -> None:
     bench.commit(0, 3, bad=[1])
     with bench.opened() as redrive:
-        [[held]] = redrive.parts(EVERYTHING, redrive.now())
+        [(_, [held])] = redrive.parts(EVERYTHING, redrive.now())
     assert (held.topic, *held.source, held.rule, held.key, held.value) == ("t", "id-one", 0, 1, "not_json", b"k", b"v")
     assert held.headers == [{"key": "h", "value": "00ff"}]
     assert held.timestamp_ms == datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000
@@ -188,7 +203,8 @@ def test_what_is_only_tried_leaves_everything_as_it_was(bench: Bench) -> None:
 def test_two_that_have_read_the_same_put_each_record_through_once(bench: Bench) -> None:
     bench.commit(0, 10, bad=[2, 5])
     with bench.opened("one") as one, bench.opened("two") as two:
-        [part], [same] = one.parts(EVERYTHING, one.now()), two.parts(EVERYTHING, two.now())
+        [(_, part)] = one.parts(EVERYTHING, one.now())
+        [(_, same)] = two.parts(EVERYTHING, two.now())
         assert bench.put_part(one, part[:1]) == {2: Put(Fate.ROW, rows=1)}
         assert bench.put_part(two, same) == {2: Put(Fate.MOVED), 5: Put(Fate.ROW, rows=1)}
         assert bench.put_part(one, part) == {2: Put(Fate.MOVED), 5: Put(Fate.MOVED)}
@@ -224,7 +240,7 @@ def test_many_at_once_beside_batches_of_the_stream(bench: Bench) -> None:
 def test_an_entry_that_was_written_anew_since_it_was_read_is_left_alone(bench: Bench) -> None:
     bench.commit(0, 10, bad=[2, 5])
     with bench.opened() as redrive:
-        [part] = redrive.parts(EVERYTHING, redrive.now())
+        [(_, part)] = redrive.parts(EVERYTHING, redrive.now())
         bench.writer.sink.open_positions(2, {P0: 0})
         bench.commit(0, 4, bad=[2], timeline=2)
         assert bench.put_part(redrive, part) == {2: Put(Fate.MOVED), 5: Put(Fate.AHEAD)}
@@ -310,13 +326,13 @@ def test_killed_before_any_statement_it_is_as_before_and_the_next_one_does_it(be
     while True:
         steps += 1
         with bench.opened() as redrive:
-            [part] = redrive.parts(EVERYTHING, redrive.now())
+            [(_, part)] = redrive.parts(EVERYTHING, redrive.now())
             bench.make(redrive, {2: 1, 5: 0})
             redrive.connection.cursor_factory = Dying
             Dying.left = steps
             wrong = {one.source: BAD for one in part if one.offset == 7}
             try:
-                redrive.put_through(part, wrong, keep=True)
+                redrive.put_through(part, wrong, rows=1, keep=True)
                 break
             except psycopg.Error:
                 redrive.connection.close()
@@ -394,15 +410,32 @@ def test_a_trigger_that_drops_rows_is_noticed(bench: Bench) -> None:
 def test_rows_that_a_key_cannot_tell_apart_are_refused(bench: Bench) -> None:
     bench.commit(0, 4, bad=[1])
     with bench.opened() as redrive:
-        [part] = redrive.parts(EVERYTHING, redrive.now())
+        [(_, part)] = redrive.parts(EVERYTHING, redrive.now())
         bench.make(redrive, {1: 1})
         bench.make(redrive, {1: 1})
         with pytest.raises(DeclarationError, match="several rows of one record: offset 1 of partition 0"):
-            redrive.put_through(part, {}, keep=True)
+            redrive.put_through(part, {}, rows=2, keep=True)
         bench.make(redrive, {3: 1})
         stranger = redrive.stranger(part)
     assert stranger is not None
     assert (stranger.partition, stranger.offset) == (0, 3)
+
+
+def test_rows_that_are_not_there_any_more_are_not_taken_for_dropped_records(bench: Bench) -> None:
+    bench.commit(0, 4, bad=[1])
+    with bench.opened() as redrive:
+        [(_, part)] = redrive.parts(EVERYTHING, redrive.now())
+        with pytest.raises(SinkStatementError, match="1 rows were copied, and 0 are there"):
+            redrive.put_through(part, {}, rows=1, keep=True)
+    assert bench.quarantine() == [1]
+
+
+def test_what_takes_the_table_too_long_lets_go_of_the_fence(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.commit(0, 4, bad=[1])
+    monkeypatch.setattr(postgres_redrive, "_LONGEST", timedelta(0))
+    with pytest.raises(TooLongError):
+        bench.put()
+    assert bench.quarantine() == [1]
 
 
 def test_pieces_of_an_entry_keep_what_they_know(bench: Bench) -> None:
@@ -428,6 +461,51 @@ def test_what_has_no_entry_in_the_ledger_and_what_is_of_a_former_topic_passes_to
     assert bench.ledger() == []
 
 
+def test_an_entry_of_the_ledger_that_a_batch_cuts_meanwhile_is_not_missed(bench: Bench) -> None:
+    """After a rewind the batch has removed the entry and not committed yet; the record lies before the cut."""
+    bench.commit(0, 10, bad=[1])
+    bench.writer.sink.open_positions(2, {P0: 5})
+    met: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            bench.put({1: 0})
+        except SinkRolledBackError as error:
+            met.append(error)
+
+    thread = threading.Thread(target=act)
+    with connect(bench.database, "a batch") as batch, batch.cursor() as cursor:
+        target = TargetTable(bench.name, "rows")
+        cursor.execute(f"DELETE FROM {bench.name}.rows WHERE _offset >= 5")
+        Ledger(bench.stream, target).book(cursor, [OffsetRange(P0, 5, 10)], timeline=2, epoch=1, records=[5])
+        thread.start()
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = %s"
+        eventually(
+            lambda: bench.admin.execute(waiting, (f"{bench.stream}#redrive",)).fetchone() == (1,),
+            within=Deadline.PROCESS,
+            what="the redrive to wait",
+        )
+    joined(thread, within=Deadline.PROCESS, what="the redrive's end")
+    assert [type(error) for error in met] == [SinkRolledBackError]
+    assert bench.quarantine() == [1]
+    assert bench.put({1: 0}) == {1: Put(Fate.DROPPED)}
+    assert bench.unbalanced(10) == []
+
+
+def test_the_moment_of_a_plan_lies_before_what_batches_under_way_will_bring(bench: Bench) -> None:
+    with connect(bench.database, bench.writer.identity.application_name) as batch:
+        [(began,)] = batch.execute("SELECT now()").fetchall()
+        with bench.opened() as redrive:
+            assert redrive.now() == began
+    with bench.opened() as redrive:
+        assert redrive.now() > began
+
+
+def test_a_role_whose_transactions_are_repeatable_reads_sees_what_it_has_waited_for(bench: Bench) -> None:
+    with connect(bench.database, "test") as connection:
+        assert connection.execute("SHOW transaction_isolation").fetchone() == ("read committed",)
+
+
 def fill(bench: Bench, count: int, *, topic_id: str = "id-one", value_bytes: int = 1) -> None:
     bench.admin.execute(
         'INSERT INTO millrace.quarantine (stream, timeline, topic, topic_id, partition, "offset", value, headers, '
@@ -441,17 +519,20 @@ def test_parts_are_bounded_and_of_one_topic_id(bench: Bench, monkeypatch: pytest
     fill(bench, 2_500)
     fill(bench, 10, topic_id="Id-two")
     with bench.opened() as redrive:
-        parts = list(redrive.parts(EVERYTHING, redrive.now()))
+        parts = [part for _, part in redrive.parts(EVERYTHING, redrive.now())]
         assert [len(part) for part in parts] in ([1000, 1000, 500, 10], [10, 1000, 1000, 500])
         assert all(len({one.topic_id for one in part}) == 1 for part in parts)
         everything = [one.source for part in parts for one in part]
         assert len(set(everything)) == len(everything) == 2_510
+        (end, first), *rest = redrive.parts(EVERYTHING, redrive.now())
+        assert end == first[-1].source
+        assert list(redrive.parts(EVERYTHING, redrive.now(), end)) == rest
         monkeypatch.setattr(postgres_redrive, "MOST_BYTES", 3_000)
         bench.admin.execute("DELETE FROM millrace.quarantine WHERE stream = %s", (bench.stream,))
         fill(bench, 7, value_bytes=1_200)
-        assert [len(part) for part in redrive.parts(EVERYTHING, redrive.now())] == [2, 2, 2, 1]
+        assert [len(part) for _, part in redrive.parts(EVERYTHING, redrive.now())] == [2, 2, 2, 1]
         monkeypatch.setattr(postgres_redrive, "MOST_BYTES", 10)
-        assert [len(part) for part in redrive.parts(EVERYTHING, redrive.now())] == [1] * 7
+        assert [len(part) for _, part in redrive.parts(EVERYTHING, redrive.now())] == [1] * 7
 
 
 def test_only_what_is_selected_is_read(bench: Bench) -> None:
@@ -460,12 +541,19 @@ def test_only_what_is_selected_is_read(bench: Bench) -> None:
 
         def found(upto: datetime | None = None, **selected: Any) -> list[int]:
             parts = redrive.parts(Selection(**selected), upto or redrive.now())
-            return sorted(one.offset for part in parts for one in part)
+            return sorted(one.offset for _, part in parts for one in part)
 
         assert found() == list(range(12))
         assert found(rule="not_json") == [0, 2, 4, 6, 8, 10]
         assert found(places=(Place("t", 0, 3, 7), Place("t", 1, 1, 2), Place("other", 0, 0, 9))) == [1, 3, 6]
         assert found(rule="wrong_type", places=(Place("t", 0, 3, 7),)) == [3]
+        assert found(places=(Place("t", 0, 0, 7), Place("t", 0, 3, 99), Place("t", 0, 6, 7))) == [0, 3, 6, 9]
+        everywhere = Selection(places=tuple(Place("t", number, 0, 99) for number in range(3)))
+        parts = list(redrive.parts(everywhere, redrive.now()))
+        assert [[one.offset for one in part] for _, part in parts] == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
+        assert list(redrive.parts(everywhere, redrive.now(), parts[0][0])) == parts[1:]
+        inside = list(redrive.parts(everywhere, redrive.now(), ("id-one", 1, 4)))
+        assert [[one.offset for one in part] for _, part in inside] == [[7, 10], [2, 5, 8, 11]]
         now = redrive.now()
         assert found(since=now) == []
         assert found(upto=now - timedelta(hours=1)) == []

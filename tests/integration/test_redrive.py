@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
+import psutil
 import pytest
 
 from millrace import spec
@@ -16,7 +22,9 @@ from millrace.usecases import plans, quality_books
 from millrace.usecases.redrive import make_plan, selection_of
 from millrace.wiring import Platform, open_platform
 from support.apps import App
+from support.waiting import Deadline, eventually, exit_code_of, joined
 
+FIRST_BAD = 10_000_000
 SCHEMA = "id INT NOT NULL, name STRING NOT NULL"
 TRANSFORM = """
     from pyspark.sql import functions as F
@@ -74,7 +82,6 @@ def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_the_books_balance(
 
     mend(app, "name STRING NOT NULL", "name STRING")
     plan = planned(app)
-    print(plan)
     [change] = plan.changes
     assert change.subject == f"{app.topic} missing_field"
     assert dict(change.before) == {"in_quarantine": "10"}
@@ -85,7 +92,6 @@ def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_the_books_balance(
     }
     assert (len(app.rows()), len(app.quarantine())) == (expected, 12)
     done = run(app, plan)
-    print(done)
     assert done.status is PlanStatus.DONE
     assert [id_ for (id_,) in app.rows(where="id >= 900")] == [900, 901, 902, 903, 903, 904, 905, 906, 908, 909]
     assert app.quarantine() == [("not_json",), ("null_value",)]
@@ -94,3 +100,74 @@ def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_the_books_balance(
     assert (found.sums.rows, found.sums.quarantined, found.sums.dropped) == (expected + 10, 2, 5)
     with pytest.raises(StalePlanError):
         run(app, plan)
+
+
+def command(app: App, *words: str, **more: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "millrace.cli.main", *words],
+        env={**os.environ, "MILLRACE_ROOT": str(app.root)},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+
+
+def jobs(of: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The processes of the job that a command has started."""
+    return [
+        child
+        for child in psutil.Process(of.pid).children(recursive=True)
+        if "millrace.runtime.redrive" in str(child.cmdline())
+    ]
+
+
+def test_killed_and_run_twice_at_once_beside_a_stream_under_load_each_record_passes_once(servers: Stack) -> None:
+    app = App(servers, schema=SCHEMA, transform=TRANSFORM)
+    app.produce([*events(0, 100), *nameless(FIRST_BAD, FIRST_BAD + 3_000), b"nope"])
+    bad = {n for n in range(FIRST_BAD, FIRST_BAD + 3_000) if n % 10 != 7}
+    with app.running():
+        app.until(lambda: len(app.quarantine()) == 3_001, "all records")
+    mend(app, "name STRING NOT NULL", "name STRING")
+    over = threading.Event()
+    produced = [100]
+
+    def load() -> None:
+        while not over.wait(0.1):
+            app.produce([*events(produced[0], produced[0] + 50), b"nope"])
+            produced[0] += 50
+
+    loading = threading.Thread(target=load)
+    with app.running():
+        loading.start()
+        try:
+            app.until(lambda: len(app.rows()) > 1_000, "the load")
+            plan = planned(app, rule="missing_field")
+            with command(app, "plans", "run", plan.id, start_new_session=True) as killed:
+                assert killed.stderr is not None
+                assert next(line for line in killed.stderr if "1,000 records put through" in line)
+                [job] = jobs(killed)
+                os.kill(killed.pid, signal.SIGKILL)
+                eventually(
+                    lambda: not job.is_running(), within=Deadline.PROCESS, what="the job to end with its command"
+                )
+            left = len(app.quarantine())
+            ends = []
+            with command(app, "plans", "run", plan.id) as one, command(app, "plans", "run", plan.id) as other:
+                for each in (one, other):
+                    ends.append(exit_code_of(each, within=Deadline.STREAM, what="a run of the plan"))
+        finally:
+            over.set()
+            joined(loading, within=Deadline.PROCESS, what="the load's end")
+        sent = produced[0]
+        expected = sum(2 if n % 10 == 3 else 1 for n in [*range(sent), *bad] if n % 10 != 7)
+        app.until(lambda: len(app.rows()) >= expected, "all rows")
+    assert sorted(ends) == [0, 4]
+    assert 1_001 <= left < 3_001 + (sent - 100) // 50  # it was killed in the midst
+    assert {id_ for (id_,) in app.rows() if id_ >= FIRST_BAD} == bad
+    assert len(app.rows()) == expected
+    assert set(app.quarantine()) == {("not_json",)}
+    found = books(app)
+    assert (found.balance, found.findings) == (Balance.BALANCED, ())
+    done = plans.show(open_platform(app.settings), plan.id)
+    assert dict(done.steps[0].detail)["became_rows"] == str(len(bad))

@@ -64,6 +64,7 @@ class World:
     rows: set[int] = field(default_factory=set)
     changed: set[int] = field(default_factory=set)
     entries: list[Entry] = field(default_factory=list)
+    redriven: set[SourceAt] = field(default_factory=set)
     next_offset: int = 0
     committed_offset: int = 0
     backed_up_id: str = TOPIC_ID
@@ -162,6 +163,9 @@ class World:
     def quarantined(self, stream: str, topic: str, topic_id: str) -> list[Entry]:
         return self.entries
 
+    def redriven_sources(self, stream: str, topic: str, topic_id: str) -> set[SourceAt]:
+        return self.redriven
+
     # S3: what was archived, held against the topic as it is now
     def proof(self, incarnation: Incarnation) -> ProvenBackup:
         self.proved.append(incarnation)
@@ -226,6 +230,19 @@ def test_a_row_damaged_after_the_first_run_is_found_by_the_second(world: World) 
         "made again: column amount: differs: 1: shop.purchases/0@1",
     )
     assert report.already_done
+
+
+def test_a_good_record_in_quarantine_and_a_bad_one_that_is_not_are_findings(world: World) -> None:
+    run_example(world.parts(), nothing, wait=world.wait)
+    bad = world.entries[0].source
+    world.entries = [Entry(SourceAt(TOPIC, 0, 2), "not_json")]
+    world.rows.add(bad.offset)
+    assert run_example(world.parts(), nothing, wait=world.wait).findings == (
+        f"{TOPIC}/0@2: in quarantine as not_json, though it is a good record",
+        f"{bad}: not in quarantine, though it is made to be bad (missing all fields)",
+    )
+    world.entries, world.redriven = [], {bad}
+    assert run_example(world.parts(), nothing, wait=world.wait).exit_code == 0
 
 
 def test_books_that_could_not_be_held_to_the_end_are_a_finding(world: World) -> None:

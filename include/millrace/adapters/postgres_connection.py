@@ -19,6 +19,8 @@ from millrace.settings import PostgresSettings
 _CONNECT_WITHIN = timedelta(seconds=10)
 _OPTIONS = (
     "-c timezone=UTC -c datestyle=ISO -c client_min_messages=warning "
+    # Who waits for a lock has to see what its holder has written, whatever the role's default is.
+    "-c default_transaction_isolation=read\\ committed "
     # A backend whose client's machine is gone would keep its locks for the two hours of the kernel's own defaults.
     "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 )

@@ -68,7 +68,7 @@ class FencedConnection:
         self._lost = False
 
     def take_over(self) -> None:
-        """End older epochs' backends and raise the fence to this epoch.
+        """End the backends of older epochs and of jobs, and raise the fence to this epoch.
 
         A stopped writer may hold the fence row, and no timeout of the server ends it; ending its backend does. A
         writer that is alive may connect again at once, so this is tried until the fence is raised.
@@ -120,8 +120,9 @@ class FencedConnection:
                 cursor.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
                     "AND usename = current_user AND split_part(application_name, '#', 1) = %s "
-                    "AND split_part(application_name, '#', 2) ~ '^[0-9]+$' "
-                    "AND split_part(application_name, '#', 2)::bigint < %s",
+                    "AND CASE WHEN split_part(application_name, '#', 2) ~ '^[0-9]+$' "
+                    "THEN split_part(application_name, '#', 2)::bigint < %s "
+                    "ELSE split_part(application_name, '#', 2) <> '' END",  # a job's: it begins its part anew
                     (self.identity.stream, self.identity.epoch),
                 )
             with self._transaction("raise the fence") as cursor:

@@ -12,6 +12,7 @@ from typing import Any
 
 from psycopg import sql
 
+from millrace.adapters.postgres_connection import SinkRolledBackError
 from millrace.adapters.postgres_tables import Cursor, TargetTable
 from millrace.domain.offsets import OffsetRange, Source
 
@@ -114,12 +115,15 @@ WITH moved AS (
         ORDER BY before.first_offset DESC LIMIT 1
     ) AS met WHERE here < next_offset
     GROUP BY topic_id, partition, first_offset
+), done AS (
+    UPDATE millrace.ledger AS entry SET sources = entry.sources + summed.sources,
+        rows_out = entry.rows_out + summed.rows_out, quarantined = entry.quarantined - summed.records,
+        dropped = entry.dropped + summed.dropped, absent = entry.absent + summed.absent
+    FROM summed WHERE entry.stream = %(stream)s AND entry.topic_id = summed.topic_id
+        AND entry.partition = summed.partition AND entry.first_offset = summed.first_offset
+    RETURNING entry.first_offset
 )
-UPDATE millrace.ledger AS entry SET sources = entry.sources + summed.sources,
-    rows_out = entry.rows_out + summed.rows_out, quarantined = entry.quarantined - summed.records,
-    dropped = entry.dropped + summed.dropped, absent = entry.absent + summed.absent
-FROM summed WHERE entry.stream = %(stream)s AND entry.topic_id = summed.topic_id
-    AND entry.partition = summed.partition AND entry.first_offset = summed.first_offset
+SELECT (SELECT count(*) FROM summed), (SELECT count(*) FROM done)
 """
 
 
@@ -185,10 +189,17 @@ class Ledger:
         Args:
             cursor: of the transaction that takes them out of there.
             rows: how many rows each has become.
+
+        Raises:
+            SinkRolledBackError: a batch of the stream cut an entry just now, as one does after a rewind.
         """
         ids, partitions, offsets = ([source[at] for source in rows] for at in range(3))
         among = {"ids": ids, "partitions": partitions, "offsets": offsets, "rows": list(rows.values())}
-        cursor.execute(_MOVE, {"stream": self.stream, **among})
+        [(entries, written)] = cursor.execute(_MOVE, {"stream": self.stream, **among}).fetchall()
+        if written != entries:  # what was cut meanwhile is not there under its name any more
+            raise SinkRolledBackError(
+                f"{entries} entries of the ledger were to be written, and {written} were", where=f"stream {self.stream}"
+            )
 
     @property
     def _book(self) -> sql.Composed:

@@ -87,7 +87,7 @@ class Merge:
     def replace_range(self, cursor: Cursor, stream: str, entry: OffsetRange) -> None:
         """Remove the rows and the quarantine that a former run of this range left."""
         source = (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next)
-        self._delete_rows(cursor, entry)
+        self.delete_rows(cursor, entry)
         cursor.execute(
             "DELETE FROM millrace.quarantine WHERE stream = %s "
             'AND topic_id = %s AND partition = %s AND "offset" >= %s AND "offset" < %s',
@@ -182,7 +182,7 @@ class Merge:
         """
         cursor.execute(BY_THE_KEY)
         for entry in ranges:
-            self._delete_rows(cursor, entry)
+            self.delete_rows(cursor, entry)
         if deferred:
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute(self._search(timeline, attempts))
@@ -210,7 +210,8 @@ class Merge:
             together=sql.Literal(_TRIED_TOGETHER),
         )
 
-    def _delete_rows(self, cursor: Cursor, entry: OffsetRange) -> None:
+    def delete_rows(self, cursor: Cursor, entry: OffsetRange) -> None:
+        """Remove the rows of a range; by values that the planner knows, so it opens no partition without any."""
         cursor.execute(
             sql.SQL(
                 "DELETE FROM {} WHERE _topic_id = %s AND _partition = %s AND _offset >= %s AND _offset < %s"

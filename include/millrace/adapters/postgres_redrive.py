@@ -7,6 +7,9 @@ apart. What is on its way lies in temporary tables, which end with the connectio
 
 from __future__ import annotations
 
+import math
+import time
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +35,7 @@ from millrace.adapters.postgres_tables import (
     ensure_schema,
     work_record,
 )
+from millrace.domain.archive.spans import Spans
 from millrace.domain.offsets import OffsetRange, Source, SourceAt, TopicPartition
 from millrace.domain.quarantine import Broken, Rule
 from millrace.domain.redrive import Fate, Selection
@@ -44,24 +48,47 @@ MOST_BYTES = 16 * 1024 * 1024
 _MOST_FORMER = 20  # fates that an entry remembers: the first, and the newest
 _ROUNDS = 5
 # Whoever stops in the midst of a transaction holds the fence no longer than a takeover waits for it.
-_ROWS = "millrace_redriven"
+_LONGEST = timedelta(seconds=5)
 _SESSION = "SET statement_timeout = '2min'; SET lock_timeout = '10s'; SET idle_session_timeout = 0"
-_SHORT = bounds(timedelta(seconds=2), timedelta(seconds=10))
 _NEVER_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
+_WAITING = f"{_NEVER_IDLE}; SET LOCAL lock_timeout = '1min'"  # for another job of the stream, without the fence
+_SHORT = bounds(timedelta(seconds=2), _LONGEST)
+_FIRST: Source = ("", -1, -1)
 
-_SELECTED = """
-stream = %(stream)s AND quarantined_at <= %(upto)s
+_CHOSEN = """
+stream = %(stream)s AND quarantined_at < %(upto)s
     AND (%(rule)s = '' OR rule = %(rule)s) AND (%(since)s::timestamptz IS NULL OR quarantined_at >= %(since)s)
-    AND (%(anywhere)s OR EXISTS (
-        SELECT FROM unnest(%(topics)s::text[], %(partitions)s::int[], %(firsts)s::bigint[], %(nexts)s::bigint[])
-            AS place (t, p, first, next)
-        WHERE topic = t AND partition = p AND "offset" >= first AND "offset" < next
-    ))
 """
-_SIZES = f"""
-SELECT topic_id, partition, "offset", coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)
-FROM millrace.quarantine WHERE {_SELECTED} AND (topic_id, partition, "offset") > (%(id)s, %(number)s, %(at)s)
+_KEYS = f"""
+SELECT topic_id, partition, "offset" FROM millrace.quarantine
+WHERE {_CHOSEN} AND (topic_id, partition, "offset") > (%(id)s, %(number)s, %(at)s)
 ORDER BY topic_id, partition, "offset" LIMIT {MOST_RECORDS}
+"""
+_KEYS_OF_PLACE = f"""
+SELECT topic_id, partition, "offset" FROM millrace.quarantine
+WHERE {_CHOSEN} AND topic_id = %(id)s AND partition = %(number)s AND "offset" > %(at)s AND "offset" < %(next)s
+ORDER BY "offset" LIMIT {MOST_RECORDS}
+"""
+# A young table has no statistics yet: it would be sorted anew for each part. What is asked by keys must not do without.
+_IN_ITS_ORDER = f"{BY_THE_KEY}; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
+_AS_ASKED = "SET LOCAL enable_bitmapscan = on; SET LOCAL enable_sort = on"
+_TOPIC_IDS = """
+WITH RECURSIVE present AS (
+    (SELECT topic_id, topic FROM millrace.quarantine WHERE stream = %(stream)s ORDER BY topic_id LIMIT 1)
+    UNION ALL
+    SELECT following.* FROM present, LATERAL (
+        SELECT topic_id, topic FROM millrace.quarantine
+        WHERE stream = %(stream)s AND topic_id > present.topic_id ORDER BY topic_id LIMIT 1
+    ) AS following
+)
+SELECT topic_id FROM present WHERE topic = %(topic)s
+"""
+_SIZES = """
+SELECT topic_id, partition, "offset",
+    coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) + octet_length(headers::text)
+FROM millrace.quarantine JOIN unnest(%(ids)s::text[], %(numbers)s::int[], %(offsets)s::bigint[])
+    AS asked (topic_id, partition, "offset") USING (topic_id, partition, "offset")
+WHERE stream = %(stream)s ORDER BY topic_id, partition, "offset"
 """
 _CONTENT = """
 SELECT topic, topic_id, partition, "offset", bad.xmin::text, rule, key, value, headers,
@@ -94,6 +121,10 @@ UPDATE millrace.quarantine AS bad SET rule = first, error = second,
     former = CASE WHEN jsonb_array_length(former) < {_MOST_FORMER} THEN former ELSE former - 1 END
         || jsonb_build_object('rule', rule, 'error', error, 'until', now(), 'plan', %(plan)s::text)
 FROM {_AMONG} WHERE {_IS_IT} AND (rule, error) IS DISTINCT FROM (first, second)
+"""
+_NOW = """
+SELECT least(clock_timestamp(), min(xact_start)) FROM pg_stat_activity
+WHERE datname = current_database() AND split_part(application_name, '#', 1) = %(stream)s AND pid <> pg_backend_pid()
 """
 _OF_SOURCE = "_topic_id = t AND _partition = p AND _offset = o"
 _PLACES = "unnest(%(ids)s::text[], %(numbers)s::int[], %(offsets)s::bigint[]) AS asked (t, p, o)"
@@ -140,13 +171,19 @@ class Put:
     rows: int = 0
 
 
+class TooLongError(MillraceError):
+    """A transaction would hold the fence for too long."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Temporary(Staging):
     """Staging of one connection alone."""
 
+    table: str = ""
+
     @property
     def rows(self) -> sql.Identifier:
-        return sql.Identifier("pg_temp", _ROWS)
+        return sql.Identifier("pg_temp", self.table)
 
 
 class QuarantineRedrive:
@@ -168,12 +205,14 @@ class QuarantineRedrive:
         self._plan = plan
         self._target = TargetTable.parse(table)
         self._ledger = Ledger(stream, self._target)
-        self._merge = Merge(self._target, _Temporary(f"{stream}#redrive"), ())
+        self._staging = _Temporary(f"{stream}#redrive", table=f"millrace_{uuid.uuid4().hex}")
+        self._merge = Merge(self._target, self._staging, ())
+        self._until = math.inf
 
     @property
     def rows(self) -> sql.Identifier:
         """The temporary table that takes rows."""
-        return self._merge.staging.rows
+        return self._staging.rows
 
     def prepare(self, columns: Sequence[TargetColumn]) -> None:
         """Make the temporary table for rows of these columns.
@@ -181,9 +220,9 @@ class QuarantineRedrive:
         Raises:
             DeclarationError: the stream's table does not take them, or this role may make no temporary table.
         """
-        self._merge = Merge(self._target, self._merge.staging, tuple(columns))
+        self._merge = Merge(self._target, self._staging, tuple(columns))
         with self.connection.transaction(), self.connection.cursor() as cursor:
-            cursor.execute(BOUNDS)
+            cursor.execute(f"{_NEVER_IDLE}; {BOUNDS}")
             ensure_schema(cursor)
             self._target.must_take(cursor, columns)
         fields = [*SOURCE_COLUMNS, *((column.name, column.type) for column in columns)]
@@ -191,7 +230,7 @@ class QuarantineRedrive:
         try:
             self.connection.execute(
                 sql.SQL("CREATE TEMPORARY TABLE {} (_attempt bigint NOT NULL DEFAULT 0, {})").format(
-                    sql.Identifier(_ROWS), body
+                    sql.Identifier(self._staging.table), body
                 )
             )
         except psycopg.errors.InsufficientPrivilege as error:
@@ -202,40 +241,59 @@ class QuarantineRedrive:
             ) from error
 
     def now(self) -> datetime:
-        """The database's clock."""
-        [(moment,)] = self.connection.execute("SELECT clock_timestamp()").fetchall()
+        """A moment of the database's clock: whatever came to quarantine before it can be seen.
+
+        An entry's moment is that when its batch's transaction began.
+        """
+        [(moment,)] = self.connection.execute(_NOW, {"stream": self._stream}).fetchall()
         assert isinstance(moment, datetime)
         return moment
 
-    def parts(self, selection: Selection, upto: datetime) -> Iterator[list[Held]]:
-        """What is selected, in parts of one topic id each, by partition and offset.
+    def parts(
+        self, selection: Selection, upto: datetime, after: Source = _FIRST
+    ) -> Iterator[tuple[Source, list[Held]]]:
+        """What is selected, in parts of one topic each, by topic id, partition and offset; each with where it ends.
 
         Args:
             selection: which records.
-            upto: what came to quarantine later is left out.
+            upto: what came to quarantine at this moment or later is left out.
+            after: what comes up to here is left out.
         """
-        places = selection.places
-        asked: dict[str, object] = {
-            "stream": self._stream,
-            "upto": upto,
-            "rule": selection.rule,
-            "since": selection.since,
-            "anywhere": not places,
-            "topics": [place.topic for place in places],
-            "partitions": [place.partition for place in places],
-            "firsts": [place.first for place in places],
-            "nexts": [place.next for place in places],
-        }
-        last: Source = ("", -1, -1)
+        asked = {"stream": self._stream, "upto": upto, "rule": selection.rule, "since": selection.since}
+        if not selection.places:
+            yield from self._parts(_KEYS, asked, after)
+        for id_, number, first, next_ in self._scopes(selection):
+            if (id_, number, next_ - 1) > after:
+                begin = max(first - 1, after[2] if after[:2] == (id_, number) else first - 1)
+                yield from self._parts(_KEYS_OF_PLACE, {**asked, "next": next_}, (id_, number, begin))
+
+    def _parts(self, statement: str, asked: Mapping[str, object], after: Source) -> Iterator[tuple[Source, list[Held]]]:
         while True:
-            id_, number, at = last
-            sizes = self.connection.execute(_SIZES, {**asked, "id": id_, "number": number, "at": at}).fetchall()
-            if not (chosen := _fitting(sizes)):
-                return
-            last = chosen[-1]
-            found = self.connection.execute(_CONTENT, {"stream": self._stream, **_columns(chosen)}).fetchall()
-            if held := [Held(*row) for row in found]:
-                yield held
+            id_, number, at = after
+            with self.connection.transaction(), self.connection.cursor() as cursor:
+                cursor.execute(_IN_ITS_ORDER)
+                keys = cursor.execute(statement, {**asked, "id": id_, "number": number, "at": at}).fetchall()
+                if not keys:
+                    return
+                cursor.execute(_AS_ASKED)
+                by_key = {"stream": self._stream}
+                sizes = cursor.execute(_SIZES, {**by_key, **_columns([(*key,) for key in keys])}).fetchall()
+                chosen = _fitting(sizes)
+                found = cursor.execute(_CONTENT, {**by_key, **_columns(chosen)}).fetchall() if chosen else []
+            after = chosen[-1] if chosen else tuple(keys[-1])
+            yield after, [Held(*row) for row in found]
+
+    def _scopes(self, selection: Selection) -> list[tuple[str, int, int, int]]:
+        """The selected places by topic id, in their order; none overlaps another."""
+        of_each: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        ids: dict[str, list[str]] = {}
+        for place in selection.places:
+            if place.topic not in ids:
+                found = self.connection.execute(_TOPIC_IDS, {"stream": self._stream, "topic": place.topic}).fetchall()
+                ids[place.topic] = [str(topic_id) for (topic_id,) in found]
+            for topic_id in ids[place.topic]:
+                of_each.setdefault((topic_id, place.partition), []).append((place.first, place.next))
+        return [(*key, first, next_) for key in sorted(of_each) for first, next_ in Spans(of_each[key])]
 
     def empty(self) -> None:
         """Make room for the rows of another part."""
@@ -251,48 +309,75 @@ class QuarantineRedrive:
         ).fetchall()
         return next((SourceAt(*row) for row in found), None)
 
-    def put_through(self, held: Sequence[Held], bad: Mapping[Source, Broken], *, keep: bool) -> dict[Source, Put]:
+    def put_through(
+        self, held: Sequence[Held], bad: Mapping[Source, Broken], *, rows: int, keep: bool
+    ) -> dict[Source, Put]:
         """Write the rows that were made of these records, and take those records out of quarantine.
 
         Args:
             held: the records.
             bad: those of them that are bad, also because the database does not hold a value of their rows.
+            rows: how many rows were copied.
             keep: whether it stays so; else all is as it was before, and this says what would have become of them.
 
         Raises:
+            TooLongError: it would hold the stream's fence for too long; less at once may do.
             DeclarationError: the app makes a row twice, or the table refuses rows together and none alone.
             SinkStatementError: the database refuses a statement, or its triggers drop rows.
             LockedError, SinkUnreachableError, SinkRolledBackError, SinkExhaustedError: the same may be tried again.
         """
         with self.connection.transaction(force_rollback=not keep), self.connection.cursor() as cursor:
-            cursor.execute(f"{_NEVER_IDLE}; {_SHORT}")
+            cursor.execute(_WAITING)
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"millrace:jobs:{self._stream}",))
-            cursor.execute("SELECT epoch FROM millrace.fence WHERE stream = %s FOR SHARE", (self._stream,))
+            cursor.execute(_SHORT)
             cursor.execute(BY_THE_KEY)
+            self._until = time.monotonic() + _LONGEST.total_seconds()
+            cursor.execute("SELECT epoch FROM millrace.fence WHERE stream = %s FOR SHARE", (self._stream,))
             cursor.execute(READ_RECORD, {"stream": self._stream, "shard": SHARD})
             record = work_record(cursor.fetchall())
             done = {(where.topic_id, where.partition): at for where, at in record.next_offsets.items()}
-            there = self._hold(cursor, held)
+            ahead = {one.source for one in held if one.offset >= done.get(one.source[:2], one.offset + 1)}
+            there = self._hold(cursor, [one for one in held if one.source not in ahead])
             put: dict[Source, Put] = {}
             for one in held:
-                if one.source not in there:
-                    put[one.source] = Put(Fate.MOVED)
-                elif one.offset >= done.get(one.source[:2], one.offset + 1):
+                if one.source in ahead:
                     put[one.source] = Put(Fate.AHEAD)
+                elif one.source not in there:
+                    put[one.source] = Put(Fate.MOVED)
                 elif broken := bad.get(one.source):
                     put[one.source] = Put(Fate.BAD, broken.rule)
             wanted = [one.source for one in held if one.source not in put]
+            self._must_be_all(cursor, rows)
             refused = self._write(cursor, wanted, record.timeline)
             put |= {source: Put(Fate.BAD, Rule.SINK_REFUSED) for source in refused}
-            rows = self._rows_of_each(cursor)
+            of_each = self._rows_of_each(cursor)
             for source in wanted:
                 if source not in refused:
-                    count = rows.get(source, 0)
+                    count = of_each.get(source, 0)
                     put[source] = Put(Fate.ROW if count else Fate.DROPPED, rows=count)
-            self._settle(
-                cursor, put, dict(bad) | {source: Broken(Rule.SINK_REFUSED, why) for source, why in refused.items()}
-            )
+            by_sink = {source: Broken(Rule.SINK_REFUSED, why) for source, why in refused.items()}
+            self._settle(cursor, put, {**bad, **by_sink})
+            self._must_be_short()
             return put
+
+    def _must_be_short(self) -> None:
+        if time.monotonic() > self._until:
+            raise TooLongError(
+                f"it takes the database longer than {_LONGEST.total_seconds():.0f} s",
+                where=f"stream {self._stream}, table {self._target}",
+                next_step="see the table's triggers and constraints; nothing was written",
+            )
+
+    def _must_be_all(self, cursor: Cursor, rows: int) -> None:
+        """What was copied is there: a record without a row would be taken for one that the transform leaves out."""
+        cursor.execute(sql.SQL("SELECT count(*) FROM {}").format(self.rows))
+        [(there,)] = cursor.fetchall()
+        if there != rows:
+            raise SinkStatementError(
+                f"{rows} rows were copied, and {there} are there",
+                where=f"stream {self._stream}",
+                next_step="see whether a pooler between here and the database changes connections",
+            )
 
     def _hold(self, cursor: Cursor, held: Sequence[Held]) -> set[Source]:
         """Keep these entries as they were read; which of them still are."""
@@ -311,7 +396,9 @@ class QuarantineRedrive:
         self._must_be_once(cursor)
         refused: dict[Source, str] = {}
         ranges = [OffsetRange(TopicPartition("", id_, number), at, at + 1) for id_, number, at in wanted]
+        doubted = False
         for _ in range(_ROUNDS):
+            self._must_be_short()
             self._merge.unstage(cursor, refused, [0])
             try:
                 with self.connection.transaction():
@@ -323,6 +410,10 @@ class QuarantineRedrive:
                 reason = error.diag.message_primary or str(error)
             with self.connection.transaction(force_rollback=True):
                 found = self._merge.find_refused(cursor, ranges, timeline, [0], deferred=True)
+            self._must_be_short()
+            if not found and not doubted:
+                doubted = True  # what was in the way may have gone meanwhile
+                continue
             if not found:
                 raise DeclarationError(
                     f"the table refuses these rows together, and none of them alone: {reason}",
@@ -350,12 +441,8 @@ class QuarantineRedrive:
 
     def _replace(self, cursor: Cursor, sources: Sequence[Source], timeline: int) -> None:
         """Insert the staged rows in the place of what may be there of the same records."""
-        cursor.execute(
-            sql.SQL("DELETE FROM {} AS _row USING {} WHERE {}").format(
-                self._target.identifier, sql.SQL(_PLACES), sql.SQL(_OF_SOURCE)
-            ),
-            _columns(sources),
-        )
+        for id_, number, first, next_ in _runs(sources):
+            self._merge.delete_rows(cursor, OffsetRange(TopicPartition("", id_, number), first, next_))
         cursor.execute(sql.SQL("SELECT count(*) FROM {}").format(self.rows))
         [(staged,)] = cursor.fetchall()
         inserted = self._merge.insert_rows(cursor, timeline, [0])
@@ -400,6 +487,20 @@ def _fitting(sizes: Sequence[tuple[Any, ...]]) -> list[Source]:
             break
         chosen.append((topic_id, number, offset))
     return chosen
+
+
+def _runs(sources: Sequence[Source]) -> Iterator[tuple[str, int, int, int]]:
+    """Sources in their order as ranges: topic id, partition, first and next offset."""
+    begun: tuple[str, int, int, int] | None = None
+    for id_, number, at in sources:
+        if begun is not None and begun[:2] == (id_, number) and begun[3] == at:
+            begun = (*begun[:3], at + 1)
+            continue
+        if begun is not None:
+            yield begun
+        begun = (id_, number, at, at + 1)
+    if begun is not None:
+        yield begun
 
 
 def _columns(

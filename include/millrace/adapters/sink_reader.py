@@ -17,7 +17,7 @@ from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.position import WorkRecord
 from millrace.domain.quality.ranges import Work
 from millrace.domain.quarantine import Excerpt, Former, Header, QuarantinedRecord, RuleCount
-from millrace.domain.redrive import RedrivenRecord
+from millrace.domain.redrive import Left
 from millrace.errors import DeclarationError, UnreachableError
 from millrace.settings import PostgresSettings
 
@@ -40,6 +40,17 @@ FROM millrace.quarantine JOIN unnest(%s::text[], %s::text[], %s::text[], %s::tim
 WHERE quarantined_at IN (began, ended) GROUP BY stream, topic, rule
 """
 """Where the first and the last record of each count lie."""
+_TOUCHED = """
+SELECT DISTINCT topic, topic_id, partition, first_offset, next_offset FROM (
+    SELECT topic, topic_id, partition, "offset" AS here FROM millrace.redrives
+    WHERE stream = %(stream)s AND plan = %(plan)s
+) AS redriven, LATERAL (
+    SELECT first_offset, next_offset FROM millrace.ledger AS entry
+    WHERE entry.stream = %(stream)s AND entry.topic_id = redriven.topic_id AND entry.partition = redriven.partition
+        AND first_offset <= here
+    ORDER BY first_offset DESC LIMIT 1
+) AS entry WHERE here < next_offset ORDER BY 2, 3, 4
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +206,34 @@ class SinkReader:
             for partition, offset, rule, error in found
         ]
 
-    def redriven(self, stream: str, plan: str) -> list[RedrivenRecord]:
-        """What has left a stream's quarantine by a plan, by partition and offset."""
+    def redriven(self, stream: str, plan: str) -> Left:
+        """What has left a stream's quarantine by a plan."""
         found = self._query(
             "millrace.redrives",
-            'SELECT topic, topic_id, partition, "offset", rows_out FROM millrace.redrives '
-            'WHERE stream = %(stream)s AND plan = %(plan)s ORDER BY topic_id, partition, "offset"',
+            "SELECT count(*) FILTER (WHERE rows_out > 0), coalesce(sum(rows_out), 0), "
+            "count(*) FILTER (WHERE rows_out = 0) FROM millrace.redrives "
+            "WHERE stream = %(stream)s AND plan = %(plan)s",
             {"stream": stream, "plan": plan},
         )
-        return [RedrivenRecord(TopicPartition(*row[:3]), row[3], row[4]) for row in found]
+        return next((Left(*map(int, row)) for row in found), Left())
+
+    def touched(self, stream: str, plan: str) -> list[OffsetRange]:
+        """The entries of the ledger that what has left by a plan lies in."""
+        found = self._query(
+            "millrace.redrives",
+            _TOUCHED,
+            {"stream": stream, "plan": plan},
+        )
+        return [OffsetRange(TopicPartition(*row[:3]), row[3], row[4]) for row in found]
+
+    def redriven_sources(self, stream: str, topic: str, topic_id: str) -> set[SourceAt]:
+        """All that has left quarantine by a plan of a redrive, of one stream and topic id."""
+        found = self._query(
+            "millrace.redrives",
+            'SELECT partition, "offset" FROM millrace.redrives WHERE stream = %(stream)s AND topic_id = %(id)s',
+            {"stream": stream, "id": topic_id},
+        )
+        return {SourceAt(topic, int(partition), int(offset)) for partition, offset in found}
 
     def quarantine_counts(self, stream: str | None, limit: int) -> list[RuleCount]:
         """How many records each stream has in quarantine under each rule; counted in the database, in two passes.

@@ -35,7 +35,7 @@ class PlanStatus(StrEnum):
     DONE = "done"
     FAILED = "failed"
     STALE = "stale"
-    ABORTED = "aborted"  # taken back by a person; what it had begun was undone
+    ABORTED = "aborted"  # taken back by a person; what it had begun was undone, but for records that left quarantine
     REFUSED = "refused"  # who asked for it in Airflow rejected it, or confirmed nothing in its time
 
 
@@ -124,7 +124,12 @@ class Plan:
         return {subject: tuple(sorted(values.items())) for subject, values in sorted(facts.items())}
 
     def says_the_same(self, other: Plan) -> bool:
-        """Whether both would do the same to the same, whoever made them and when."""
+        """Whether both would do the same to the same, whoever made them and when.
+
+        Of a redrive `about` says to what.
+        """
+        if PlanKind.REDRIVE in (self.kind, other.kind) and self.about != other.about:
+            return False
         return (self.kind, self.target, self.cluster_id, self.connection, self.changes, self.refusals) == (
             other.kind,
             other.target,

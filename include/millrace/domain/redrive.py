@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from millrace.domain.offsets import SourceAt, TopicPartition
+from millrace.domain.offsets import SourceAt
 from millrace.domain.plan import Change, Facts, Plan, facts
 from millrace.domain.quarantine import Rule
 from millrace.domain.time_travel import WrongTimeError, parse_time
 
 REDRIVE = "quarantine.redrive"
-MOST_PLACES = 1_000
+MOST_PLACES = 100
 _LARGEST = 2**63 - 1
-_PLACE = re.compile(r"(.+)/(\d+)@(\d+)(?:-(\d+))?", re.ASCII)
+_PLACE = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,10})@(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
 
 
 class WrongSelectionError(ValueError):
@@ -132,7 +132,7 @@ class Redriven:
     """What became, or would become, of a selection.
 
     Attributes:
-        upto: only what was in quarantine at this moment of the sink's clock was looked at.
+        upto: only what had come to quarantine before this moment of the sink's clock was looked at.
         sums: by topic, rule, fate and present rule.
     """
 
@@ -150,12 +150,12 @@ class Redriven:
 
 
 @dataclass(frozen=True, slots=True)
-class RedrivenRecord:
-    """A record that was in quarantine, and became so many rows; none: the transform leaves it out."""
+class Left:
+    """How many records have left quarantine by a plan: as how many rows, and because the transform leaves them out."""
 
-    partition: TopicPartition
-    offset: int
-    rows: int
+    records: int = 0
+    rows: int = 0
+    dropped: int = 0
 
 
 class Tally:
@@ -170,17 +170,6 @@ class Tally:
         held = self._sums.get(key) or Sum(*key, 0, 0, source)
         self._sums[key] = Sum(*key, held.records + 1, held.rows + rows, held.first)
 
-    def with_(self, other: Tally) -> Tally:
-        """Both together."""
-        both = Tally()
-        for one in (*self._sums.values(), *other._sums.values()):
-            key = (one.topic, one.rule, one.fate, one.now)
-            held = both._sums.get(key)
-            both._sums[key] = (
-                one if held is None else Sum(*key, held.records + one.records, held.rows + one.rows, held.first)
-            )
-        return both
-
     def sums(self) -> tuple[Sum, ...]:
         """In the order of topic, rule and fate."""
         return tuple(self._sums[key] for key in sorted(self._sums))
@@ -194,6 +183,11 @@ def stayed(sums: Iterable[Sum]) -> dict[str, int]:
             name = f"stay_{one.now or one.fate.value}"
             found[name] = found.get(name, 0) + one.records
     return found
+
+
+def taken(sums: Iterable[Sum]) -> int:
+    """How many records somebody else was at meanwhile."""
+    return sum(one.records for one in sums if one.fate is Fate.MOVED)
 
 
 def changes_of(sums: Iterable[Sum]) -> tuple[Change, ...]:
@@ -213,7 +207,8 @@ def changes_of(sums: Iterable[Sum]) -> tuple[Change, ...]:
             after["dropped_by_the_transform"] = dropped
         after |= stayed(parts)
         before = facts({"in_quarantine": tried.records()})
-        found.append(Change(REDRIVE, f"{topic} {rule}", before, facts(after)))
+        unsafe = f"of {dropped:,} records no row will be left: see that the transform means to leave them out"
+        found.append(Change(REDRIVE, f"{topic} {rule}", before, facts(after), unsafe=unsafe if dropped else ""))
     return tuple(found)
 
 
@@ -223,13 +218,17 @@ class Redrive:
 
     Attributes:
         code: what the app, its schemas and its stream's declaration were when it was tried.
-        upto: what came to quarantine later is not touched.
+        leaving: how many records would leave quarantine.
+        staying: how many would stay.
+        upto: what came to quarantine at this moment or later is not touched.
     """
 
     stream: str
     selection: Selection
     code: str
     upto: datetime
+    leaving: int = 0
+    staying: int = 0
 
 
 def about(redrive: Redrive, tried: Redriven) -> Facts:
@@ -239,7 +238,8 @@ def about(redrive: Redrive, tried: Redriven) -> Facts:
         "leave_quarantine": tried.records(Fate.ROW, Fate.DROPPED),
         "rows": tried.rows,
         "code": redrive.code,
-        "in_quarantine_at": redrive.upto.isoformat(),
+        "in_quarantine_before": redrive.upto.isoformat(),
+        **stayed(tried.sums),
     }
     return facts({**counts, **dict(redrive.selection.facts)})
 
@@ -258,6 +258,8 @@ def redrive_of(plan: Plan) -> Redrive:
             datetime.fromisoformat(since) if since else None,
             tuple(map(_place, said.get("only_offsets", "").split())),
         )
-        return Redrive(plan.target, selection, said["code"], datetime.fromisoformat(said["in_quarantine_at"]))
+        leaving = int(said["leave_quarantine"])
+        upto = datetime.fromisoformat(said["in_quarantine_before"])
+        return Redrive(plan.target, selection, said["code"], upto, leaving, int(said["records_selected"]) - leaving)
     except KeyError as error:
         raise ValueError(f"not a redrive: it does not say {error}") from error

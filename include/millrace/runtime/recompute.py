@@ -133,7 +133,7 @@ def _made(maker: RowMaker, sink: SinkComparison, part: Sequence[OffsetRange], re
     """Make the rows of one part, and look at what is stored of the same offsets."""
     topics = {range_.partition.topic_id: range_.partition.topic for range_ in part}
     ids = {topic: topic_id for topic_id, topic in topics.items()}
-    refused = maker.copy(records, ids, sink.connection, MADE)
+    _, refused = maker.copy(records, ids, sink.connection, MADE)
     sink.leave_out(set(refused))
     bad: dict[SourceAt, str] = {source: broken.rule for source, broken in maker.bad(records).items()}
     for topic_id, number, offset in refused:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import structlog
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
-from millrace.adapters.postgres_connection import SinkRolledBackError, holds_unicode
-from millrace.adapters.postgres_redrive import Held, QuarantineRedrive, open_redrive
+from millrace.adapters.postgres_connection import SinkExhaustedError, SinkRolledBackError, holds_unicode
+from millrace.adapters.postgres_redrive import Held, Put, QuarantineRedrive, TooLongError, open_redrive
 from millrace.adapters.redrive_job import REQUESTS, Request
 from millrace.adapters.spark_job import Progress, serve
 from millrace.domain.offsets import Source
@@ -32,6 +34,7 @@ from millrace.runtime.sinks.postgres import text_held
 log = structlog.get_logger()
 
 _PATIENCE = timedelta(minutes=2)
+"""So long a job may get nowhere."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 def redrive(app: OpenedApp, request: Request, scratch: Path, progress: Progress) -> Redriven:
     """Put what a request selects through, or try it.
 
-    A sink that is away, or a lock that somebody holds, is waited for: then it begins anew, with what is still there.
+    A sink that is away or full, or a lock that somebody holds, is waited for, as long as that lasts no two minutes.
 
     Args:
         app: the stream's.
@@ -62,13 +65,16 @@ def redrive(app: OpenedApp, request: Request, scratch: Path, progress: Progress)
     """
     work = _Work(app, request, scratch, progress)
     retrying = Retrying(
-        retry=retry_if_exception_type((UnreachableError, SinkRolledBackError)),
-        stop=stop_after_delay(_PATIENCE),
+        retry=retry_if_exception_type((UnreachableError, SinkRolledBackError, SinkExhaustedError)),
+        stop=lambda _: work.idle > _PATIENCE,
         wait=wait_exponential(max=10),
         before_sleep=_tell,
         reraise=True,
     )
-    return retrying(work.do)
+    try:
+        return retrying(work.do)
+    except (SinkRolledBackError, SinkExhaustedError) as error:
+        raise UnreachableError(error.what, where=error.where, next_step=error.next_step) from error
 
 
 def _tell(state: RetryCallState) -> None:
@@ -76,7 +82,7 @@ def _tell(state: RetryCallState) -> None:
 
 
 class _Work:
-    """One request at work. What is done stays done when it begins anew."""
+    """One request at work. When it begins anew it goes on after the last part that it has done."""
 
     def __init__(self, app: OpenedApp, request: Request, scratch: Path, progress: Progress) -> None:
         self._app = app
@@ -84,51 +90,68 @@ class _Work:
         self._scratch = scratch
         self._progress = progress
         self._upto: datetime | None = request.upto
-        self._gone = Tally()  # what has left quarantine for good
+        self._tally = Tally()
+        self._after: Source = ("", -1, -1)
         self._done = 0
+        self._moved = time.monotonic()
+
+    @property
+    def idle(self) -> timedelta:
+        """How long it has got nowhere."""
+        return timedelta(seconds=time.monotonic() - self._moved)
 
     def do(self) -> Redriven:
-        stream, keep = self._app.stream, bool(self._request.plan)
+        stream = self._app.stream
         settings = self._app.settings.postgres(stream.sink.connection)
-        tally = Tally()
         folder = self._scratch / uuid.uuid4().hex
         with open_redrive(settings, stream.qualified_name, stream.sink.table, self._request.plan) as quarantine:
             quarantine.prepare(self._app.columns)
             self._upto = self._upto or quarantine.now()
             maker = RowMaker(self._app, [column.name for column in self._app.columns], folder)
-            for part in quarantine.parts(self._request.selection, self._upto):
-                self._put(quarantine, maker, part, tally, keep=keep)
-                self._done += len(part)
-                self._progress(self._done)
+            for end, part in quarantine.parts(self._request.selection, self._upto, self._after):
+                self._put(quarantine, maker, part)
+                self._after = end
         shutil.rmtree(folder, ignore_errors=True)
-        return Redriven(self._upto, tally.with_(self._gone).sums())
+        return Redriven(self._upto, self._tally.sums())
 
-    def _put(
-        self, quarantine: QuarantineRedrive, maker: RowMaker, part: Sequence[Held], tally: Tally, *, keep: bool
-    ) -> None:
-        read = [one for one in part if one.topic in self._app.stream.reads]
-        for one in part:
-            if one not in read:
-                tally.add(one.at, one.rule, Fate.UNREAD)
-        if not read:
+    def _put(self, quarantine: QuarantineRedrive, maker: RowMaker, part: Sequence[Held]) -> None:
+        """Put a part through; in halves where that takes the database longer than a transaction may last."""
+        if not part:
             return
+        try:
+            put = self._put_at_once(quarantine, maker, part)
+        except (psycopg.errors.QueryCanceled, TooLongError):
+            if len(part) == 1:
+                raise
+            log.warning("part_halved", records=len(part))
+            middle = len(part) // 2
+            self._put(quarantine, maker, part[:middle])
+            self._put(quarantine, maker, part[middle:])
+            return
+        for one, became in zip(part, put, strict=True):
+            self._tally.add(one.at, one.rule, became.fate, became.now, became.rows)
+        self._after, self._moved = part[-1].source, time.monotonic()
+        self._done += len(part)
+        self._progress(self._done)
+
+    def _put_at_once(self, quarantine: QuarantineRedrive, maker: RowMaker, part: Sequence[Held]) -> list[Put]:
+        if part[0].topic not in self._app.stream.reads:  # a part is of one topic
+            return [Put(Fate.UNREAD)] * len(part)
         unicode = holds_unicode(quarantine.connection)
-        records = _table(read)
+        records = _table(part)
         quarantine.empty()
-        refused = maker.copy(records, {one.topic: one.topic_id for one in read}, quarantine.connection, quarantine.rows)
-        if strange := quarantine.stranger(read):
+        ids = {part[0].topic: part[0].topic_id}
+        rows, refused = maker.copy(records, ids, quarantine.connection, quarantine.rows)
+        if strange := quarantine.stranger(part):
             raise maker.strange(strange)
-        of_place = {one.at: one.source for one in read}
-        bad: dict[Source, Broken] = {
+        of_place = {one.at: one.source for one in part}
+        bad = {
             of_place[at]: Broken(broken.rule, text_held(broken.error, unicode))
             for at, broken in maker.bad(records).items()
         }
         bad |= {source: Broken(Rule.SINK_REFUSED, text_held(why, unicode)) for source, why in refused.items()}
-        put = quarantine.put_through(read, bad, keep=keep)
-        for one in read:
-            became = put[one.source]
-            leaves = keep and became.fate in (Fate.ROW, Fate.DROPPED)
-            (self._gone if leaves else tally).add(one.at, one.rule, became.fate, became.now, became.rows)
+        put = quarantine.put_through(part, bad, rows=rows, keep=bool(self._request.plan))
+        return [put[one.source] for one in part]
 
 
 def _table(held: Sequence[Held]) -> pa.Table:

@@ -98,8 +98,8 @@ class RowMaker:
 
     def copy(
         self, records: pa.Table, ids: Mapping[str, str], connection: psycopg.Connection[Any], table: sql.Identifier
-    ) -> dict[Source, str]:
-        """Make rows and copy them; the sources of those that the database refuses, with its reasons.
+    ) -> tuple[int, dict[Source, str]]:
+        """Make rows and copy them: how many, and the sources of those that the database refuses, with its reasons.
 
         Spark's tasks leave rows in files, block by block: a transform may make many of one record.
 
@@ -115,13 +115,14 @@ class RowMaker:
         fields = sql.SQL(", ").join(map(sql.Identifier, output.columns))
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, fields)
         refused: list[tuple[Any, ...]] = []
+        rows = 0
         for written in output.mapInArrow(_writer(self._folder), "path string").collect():
             with pa.OSFile(written.path) as file, pa.ipc.open_stream(file) as blocks:
                 for block in blocks:
                     text = pa.table([as_text(column) for column in block.columns], names=output.columns)
-                    copy_block(connection, statement, text, refused)
+                    rows += copy_block(connection, statement, text, refused)
             Path(written.path).unlink()
-        return {(topic_id, number, offset): why for topic_id, number, offset, why in refused}
+        return rows, {(topic_id, number, offset): why for topic_id, number, offset, why in refused}
 
     def bad(self, records: pa.Table) -> dict[SourceAt, Broken]:
         """The records that are bad, each with the rule it breaks and why."""

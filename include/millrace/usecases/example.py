@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +11,7 @@ from typing import Protocol
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.declaration import BACKUP, Pipeline, Stream
 from millrace.domain.groups import Committed, archived_to
-from millrace.domain.offsets import TopicPartition
+from millrace.domain.offsets import SourceAt, TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.quality.books import Balance, Reconciliation
 from millrace.domain.quality.recompute import Likeness, Recomputed
@@ -23,6 +23,7 @@ from millrace.usecases.example_topic import (
     Quarantined,
     QuarantineEntry,
     look_at,
+    misplaced,
     name_quarantined,
 )
 
@@ -104,12 +105,16 @@ class SinkReads(Protocol):
         """Every entry in quarantine of one stream and topic id."""
         ...
 
+    def redriven_sources(self, stream: str, topic: str, topic_id: str) -> Set[SourceAt]:
+        """All that has left quarantine because somebody has put it through again."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ExampleParts:
     """Everything the example works with; `proof` proves an archive, `kept` says what a topic keeps.
 
-    `books` reconciles the books of the table, `made_again` makes every row again, `quality` is the verdict on its rows.
+    `books` reconciles the books of the table, `made_again` makes rows again, `quality` is the verdict on its rows.
     """
 
     pipeline: Pipeline
@@ -180,8 +185,8 @@ def run_example(
         wait: waits that many seconds.
 
     Guarantees:
-        Books are held against every offset, and every row is made again: one that was deleted, doubled or changed, also
-        since an earlier run, is named in `findings`.
+        Books are held against every offset, and rows are made again, all of them up to `MOST_SAMPLED` offsets: one that
+        was deleted, doubled or changed, also since an earlier run, is named in `findings`.
 
     Raises:
         PartFailedError: a DAG run failed or the stream does not move; says where to look.
@@ -190,7 +195,7 @@ def run_example(
     progress(ExampleProgress("fetching the purchases"))
     records = tuple(parts.records())
     if _caught_up(parts) and not _unarchived(parts):
-        progress(ExampleProgress("holding the books, and making every row again"))
+        progress(ExampleProgress("holding the books, and making rows again"))
         report = make_report(parts, records)
         if report.complete:
             return replace(report, already_done=True)
@@ -199,7 +204,7 @@ def run_example(
     _wait_for_group(parts, progress, wait)
     _wait_for_backup(parts, progress, wait)
     _run_audit(parts, progress)
-    progress(ExampleProgress("holding the books, and making every row again"))
+    progress(ExampleProgress("holding the books, and making rows again"))
     return make_report(parts, records)
 
 
@@ -226,6 +231,7 @@ def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> Example
         dags=tuple((parts.airflow.latest_states(f"{PIPELINE}.") | parts.airflow.latest_states("millrace.")).items()),
         findings=(
             *found.findings,
+            *misplaced(entries, found, parts.sink.redriven_sources(stream.qualified_name, topic, topic_id)),
             *_faults_of(books),
             *_unlike(again),
             *faults,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,12 +43,14 @@ class InTopic:
     Attributes:
         records: how many records it holds, those of others too.
         labels: of the records that are made to be bad, what each shows.
+        good: the other records of the source.
         findings: what is wrong with it.
         complete: all of the source is in it.
     """
 
     records: int
     labels: Mapping[SourceAt, str]
+    good: Set[SourceAt]
     findings: tuple[str, ...]
     complete: bool
 
@@ -71,6 +73,7 @@ def look_at(
     """
     count = 0
     labels: dict[SourceAt, str] = {}
+    good: set[SourceAt] = set()
     findings: list[str] = []
     seen: set[int] = set()
     for found in in_topic:
@@ -87,11 +90,28 @@ def look_at(
             findings.append(f"{at}: changed: the topic's record is not record {sequence} of source {source}")
         if label := dict(record.headers).get(BAD_RECORD_HEADER):
             labels[at] = label.decode()
+        else:
+            good.add(at)
     missing = sorted(set(range(len(records))) - seen)
     if missing and seen and not any(starts.values()):
         first = ", ".join(map(str, missing[:_MISSING_SHOWN]))
         findings.append(f"{topic}: lost: {len(missing)} records of source {source} are not in the topic: {first} ...")
-    return InTopic(count, labels, tuple(findings), complete=max(seen, default=-1) + 1 == len(records))
+    return InTopic(count, labels, good, tuple(findings), complete=max(seen, default=-1) + 1 == len(records))
+
+
+def misplaced(entries: Iterable[QuarantineEntry], found: InTopic, redriven: Set[SourceAt]) -> list[str]:
+    """Good records that are in quarantine, and those that are made to be bad and are not.
+
+    Args:
+        entries: what is in quarantine.
+        found: what is in the topic.
+        redriven: what was there, and somebody has put through since: that is no fault.
+    """
+    there = {entry.source: entry.rule for entry in entries}
+    faults = {at: f"{at}: in quarantine as {there[at]}, though it is a good record" for at in there.keys() & found.good}
+    for at in found.labels.keys() - there.keys() - redriven:
+        faults[at] = f"{at}: not in quarantine, though it is made to be bad ({found.labels[at]})"
+    return [faults[at] for at in sorted(faults)]
 
 
 def name_quarantined(entries: Iterable[QuarantineEntry], labels: Mapping[SourceAt, str]) -> tuple[Quarantined, ...]:

@@ -42,7 +42,6 @@ class BusyPlanError(RefusedError):
 
 
 _KINDS = {PlanKind.TOPICS: _Kind(topics.look, topics.guard, topics.run_changes)}
-_LASTING = {PlanKind.TOPICS: "changes of topics", PlanKind.REDRIVE: "records that left quarantine"}
 _AGAIN = {
     PlanKind.TOPICS: "millrace topics plan {target}",
     PlanKind.REWIND: "millrace streams rewind {target} --to ... --reason ...",
@@ -128,7 +127,7 @@ def run(
 def abort(
     platform: Platform, plan_id: str, *, actor: str, reason: str, tell: Callable[[str], None] = lambda text: None
 ) -> StoredPlan:
-    """Take a plan back: one that was never run, or a rewind that has read nothing yet.
+    """Take a plan back: one that was never run, or a rewind that has read nothing yet; or end a redrive where it is.
 
     Raises:
         StalePlanError: it has ended.
@@ -144,6 +143,8 @@ def abort(
         _must_not_have_ended(stored)
         if stored.plan.kind is PlanKind.REWIND:
             rewinds.abort(platform, stored, actor=actor, reason=reason, tell=tell)
+        elif stored.plan.kind is PlanKind.REDRIVE:
+            redrive.abort(platform, stored, actor=actor, reason=reason, tell=tell)
         elif stored.status is PlanStatus.OPEN:
             store.finish(plan_id, PlanStatus.ABORTED)
             platform.control().log.append(
@@ -151,7 +152,7 @@ def abort(
             )
         else:
             raise RefusedError(
-                f"{_LASTING[stored.plan.kind]} are not taken back",
+                "changes of topics are not taken back",
                 where=plan_id,
                 next_step=f"`millrace plans run {plan_id}`",
             )

@@ -62,6 +62,7 @@ def reconcile(
     *,
     actor: str,
     deep: bool = False,
+    kept: bool = True,
     now: datetime | None = None,
     progress: Progress = lambda _: None,
 ) -> Reconciliation:
@@ -77,6 +78,7 @@ def reconcile(
         stream: whose sink it is.
         actor: who has it done.
         deep: from the first offset on, all of them.
+        kept: whether it counts: else nothing is stored, no mark moves and no alarm changes.
         now: the present.
         progress: told what is looked at.
 
@@ -115,6 +117,8 @@ def reconcile(
         lost = Finding(Fault.MISSING, None, detail="its record of work, which an earlier run has seen, is not there")
         run = replace(run, reached=mark, upto=mark, ends=Mark(), findings=(lost,))
     run = replace(run, ended=max(began, datetime.now(UTC)))
+    if not kept:
+        return run
     stored = platform.control().books.store(run, seen=mark, stops=stops)
     _hold_alarm(platform, stored)
     platform.control().books.tidy(began)

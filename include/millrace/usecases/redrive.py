@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from millrace.domain.declaration import BackupApp, Pipeline, Stream
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.offsets import OffsetRange
 from millrace.domain.plan import (
     LIFETIME,
     ChangeResult,
@@ -25,9 +21,9 @@ from millrace.domain.plan import (
 )
 from millrace.domain.quality.books import OPEN, Finding, judged
 from millrace.domain.redrive import (
+    REDRIVE,
     Redrive,
     Redriven,
-    RedrivenRecord,
     Selection,
     WrongSelectionError,
     about,
@@ -35,8 +31,9 @@ from millrace.domain.redrive import (
     parse_selection,
     redrive_of,
     stayed,
+    taken,
 )
-from millrace.errors import RefusedError, StalePlanError, UsageError
+from millrace.errors import MillraceError, RefusedError, StalePlanError, UsageError
 from millrace.usecases.declared_apps import declared_app
 
 if TYPE_CHECKING:
@@ -99,12 +96,16 @@ def make_plan(
         UnreachableError: the sink or the control database does not answer.
         PartFailedError: Spark ended without an answer.
     """
-    given, at = _declared(platform, stream), now or datetime.now(UTC)
-    code = code_of(platform.settings.root, given)
+    given = _declared(platform, stream)
+    code = platform.digest_of(given.pipeline, given.stream)
     tried = platform.redriving().attempt(
         stream, selection, given.connections, lambda done: tell(f"{stream}: {done:,} records tried")
     )
-    changes = changes_of(tried.sums)
+    if platform.digest_of(given.pipeline, given.stream) != code:
+        raise RefusedError(
+            "the apps' code changed while records were tried with it", where=stream, next_step="ask again"
+        )
+    changes, at = changes_of(tried.sums), now or datetime.now(UTC)
     if not changes:
         raise _nothing(stream, tried)
     redrive = Redrive(stream, selection, code, tried.upto)
@@ -142,8 +143,7 @@ def _nothing(stream: str, tried: Redriven) -> RefusedError:
 def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now: datetime, tell: Tell) -> None:
     """Put through what a plan selects, and hold the books of what was touched.
 
-    What stays bad changes its rule where it breaks another one now; that is no failure of the plan. A run that was
-    killed is gone on with: what it has done stays done.
+    A run that was killed is gone on with: what it has done stays done, and is logged with the rest.
 
     Args:
         platform: the adapters.
@@ -154,79 +154,155 @@ def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now:
         tell: told how it gets on.
 
     Raises:
-        StalePlanError: it expired, or the app, its schemas or the sink are not those that it was tried with.
+        StalePlanError: it expired, or the app, its schemas or the sink are not those that it was tried with. Of one
+            that was begun, what was done is settled.
         DeclarationError, PartFailedError: as `make_plan`; run it again.
         UnreachableError: a server does not answer; run it again.
     """
     plan, plans = stored.plan, platform.control().plans
     redrive, given = redrive_of(plan), _declared(platform, plan.target)
-    _must_hold(platform, stored, redrive, given, now)
+    work = _Work(platform, stored, redrive, actor, f"{reason or plan.reason} (plan {plan.id})", tell)
+    work.must_hold(given, now)
     plans.begin(plan.id)
-    plans.begin_step(plan.id, _STEP)
-    told = platform.redriving().run(
-        plan.target,
-        redrive.selection,
-        given.connections,
-        lambda done: tell(f"{plan.target}: {done:,} records put through"),
-        upto=redrive.upto,
-        plan=plan.id,
-    )
-    records = platform.sink(given.stream.sink.connection).redriven(plan.target, plan.id)
-    rows, dropped = sum(one.rows for one in records), sum(not one.rows for one in records)
-    done = {
-        "became_rows": len(records) - dropped,
-        "rows": rows,
-        "dropped_by_the_transform": dropped,
-        **stayed(told.sums),
-    }
-    plans.end_step(plan.id, _STEP, facts(done))
-    tell(f"{plan.target}: " + ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in done.items() if count))
-    platform.control().log.append(
-        actor=actor,
-        action=plan.changes[0].action,
-        subject=plan.target,
-        reason=f"{reason or plan.reason} (plan {plan.id})",
-        before={},
-        after={name: str(count) for name, count in done.items()},
-    )
-    plans.begin_step(plan.id, _VERIFY)
-    tell(f"{plan.target}: holding the books of what was touched")
-    results = [ChangeResult(change.action, change.subject, Outcome.DONE) for change in plan.changes]
-    findings = _unbalanced(platform, given.stream, records)
-    plans.end_step(plan.id, _VERIFY, facts({"findings": len(findings)}))
-    results += [ChangeResult(_VERIFY, plan.target, Outcome.FAILED, str(one)) for one in findings[:_MOST_FINDINGS]]
-    plans.finish(plan.id, PlanStatus.FAILED if findings else PlanStatus.DONE, results)
+    if not work.is_put_through:
+        plans.begin_step(plan.id, _STEP)
+        told = platform.redriving().run(
+            plan.target,
+            redrive.selection,
+            given.connections,
+            lambda done: tell(f"{plan.target}: {done:,} records put through"),
+            upto=redrive.upto,
+            plan=plan.id,
+        )
+        work.note(stayed(told.sums) | {"others_were_at": taken(told.sums)})
+    work.settle(given.stream, PlanStatus.DONE)
 
 
-def _must_hold(platform: Platform, stored: StoredPlan, redrive: Redrive, given: _Given, now: datetime) -> None:
-    """Raise, and write down, why the plan is no longer true."""
-    plan, sink = stored.plan, platform.sink(given.stream.sink.connection)
-    why = ""
-    if (given.stream.sink.connection, sink.address) != (plan.connection, plan.cluster_id):
-        why = f"it was made for the sink {plan.cluster_id}, and the stream writes to {sink.address} now"
-    elif stored.status is PlanStatus.OPEN and now >= plan.expires:
-        why = f"it expired at {plan.expires:%Y-%m-%d %H:%M} UTC"
-    elif code_of(platform.settings.root, given) != redrive.code:
-        why = "the apps' code, or the declaration of the stream or its topics, changed since the records were tried"
-    if why:
-        platform.control().plans.finish(plan.id, PlanStatus.STALE)
+def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, tell: Tell) -> None:
+    """End a plan: what it was begun with stays done, and is settled.
+
+    Raises:
+        UnreachableError: a server does not answer; try again.
+    """
+    work = _Work(platform, stored, redrive_of(stored.plan), actor, f"{reason} (plan {stored.plan.id})", tell)
+    if stored.status is PlanStatus.RUNNING:
+        if not work.is_put_through:
+            platform.control().plans.begin_step(stored.plan.id, _STEP)
+            work.note({})
+        try:
+            stream = _declared(platform, stored.plan.target).stream
+        except MillraceError as error:  # the books of a stream that is declared no more cannot be looked at
+            tell(f"its books are not looked at: {error}")
+            stream = None
+        work.settle(stream, PlanStatus.ABORTED)
+    else:
+        platform.control().plans.finish(stored.plan.id, PlanStatus.ABORTED)
+    platform.control().log.append(actor=actor, action="plan.abort", subject=stored.plan.target, reason=work.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One runner at one plan."""
+
+    platform: Platform
+    stored: StoredPlan
+    redrive: Redrive
+    actor: str
+    reason: str
+    tell: Tell
+
+    @property
+    def is_put_through(self) -> bool:
+        """Whether an earlier runner has put everything through and written it down."""
+        return any(step.name == _STEP and step.done_at is not None for step in self.stored.steps)
+
+    def must_hold(self, given: _Given, now: datetime) -> None:
+        """Raise, and write down, why the plan is no longer true."""
+        plan, stream = self.stored.plan, given.stream
+        address = self.platform.sink(stream.sink.connection).address
+        why = ""
+        if (stream.sink.connection, address) != (plan.connection, plan.cluster_id):
+            why = f"it was made for the sink {plan.cluster_id}, and the stream writes to {address} now"
+        elif self.stored.status is PlanStatus.OPEN and now >= plan.expires:
+            why = f"it expired at {plan.expires:%Y-%m-%d %H:%M} UTC"
+        elif not self.is_put_through and self.platform.digest_of(given.pipeline, stream) != self.redrive.code:
+            why = "the apps' code, or the declaration of the stream or its topics, changed since records were tried"
+        if not why:
+            return
+        if self.stored.status is PlanStatus.OPEN:
+            self.platform.control().plans.finish(plan.id, PlanStatus.STALE)
+        else:
+            self.platform.control().plans.begin_step(plan.id, _STEP)
+            self.note({})
+            self.settle(None, PlanStatus.STALE)
         raise StalePlanError(
             f"this plan is no longer true: {why}",
             where=plan.id,
             next_step=f"make a new one with `millrace quarantine redrive {plan.target} --reason ...`",
         )
 
+    def note(self, staying: Mapping[str, int]) -> None:
+        """Write down what has left quarantine, by what the sink says, and what stays, by what the job says."""
+        plan, control = self.stored.plan, self.platform.control()
+        left = self.platform.sink(plan.connection).redriven(plan.target, plan.id)
+        done = {
+            "became_rows": left.records,
+            "rows": left.rows,
+            "dropped_by_the_transform": left.dropped,
+            **staying,
+        }
+        told = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in done.items() if count)
+        self.tell(f"{plan.target}: {told or 'nothing has left quarantine'}")
+        control.log.append(
+            actor=self.actor,
+            action=REDRIVE,
+            subject=plan.target,
+            reason=self.reason,
+            before={},
+            after={name: str(count) for name, count in done.items()},
+        )
+        control.plans.end_step(plan.id, _STEP, facts(done))
 
-def _unbalanced(platform: Platform, stream: Stream, records: Sequence[RedrivenRecord]) -> list[Finding]:
-    """What does not balance in the entries of the ledger that records were in."""
+    def settle(self, stream: Stream | None, status: PlanStatus) -> None:
+        """Hold the books of what was touched, hold what came of it against what was planned, and end the plan.
+
+        Args:
+            stream: whose books; None: they are not looked at.
+            status: how it ends where nothing is wrong.
+        """
+        plan, plans = self.stored.plan, self.platform.control().plans
+        wrong = self._unlike() if status is PlanStatus.DONE else []
+        if stream is not None:
+            plans.begin_step(plan.id, _VERIFY)
+            self.tell(f"{plan.target}: holding the books of what was touched")
+            findings = _unbalanced(self.platform, stream, plan)
+            plans.end_step(plan.id, _VERIFY, facts({"findings": len(findings)}))
+            wrong += [f"{one}" for one in findings[:_MOST_FINDINGS]]
+            if (more := len(findings) - _MOST_FINDINGS) > 0:
+                wrong.append(f"and {more:,} more: `millrace quality reconcile {plan.target} --deep`")
+        failed = status is PlanStatus.DONE and wrong
+        results = [ChangeResult(change.action, change.subject, Outcome.DONE) for change in plan.changes]
+        results += [ChangeResult(_VERIFY, plan.target, Outcome.FAILED, one) for one in wrong]
+        plans.finish(plan.id, PlanStatus.FAILED if failed else status, results)
+
+    def _unlike(self) -> list[str]:
+        """What came of it that is not what was planned; what somebody else took out meanwhile is no difference."""
+        stored = self.platform.control().plans.get(self.stored.plan.id)
+        done = {name: int(count) for step in stored.steps if step.name == _STEP for name, count in step.detail}
+        staying = {name.removeprefix("stay_"): count for name, count in done.items() if name.startswith("stay_")}
+        if (more := sum(staying.values()) - self.redrive.staying) <= 0:
+            return []
+        why = ", ".join(f"{count:,} {name}" for name, count in sorted(staying.items()))
+        return [f"{more:,} records more than planned stay in quarantine; that stay: {why}"]
+
+
+def _unbalanced(platform: Platform, stream: Stream, plan: Plan) -> list[Finding]:
+    """What does not balance in the entries of the ledger that records have left quarantine in."""
     found: list[Finding] = []
-    reached: dict[TopicPartition, int] = {}
-    with platform.sink_books(stream.sink.connection).opened(stream.qualified_name, stream.sink.table) as books:
-        for one in records:
-            if one.offset < reached.get(one.partition, 0):
-                continue
-            part = books.part(OffsetRange(one.partition, one.offset, one.offset + 1))
-            reached[one.partition] = part.range.next
+    touched = platform.sink(plan.connection).touched(plan.target, plan.id)
+    with platform.sink_books(plan.connection).opened(stream.qualified_name, stream.sink.table) as books:
+        for entry in touched:
+            part = books.part(OffsetRange(entry.partition, entry.first, entry.first + 1))
             found += [finding for finding in judged(part) if finding.fault not in OPEN]
     return found
 
@@ -252,15 +328,3 @@ def _declared(platform: Platform, stream: str) -> _Given:
             next_step="name a stream that reads the topic; see `millrace streams list`",
         )
     return _Given(pipeline, app)
-
-
-def code_of(root: Path, given: _Given) -> str:
-    """A digest of all that decides what becomes of a record: the apps' files, the stream, the schemas of its topics."""
-    topics = [given.pipeline.topic(name) for name in given.stream.reads]
-    digest = hashlib.sha256(msgspec.json.encode([given.stream, topics], order="deterministic"))
-    folder = root / "spark_apps"
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(f"\0{path.relative_to(folder)}\0".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
