@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import copy
-import importlib
-import sys
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,20 +12,11 @@ import pytest
 from millrace.domain.plan import Change, ChangeResult, Outcome, PlanKind, PlanStatus, facts
 from millrace.domain.quarantine import Rule
 from millrace.errors import UnreachableError, UsageError
+from millrace.usecases import redrive
 from support.plan_forms import Form, PlanForm, answer
 
-USE_CASE = "millrace.usecases.redrive"
-
-
-class _Kind(StrEnum):
-    """Until the plan has the kind."""
-
-    REDRIVE = "redrive"
-
-
-KIND: Any = getattr(PlanKind, "REDRIVE", _Kind.REDRIVE)
 CHANGE = Change("quarantine.redrive", "shop.purchases/0", facts({"records": 2}), facts({"rows": 2}))
-FORM = Form("shop.redrive", KIND, CHANGE)
+FORM = Form("shop.redrive", PlanKind.REDRIVE, CHANGE)
 WHOLE = {"stream": "purchases", "rule": None, "since": None, "offsets": None, "reason": "the schema was mended"}
 
 
@@ -63,20 +50,8 @@ class RedriveForm(PlanForm):
 def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RedriveForm:
     made = RedriveForm(tmp_path)
     made.stand_in(monkeypatch)
-    use_case = _use_case(monkeypatch)
-    monkeypatch.setattr(use_case, "selection_of", made.selection_of, raising=False)
-    monkeypatch.setattr(use_case, "make_plan", made.make, raising=False)
-    return made
-
-
-def _use_case(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    try:
-        return importlib.import_module(USE_CASE)
-    except ModuleNotFoundError as missing:
-        if missing.name != USE_CASE:
-            raise
-    made = ModuleType(USE_CASE)
-    monkeypatch.setitem(sys.modules, USE_CASE, made)
+    monkeypatch.setattr(redrive, "selection_of", made.selection_of)
+    monkeypatch.setattr(redrive, "make_plan", made.make)
     return made
 
 

@@ -36,7 +36,7 @@ topics:
   {name}.numbers:
     partitions: 2
     retention: {{time: unlimited}}
-    value: {{format: json, schema: "number INT NOT NULL"}}
+    value: {{format: json, schema: "{schema}"}}
 streams:
   numbers:
     app: {name}_numbers
@@ -77,6 +77,7 @@ class AirflowPipeline:
     kind: str
     transform: str = TRANSFORM
     stuck_after: str = "2m"
+    schema: str = "number INT NOT NULL"
 
     def __post_init__(self) -> None:
         self.name = f"{self.kind}_{uuid.uuid4().hex[:6]}"
@@ -104,11 +105,22 @@ class AirflowPipeline:
         """Write the pipeline's files, wait until Airflow has read them, and let it make the topic."""
         root = self.stack.root
         self.program(self.transform)
-        declaration = DECLARATION.format(name=self.name, stuck_after=self.stuck_after)
-        put(root / "include" / "pipelines" / f"{self.name}.yaml", declaration)
+        self._declare()
         put(root / "dags" / f"{self.name}.py", DAGS.format(name=self.name))
         self.admin.wait_for_dag(f"{self.name}.topics")
         assert self.admin.run(f"{self.name}.topics", {})["state"] == "success"
+
+    def _declare(self) -> None:
+        declaration = DECLARATION.format(name=self.name, stuck_after=self.stuck_after, schema=self.schema)
+        put(self.stack.root / "include" / "pipelines" / f"{self.name}.yaml", declaration)
+
+    def redeploy(self, *, schema: str) -> None:
+        """Declare another schema of the topic, and start the stream anew: one that runs goes on with the former."""
+        self.schema = schema
+        self._declare()
+        code, said, _ = self.command("stop", self.stream, "--reason", "the schema was mended")
+        assert code == 0, said
+        self.operate("start")
 
     def program(self, transform: str) -> None:
         """Write the program that the stream's next start loads."""
@@ -127,10 +139,16 @@ class AirflowPipeline:
         conf = {"stream": "numbers", "action": action, "reason": "a test of the supervision"}
         assert self.admin.run(f"{self.name}.operate", conf)["state"] == "success"
 
-    def produce(self, numbers: Iterable[int]) -> None:
-        """Produce one record a number."""
+    def produce(self, numbers: Iterable[int], **more: object) -> None:
+        """Produce one record a number, each with `more` fields."""
         for number in numbers:
-            self._producer.produce(self.stream, json.dumps({"number": number}), str(number))
+            self._producer.produce(self.stream, json.dumps({"number": number, **more}), str(number))
+        assert self._producer.flush(Deadline.METADATA.seconds) == 0
+
+    def send(self, *values: bytes) -> None:
+        """Produce one record a value, whatever it is, without a key."""
+        for value in values:
+            self._producer.produce(self.stream, value)
         assert self._producer.flush(Deadline.METADATA.seconds) == 0
 
     def drivers(self) -> list[Driver]:

@@ -85,9 +85,9 @@ def _doc(pipeline: Pipeline) -> str:
     return (
         "Press **Trigger** and fill in the form; without rule, time and offsets it is about all that the stream has in "
         "quarantine. `plan` tries each record with the app as it is now and says what would become of it, `confirm` "
-        "shows it to you under **Required Actions** and waits, `run` puts the records through, `books` has DAG "
-        f"`{names.books(pipeline)}` prove the stream offset by offset. What fails again stays in quarantine, with its "
-        "former and its new reason.\n\n"
+        "shows it to you under **Required Actions** and waits, `run` puts the records through and holds the books of "
+        f"what it touched, `books` has DAG `{names.books(pipeline)}` look at the stream. What fails again stays in "
+        "quarantine, with its former and its new reason.\n\n"
         "A run belongs to one plan for ever: clearing a task goes on with that plan, and changes nothing once it is "
         f"done. By hand: `millrace quarantine redrive {pipeline.name}.STREAM --reason ...`, then "
         "`millrace plans run ID`."

@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millrace.domain.plan import Facts, Outcome, Plan, StoredPlan
+from millrace.domain.plan import Facts, Outcome, Plan, PlanKind, StoredPlan
 
-_MOST_TOLD = 8  # facts of a step
+_MOST_TOLD = 20  # facts of a step
 
 
 def plan_document(plan: Plan, *, stored: bool) -> dict[str, object]:
@@ -61,7 +61,8 @@ def print_plan(console: Console, plan: Plan) -> None:
         console.print(Text(f"{plan.target}: nothing to change"))
         return
     if plan.changes:
-        table = Table(title=f"{plan.target}: {plan.kind} on cluster {plan.cluster_id}", title_justify="left")
+        where = "in" if plan.kind is PlanKind.REDRIVE else "on cluster"  # a plan of that kind is about a sink
+        table = Table(title=f"{plan.target}: {plan.kind} {where} {plan.cluster_id}", title_justify="left")
         for heading in ("change", "subject", "from", "to"):
             table.add_column(heading, overflow="fold")
         for change in plan.changes:
