@@ -237,8 +237,29 @@ def test_an_empty_database_is_given_tables_by_many_at_once(empty, own):
     assert version(own) == [(SCHEMA_VERSION,)]
 
 
+VERSION_3 = """
+DROP TABLE millrace.redrives;
+ALTER TABLE millrace.quarantine DROP COLUMN former;
+DELETE FROM millrace.version;
+INSERT INTO millrace.version VALUES (3)
+"""
+
+
+def test_records_that_were_in_quarantine_before_there_were_redrives_have_no_former_reasons(empty, own):
+    ensured(empty)
+    own.execute(VERSION_3)
+    own.execute(
+        'INSERT INTO millrace.quarantine (stream, timeline, topic, topic_id, partition, "offset", headers, rule, '
+        "error, epoch) VALUES ('a.s', 1, 't', 'id', 0, 5, '[]', 'not_json', 'why', 1)"
+    )
+    at_once([lambda: ensured(empty)] * 4, within=Deadline.SERVER, what="four starts at once")
+    assert version(own) == [(3,), (SCHEMA_VERSION,)]
+    assert own.execute('SELECT "offset", former FROM millrace.quarantine').fetchall() == [(5, [])]
+    assert own.execute("SELECT count(*) FROM millrace.redrives").fetchone() == (0,)
+
+
 VERSION_2 = """
-DROP TABLE millrace.ledger;
+DROP TABLE millrace.ledger, millrace.redrives;
 DELETE FROM millrace.version;
 INSERT INTO millrace.version VALUES (2)
 """
@@ -261,12 +282,13 @@ def test_whoever_might_use_the_tables_may_use_those_that_came_later(empty, own, 
     own.execute(f"GRANT SELECT ON millrace.progress TO {reader.user}, PUBLIC")
     ensured(empty)
     asked = "SELECT grantee, string_agg(privilege_type, ' ' ORDER BY privilege_type) FROM "
-    asked += "information_schema.role_table_grants WHERE table_name = 'ledger' AND grantee <> current_user GROUP BY 1"
-    assert dict(own.execute(asked).fetchall()) == {
-        other.user: "DELETE INSERT SELECT UPDATE",
-        reader.user: "SELECT",
-        "PUBLIC": "SELECT",
-    }
+    asked += "information_schema.role_table_grants WHERE table_name = %s AND grantee <> current_user GROUP BY 1"
+    for table in ("ledger", "redrives"):
+        assert dict(own.execute(asked, (table,)).fetchall()) == {
+            other.user: "DELETE INSERT SELECT UPDATE",
+            reader.user: "SELECT",
+            "PUBLIC": "SELECT",
+        }
 
 
 def test_tables_of_a_newer_version_are_left_alone(empty, own):

@@ -120,11 +120,10 @@ $grants$
 """
 _OLDEST_SERVER = 140_000  # multiranges
 
-# What an older version's tables lack. Each waits for whoever reads its table, a backup say, so none is run twice.
-_SINCE = {
-    2: "ALTER TABLE millrace.quarantine ADD COLUMN IF NOT EXISTS timestamp_ms bigint",
-    4: "ALTER TABLE millrace.quarantine ADD COLUMN IF NOT EXISTS former jsonb NOT NULL DEFAULT '[]'",
-}
+# Columns that the quarantine of an older version lacks. To add one waits for whoever reads it, a backup say, so none
+# is added that is there.
+_SINCE = {"timestamp_ms": "bigint", "former": "jsonb NOT NULL DEFAULT '[]'"}
+_THERE = "SELECT attname FROM pg_attribute WHERE attrelid = 'millrace.quarantine'::regclass AND NOT attisdropped"
 
 # What identifies a row: its source, and its place among the rows of one record.
 SOURCE_COLUMNS = (
@@ -191,9 +190,10 @@ def ensure_schema(cursor: Cursor) -> None:
         )
     if found < SCHEMA_VERSION:
         cursor.execute(_OWN_TABLES)
-        for version, statement in _SINCE.items():
-            if found < version:
-                cursor.execute(statement)
+        there = {name for (name,) in cursor.execute(_THERE).fetchall()}
+        for name, type_ in _SINCE.items():
+            if name not in there:
+                cursor.execute(f"ALTER TABLE millrace.quarantine ADD COLUMN {name} {type_}".encode())
         cursor.execute(_GRANTS)
         cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
 

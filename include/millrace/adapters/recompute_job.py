@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import msgspec
 
-from millrace.adapters.spark_job import LONGEST_SILENCE, Progress, SparkJob
+from millrace.adapters.spark_job import Progress, SparkJob
 from millrace.domain.offsets import OffsetRange
 from millrace.domain.quality.recompute import Recomputed
-from millrace.settings import Settings
 
 MODULE = "millrace.runtime.recompute"
 
@@ -29,23 +26,10 @@ REQUESTS = msgspec.json.Decoder(Request)
 _ANSWERS = msgspec.json.Decoder(Recomputed)
 
 
-class RecomputeJob:
-    """Has rows made again and compared.
+class RecomputeJob(SparkJob):
+    """Has rows made again and compared."""
 
-    Args:
-        settings: the project's.
-        command: what runs the module; default this Python.
-        silence: how long the job may say nothing.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        command: Sequence[str] = (sys.executable, "-m", MODULE),
-        *,
-        silence: timedelta = LONGEST_SILENCE,
-    ) -> None:
-        self._job = SparkJob(settings, command, silence=silence)
+    module = MODULE
 
     def run(
         self, stream: str, ranges: Sequence[OffsetRange], connections: Sequence[str], progress: Progress
@@ -59,6 +43,6 @@ class RecomputeJob:
             progress: told how many offsets are done.
 
         Raises:
-            UnreachableError, DeclarationError, PartFailedError: as `SparkJob.run`.
+            UnreachableError, DeclarationError, PartFailedError: as every job.
         """
-        return _ANSWERS.decode(self._job.run(stream, Request(stream, tuple(ranges)), connections, progress))
+        return _ANSWERS.decode(self._ask(stream, Request(stream, tuple(ranges)), connections, progress))

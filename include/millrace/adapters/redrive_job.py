@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
-from millrace.adapters.spark_job import LONGEST_SILENCE, Progress, SparkJob
+from millrace.adapters.spark_job import Progress, SparkJob
 from millrace.domain.redrive import Redriven, Selection
-from millrace.settings import Settings
 
 MODULE = "millrace.runtime.redrive"
 
@@ -37,23 +35,10 @@ REQUESTS = msgspec.json.Decoder(Request)
 _ANSWERS = msgspec.json.Decoder(Redriven)
 
 
-class RedriveJob:
-    """Has records in quarantine put through, or tried.
+class RedriveJob(SparkJob):
+    """Has records in quarantine put through, or tried."""
 
-    Args:
-        settings: the project's.
-        command: what runs the module; default this Python.
-        silence: how long the job may say nothing.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        command: Sequence[str] = (sys.executable, "-m", MODULE),
-        *,
-        silence: timedelta = LONGEST_SILENCE,
-    ) -> None:
-        self._job = SparkJob(settings, command, silence=silence)
+    module = MODULE
 
     def attempt(self, stream: str, selection: Selection, connections: Sequence[str], progress: Progress) -> Redriven:
         """What would become of a stream's records in quarantine, with the app as it is now; nothing stays changed.
@@ -65,7 +50,7 @@ class RedriveJob:
             progress: told how many records are done.
 
         Raises:
-            UnreachableError, DeclarationError, PartFailedError: as `SparkJob.run`.
+            UnreachableError, DeclarationError, PartFailedError: as every job.
         """
         return self._run(Request(stream, selection), connections, progress)
 
@@ -90,9 +75,9 @@ class RedriveJob:
             plan: in whose name.
 
         Raises:
-            UnreachableError, DeclarationError, PartFailedError: as `SparkJob.run`.
+            UnreachableError, DeclarationError, PartFailedError: as every job.
         """
         return self._run(Request(stream, selection, upto, plan), connections, progress)
 
     def _run(self, request: Request, connections: Sequence[str], progress: Progress) -> Redriven:
-        return _ANSWERS.decode(self._job.run(request.stream, request, connections, progress))
+        return _ANSWERS.decode(self._ask(request.stream, request, connections, progress))

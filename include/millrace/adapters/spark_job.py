@@ -11,6 +11,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import msgspec
 
@@ -129,20 +130,24 @@ def _end_with(asked: IO[bytes], scratch: Path) -> None:
 
 
 class SparkJob:
-    """Runs jobs in the environment of an app, but for an app's name: nobody supervises them.
+    """Runs jobs of one kind in the environment of an app, but for an app's name: nobody supervises them.
 
     Args:
         settings: the project's.
-        command: what runs the job; it is given the folder for what is temporary.
+        command: what runs the job; it is given the folder for what is temporary. Default `module`, by this Python.
         silence: how long the job may say nothing.
     """
 
-    def __init__(self, settings: Settings, command: Sequence[str], *, silence: timedelta = LONGEST_SILENCE) -> None:
+    module: ClassVar[str]
+
+    def __init__(
+        self, settings: Settings, command: Sequence[str] = (), *, silence: timedelta = LONGEST_SILENCE
+    ) -> None:
         self._settings = settings
-        self._command = command
+        self._command = command or (sys.executable, "-m", self.module)
         self._silence = silence
 
-    def run(self, stream: str, request: object, connections: Sequence[str], progress: Progress) -> bytes:
+    def _ask(self, stream: str, request: object, connections: Sequence[str], progress: Progress) -> bytes:
         """Have a job do something; its answer, as JSON.
 
         However this ends, so does the job, and its processes with it.

@@ -10,7 +10,7 @@ from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
 from millrace.airflow.books_dag import TriggerBooks, books_dag
 from millrace.airflow.defaults import PATIENT, RETRIED, common, daily, hourly
-from millrace.airflow.form import reason_param, stream_param
+from millrace.airflow.form import confirm_task, reason_param, stream_param
 from millrace.airflow.operators import (
     AuditArchive,
     LoadSource,
@@ -20,7 +20,7 @@ from millrace.airflow.operators import (
     WatchStuck,
     WatchWaiting,
 )
-from millrace.airflow.plan_operators import ConfirmPlan, RunPlan
+from millrace.airflow.plan_operators import RunPlan
 from millrace.airflow.quality_dag import quality_dag
 from millrace.airflow.redrive_dag import redrive_dag
 from millrace.airflow.retention_dag import retention_dag
@@ -308,12 +308,7 @@ def _rewind_dag(pipeline: Pipeline) -> DAG:
         dag=dag,
         **RETRIED,
     )
-    confirm = ConfirmPlan(
-        task_id="confirm",
-        doc_md="Waits for who triggered the run, as long as the plan is good; then the plan is refused.",
-        dag=dag,
-        **RETRIED | {"retries": 1},
-    )
+    confirm = confirm_task(dag)
     run = RunPlan(
         task_id="run",
         doc_md="Ends when the stream runs from where it was put. Cleared, it goes on where it stood.",

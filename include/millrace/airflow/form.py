@@ -1,11 +1,13 @@
-"""The fields that several forms have."""
+"""The fields, and the task that waits for a person, that several forms have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow.sdk import Param
+from airflow.sdk import DAG, Param
 
+from millrace.airflow.defaults import RETRIED
+from millrace.airflow.plan_operators import ConfirmPlan
 from millrace.domain.control import SHORTEST_REASON
 from millrace.domain.declaration import App
 
@@ -19,6 +21,16 @@ def stream_param(apps: Sequence[App], *, preset: bool = False) -> Param:
         enum=[app.name for app in apps],
         title="Stream",
         description="Which stream it is about.",
+    )
+
+
+def confirm_task(dag: DAG) -> ConfirmPlan:
+    """Waits until who asked has confirmed the plan."""
+    return ConfirmPlan(
+        task_id="confirm",
+        doc_md="Waits for who triggered the run, as long as the plan is good; then the plan is refused.",
+        dag=dag,
+        **RETRIED | {"retries": 1},
     )
 
 

@@ -7,8 +7,8 @@ from airflow.sdk import DAG, Param
 from millrace.airflow import names
 from millrace.airflow.books_dag import TriggerBooks
 from millrace.airflow.defaults import PATIENT, RETRIED, common
-from millrace.airflow.form import reason_param, stream_param
-from millrace.airflow.plan_operators import ConfirmPlan, RunPlan
+from millrace.airflow.form import confirm_task, reason_param, stream_param
+from millrace.airflow.plan_operators import RunPlan
 from millrace.airflow.redrive_operators import PlanRedrive
 from millrace.domain.declaration import Pipeline
 from millrace.domain.quarantine import Rule
@@ -57,12 +57,7 @@ def redrive_dag(pipeline: Pipeline) -> DAG:
         dag=dag,
         **RETRIED,
     )
-    confirm = ConfirmPlan(
-        task_id="confirm",
-        doc_md="Waits for who triggered the run, as long as the plan is good; then the plan is refused.",
-        dag=dag,
-        **RETRIED | {"retries": 1},
-    )
+    confirm = confirm_task(dag)
     run = RunPlan(
         task_id="run",
         doc_md="Ends when the plan is done, or failed: its log names what. Cleared, it goes on where it stood.",
