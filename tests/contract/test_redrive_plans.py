@@ -237,6 +237,10 @@ def test_a_plan_that_was_half_done_when_the_app_changed_is_settled(world: World)
         world.run(plan)
     ended = world.stored(plan)
     assert (ended.status, counts(ended)["became_rows"]) == (PlanStatus.STALE, "2")
+    assert [(step.name, dict(step.detail).get("findings")) for step in ended.steps] == [
+        ("redrive", None),
+        ("books", "0"),
+    ]
     assert world.logged() == [("quarantine.redrive", counts(ended))]
 
 

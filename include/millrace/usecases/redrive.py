@@ -220,8 +220,8 @@ class _Work:
         """Raise, and write down, why the plan is no longer true."""
         plan, stream = self.stored.plan, given.stream
         address = self.platform.sink(stream.sink.connection).address
-        why = ""
-        if (stream.sink.connection, address) != (plan.connection, plan.cluster_id):
+        why, is_same_sink = "", (stream.sink.connection, address) == (plan.connection, plan.cluster_id)
+        if not is_same_sink:
             why = f"it was made for the sink {plan.cluster_id}, and the stream writes to {address} now"
         elif self.stored.status is PlanStatus.OPEN and now >= plan.expires:
             why = f"it expired at {plan.expires:%Y-%m-%d %H:%M} UTC"
@@ -234,7 +234,7 @@ class _Work:
         else:
             self.platform.control().plans.begin_step(plan.id, _STEP)
             self.note({})
-            self.settle(None, PlanStatus.STALE)
+            self.settle(stream if is_same_sink else None, PlanStatus.STALE)
         raise StalePlanError(
             f"this plan is no longer true: {why}",
             where=plan.id,
