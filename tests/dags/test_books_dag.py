@@ -122,6 +122,28 @@ def test_the_form_asks_for_one_stream_and_for_the_first_offset(run: Run) -> None
     assert run.asked[0]["deep"] is True
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_the_form_has_rows_made_again_and_is_red_where_one_differs(
+    run: Run, monkeypatch: pytest.MonkeyPatch, alike: bool
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from millrace.domain.quality.recompute import Apart, Difference, Recomputed
+    from millrace.usecases import quality_recompute
+
+    apart = () if alike else (Apart(Difference.UNMADE, "", 1, ()),)
+    found, asked = Recomputed(100, 90, compared=90, alike=90, apart=apart), list[int]()
+    monkeypatch.setattr(quality_recompute, "recompute", lambda *_, sample, **more: asked.append(sample) or found)
+    run()
+    run.params = {"stream": "purchases", "deep": False, "sample": 100}
+    if alike:
+        run()
+    else:
+        with pytest.raises(AirflowFailException, match="stored, and the app makes no row of the record: 1"):
+            run()
+    assert asked == [100]
+
+
 def test_a_server_that_is_away_is_tried_again(run: Run) -> None:
     run.found = UnreachableError("the sink database does not answer")
     with pytest.raises(UnreachableError):

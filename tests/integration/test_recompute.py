@@ -13,10 +13,11 @@ import pytest
 from millrace import spec
 from millrace.adapters.recompute_job import MODULE, RecomputeJob
 from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.quality.books import Balance
 from millrace.domain.quality.recompute import Apart, Difference, Likeness, Recomputed
 from millrace.embedded.stack import Stack
 from millrace.errors import RecreatedTopicError
-from millrace.usecases import quality_recompute
+from millrace.usecases import quality_books, quality_recompute
 from millrace.wiring import open_platform
 from support.apps import App
 from support.waiting import Deadline, exit_code_of
@@ -131,6 +132,34 @@ def test_rows_are_alike_until_rows_the_app_or_the_schema_change(servers: Stack) 
     assert twice.since.timestamp() * 1000 == JUNE
     # 49 rows of January, 3 records in quarantine, and of 14 the row that is stored and the one that is made
     assert (twice.before, twice.after) == (49 + 3 + 1, 0)
+
+
+SHUFFLING = """
+    from pyspark.sql import functions as F
+
+    def transform(inputs, tables):
+        (frame,) = inputs.values()
+        kept = frame.where("id % 10 <> 7").repartition(3)
+        return kept.groupBy("_source").agg(F.max("id").alias("id"), F.max(F.upper("name")).alias("name"))
+"""
+
+
+def test_a_transform_that_shuffles_has_books_that_balance_and_rows_that_are_made_again_alike(servers: Stack) -> None:
+    app = App(servers, transform=SHUFFLING)
+    app.produce([*({"id": n, "name": f"n {n}"} for n in range(200)), b"nope"])
+    with app.running():
+        app.until(lambda: (len(app.rows()), len(app.quarantine())) == (180, 1), "all rows")
+    platform = open_platform(app.settings)
+    pipeline = spec.load_pipeline(app.root, app.pipeline)
+    found = quality_books.reconcile(platform, pipeline, pipeline.stream("events"), actor="tests")
+    assert (found.balance, found.findings) == (Balance.BALANCED, ())
+    assert (found.sums.rows, found.sums.quarantined, found.sums.dropped) == (180, 1, 20)
+    again = recompute(app, sample=100)
+    assert (again.likeness, again.alike) == (Likeness.ALIKE, again.compared)
+    assert again.offsets >= 100
+    with app.database() as connection:
+        connection.execute(f"UPDATE {app.table} SET name = 'x' WHERE id = 11")
+    assert {key: one.rows for key, one in told(recompute(app)).items()} == {(Difference.CHANGED, "name"): 1}
 
 
 @pytest.mark.full

@@ -204,7 +204,7 @@ def _write(path: Path, document: dict[str, Any]) -> None:
 def _no_fence() -> None:
     from millrace.adapters.postgres_sink import PostgresSink
 
-    wrap(PostgresSink, "_hold_fence", lambda original: lambda self, cursor: None)
+    wrap(PostgresSink, "_hold_fence", lambda original: lambda self, cursor, **how: None)
 
 
 def _no_compare_and_set() -> None:

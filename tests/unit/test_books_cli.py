@@ -16,6 +16,7 @@ from millrace.cli import quality_books
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.quality.books import Fault, Finding, Reconciliation, Sums
 from millrace.domain.quality.ranges import Mark
+from millrace.domain.quality.recompute import Apart, Difference, Recomputed
 from millrace.errors import RefusedError, UnreachableError, UsageError
 from support.declarations import example_project
 
@@ -104,6 +105,30 @@ def test_a_finding_is_whole_in_json(books: Books) -> None:
             "detail": "",
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        (Recomputed(100, 90, compared=90, alike=90), 0),
+        (Recomputed(100, 90, compared=90, alike=89, apart=(Apart(Difference.UNMADE, "", 1, ()),)), 1),
+        (Recomputed(), 1),
+    ],
+)
+def test_a_sample_is_made_again_after_the_books(
+    books: Books, monkeypatch: pytest.MonkeyPatch, made: Recomputed, code: int
+) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(quality_books, "recompute", lambda *_, **more: asked.append(more) or made)
+    text = call("reconcile", NAME, "--sample", "100", code=code)
+    assert text.index("balanced") < text.index(str(made)[:20])
+    document = json.loads(call("reconcile", NAME, "--sample", "100", "--json", code=code))
+    assert [one["likeness"] for one in document["recomputed"]] == [made.likeness.value]
+    assert [one["sample"] for one in asked] == [100, 100]
+    call("reconcile", "--sample", "100", code=code if made.records else 0)
+    asked.clear()
+    call("reconcile", NAME)
+    assert asked == []
 
 
 def test_it_looks_from_the_first_offset_on_where_it_is_told_to(books: Books) -> None:

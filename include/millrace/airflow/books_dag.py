@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,13 @@ from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
 from millrace.airflow.defaults import RETRIED, common, daily
 from millrace.domain.declaration import Pipeline
+from millrace.domain.quality.recompute import MOST_SAMPLED
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from millrace.domain.quality.books import Reconciliation
+    from millrace.wiring import Platform
 
 COUNTS = "counts"
 LONGEST = timedelta(hours=12)
@@ -51,6 +54,14 @@ def books_dag(pipeline: Pipeline) -> DAG:
                 type="boolean",
                 title="Deep",
                 description="From the first offset on, not from what is proven.",
+            ),
+            "sample": Param(
+                default=0,
+                type="integer",
+                minimum=0,
+                maximum=MOST_SAMPLED,
+                title="Sample",
+                description="Also make the rows of so many offsets again: for transforms that shuffle.",
             ),
         },
         **common(pipeline.owner, [pipeline.name, "quality"]) | {"max_active_tasks": 2},
@@ -123,6 +134,25 @@ class ReconcileBooks(BaseOperator):
         if last.balance is not Balance.BALANCED:
             more = [f"and {len(last.findings) - TOLD} more"] if len(last.findings) > TOLD else []
             raise AirflowFailException("\n".join([*map(str, last.findings[:TOLD]), *more]))
+        if sample := int(params.get("sample") or 0):
+            self._make_again(platform, pipeline, sample)
+
+    def _make_again(self, platform: Platform, pipeline: Pipeline, sample: int) -> None:
+        """Make the rows of so many offsets again, by chance; red where one differs, or there is nothing to compare."""
+        from millrace.domain.quality.recompute import Likeness
+        from millrace.usecases import quality_recompute
+
+        found = quality_recompute.recompute(
+            platform,
+            pipeline,
+            pipeline.stream(self.stream),
+            sample=sample,
+            seed=secrets.randbelow(1 << 32),
+            progress=lambda done, total: self.log.info("%d of %d offsets made again", done, total),
+        )
+        self.log.info("%s", found)
+        if found.likeness is not Likeness.ALIKE:
+            raise AirflowFailException("\n".join([str(found), *found.differences]))
 
 
 class TriggerBooks(BaseOperator):
@@ -182,6 +212,7 @@ def _doc(pipeline: Pipeline) -> str:
         "it is proven on, that it is a row, in quarantine, dropped by the transform, or held no record.\n\n"
         f"| stream | table |\n|---|---|\n{rows}\n\n"
         "Red: the first lines of the log name the offsets, and one alarm of the stream is open until its books balance "
-        "or somebody accepts what was found. **Trigger** with `deep` looks from the first offset on. By hand: "
+        "or somebody accepts what was found. **Trigger** with `deep` looks from the first offset on, with `sample` it "
+        "also makes rows again. By hand: "
         f"`millrace quality reconcile {pipeline.name}.STREAM`, `quality accept {pipeline.name}.STREAM --books`."
     )

@@ -14,11 +14,14 @@ from rich.text import Text
 from millrace.cli.actor import actor
 from millrace.cli.declared import pipelines_of
 from millrace.cli.output import emit, error_document, show_error
+from millrace.cli.quality_recompute import any_seed, print_recomputed, recompute_document, working
 from millrace.domain.quality.books import OPEN, Balance, Finding, Reconciliation
 from millrace.domain.quality.ranges import Mark
+from millrace.domain.quality.recompute import MOST_SAMPLED, Likeness, Recomputed
 from millrace.errors import MillraceError
 from millrace.settings import open_settings
 from millrace.usecases import quality_books
+from millrace.usecases.quality_recompute import recompute
 from millrace.wiring import open_platform
 
 _STYLES = {
@@ -33,21 +36,36 @@ _MOST_LINES = 50
 def reconcile(
     name: Annotated[str | None, typer.Argument(help="PIPELINE.STREAM; without it, every one.")] = None,
     deep: Annotated[bool, typer.Option("--deep", help="From the first offset on, not from what is proven.")] = False,
+    sample: Annotated[
+        int,
+        typer.Option(
+            "--sample",
+            min=0,
+            max=MOST_SAMPLED,
+            help="Also make the rows of so many offsets again: for transforms that shuffle.",
+        ),
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Prove that every offset is a row, in quarantine, dropped, or held no record; name those that are not.
 
-    Ends with 1 where something does not balance or cannot be told, and where the stream that is named has never written
-    anything; with 3 where a server does not answer, once the other streams were looked at.
+    Ends with 1 where something does not balance, differs or cannot be told, and where the stream that is named has
+    never written anything; with 3 where a server does not answer, once the other streams were looked at.
     """
     platform = open_platform(open_settings())
     runs, problems = list[Reconciliation](), list[MillraceError]()
+    again: list[tuple[str, int, Recomputed]] = []
     for pipeline, stream in quality_books.declared(pipelines_of(platform, name), name):
         try:
             with _working(stream.qualified_name) as progress:
                 runs += quality_books.reconcile_on(
                     platform, pipeline, stream, actor=actor(), deep=deep, progress=progress
                 )
+            if sample:
+                with working(stream.qualified_name) as counting:
+                    seed = any_seed()
+                    made = recompute(platform, pipeline, stream, sample=sample, seed=seed, progress=counting)
+                again.append((stream.qualified_name, seed, made))
         except MillraceError as error:
             if name is not None:
                 raise
@@ -55,9 +73,10 @@ def reconcile(
     document = {
         "schema": "millrace.quality.reconcile/1",
         "runs": [books_document(run) for run in runs],
+        "recomputed": [recompute_document(*one) for one in again],
         "problems": [error_document(problem) for problem in problems],
     }
-    emit(document, as_json=as_json, text=lambda console: print_books(console, runs))
+    emit(document, as_json=as_json, text=lambda console: _print(console, runs, again))
     for problem in problems:
         show_error(problem)
     if problems:
@@ -65,6 +84,15 @@ def reconcile(
     fine = {Balance.BALANCED} if name is not None else {Balance.BALANCED, Balance.EMPTY}
     if red := [run for run in runs if run.balance not in fine]:
         raise typer.Exit(3 if all(run.only_waits for run in red) else 1)
+    alike = {Likeness.ALIKE} if name is not None else {Likeness.ALIKE, Likeness.NOTHING}
+    if any(found.likeness not in alike for _, _, found in again):
+        raise typer.Exit(1)
+
+
+def _print(console: Console, runs: Sequence[Reconciliation], again: Sequence[tuple[str, int, Recomputed]]) -> None:
+    print_books(console, runs)
+    for one in again:
+        print_recomputed(console, *one)
 
 
 def books_document(run: Reconciliation) -> dict[str, object]:

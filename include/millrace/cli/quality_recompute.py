@@ -37,20 +37,23 @@ def recompute(
     """
     platform = open_platform(open_settings())
     [(pipeline, stream)] = quality_books.declared(pipelines_of(platform, name), name)
-    chosen = secrets.randbelow(_SEEDS) if seed is None else seed
-    with _working(name) as progress:
+    chosen = any_seed() if seed is None else seed
+    with working(name) as progress:
         found = quality_recompute.recompute(platform, pipeline, stream, sample=sample, seed=chosen, progress=progress)
     emit(
-        {"schema": "millrace.quality.recompute/1", "stream": name, "seed": chosen, **_document(found)},
+        {"schema": "millrace.quality.recompute/1", **recompute_document(name, chosen, found)},
         as_json=as_json,
-        text=lambda console: _print(console, name, chosen, found),
+        text=lambda console: print_recomputed(console, name, chosen, found),
     )
     if found.likeness is not Likeness.ALIKE:
         raise typer.Exit(1)
 
 
-def _document(found: Recomputed) -> dict[str, object]:
+def recompute_document(name: str, seed: int, found: Recomputed) -> dict[str, object]:
+    """What came of making rows again, as JSON: counts, offsets and times, never a value."""
     return {
+        "stream": name,
+        "seed": seed,
         "likeness": found.likeness.value,
         "offsets": found.offsets,
         "records": found.records,
@@ -78,7 +81,8 @@ def _document(found: Recomputed) -> dict[str, object]:
     }
 
 
-def _print(console: Console, name: str, seed: int, found: Recomputed) -> None:
+def print_recomputed(console: Console, name: str, seed: int, found: Recomputed) -> None:
+    """What came of making rows again, with a line for each way in which some differ."""
     head = Text(f"{name}: ", style="bold")
     head.append(str(found), style=_STYLES[found.likeness])
     head.append(f" (seed {seed})")
@@ -94,8 +98,13 @@ def _print(console: Console, name: str, seed: int, found: Recomputed) -> None:
         console.print(line, soft_wrap=True)
 
 
+def any_seed() -> int:
+    """A seed by chance."""
+    return secrets.randbelow(_SEEDS)
+
+
 @contextmanager
-def _working(name: str) -> Iterator[quality_recompute.Progress]:
+def working(name: str) -> Iterator[quality_recompute.Progress]:
     """How far it is, for a person who waits."""
     with Console(stderr=True).status(f"{name}: starting Spark") as status:
         yield lambda done, total: status.update(f"{name}: {done:,} of {total:,} offsets made again")
