@@ -87,6 +87,34 @@ class TopicAccessError(RefusedError):
         )
 
 
+class SinkUnreachableError(UnreachableError):
+    """The sink is away, or the connection to it is gone: wait, and take up again."""
+
+
+class SinkRolledBackError(MillraceError):
+    """The sink gave up what it was asked for the sake of others: the same once more will do."""
+
+
+class SinkExhaustedError(MillraceError):
+    """The sink lacks disk, memory or connections: nothing to do but wait until somebody gives it some."""
+
+
+class SinkFailedError(MillraceError):
+    """The sink refused what it was asked, for a reason that is not in the rows."""
+
+
+class RowsRefusedError(MillraceError):
+    """The sink refuses some rows; nothing of the batch was written.
+
+    Attributes:
+        sources: the refused rows' sources (topic id, partition, offset), with the sink's reason.
+    """
+
+    def __init__(self, sources: Mapping[tuple[str, int, int], str], *, where: str) -> None:
+        self.sources = dict(sources)
+        super().__init__(f"the rows of {len(sources)} records are refused", where=where)
+
+
 class ObjectExistsError(RefusedError):
     """An object that may only be created is there already, with other bytes."""
 

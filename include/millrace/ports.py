@@ -6,14 +6,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.position import WorkRecord
 from millrace.domain.quality.books import Finding, Part
 from millrace.domain.quality.recompute import Recomputed
 from millrace.domain.redrive import Redriven, Selection
+from millrace.domain.sinks import BatchCounts, TaskResult, Written
 from millrace.domain.topics import NewTopic, ObservedTopic
 from millrace.domain.vitals import STUCK_AFTER, Vitals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class RunState(StrEnum):
@@ -95,6 +100,119 @@ class StreamRunner(Protocol):
 
     def kill(self, app: RunningApp) -> None:
         """End the app and all its processes now. Returns when none is left."""
+        ...
+
+
+class TaskWriter(Protocol):
+    """Writes what one task of a batch is given. It travels to the task, with all that it needs there."""
+
+    def __call__(self, blocks: Iterator[pa.RecordBatch], attempt: int) -> TaskResult:
+        """Write all blocks; what an attempt wrote that does not report back does not count.
+
+        Args:
+            blocks: of the columns that `SinkStore` says.
+            attempt: the id of this attempt of the task, no other's in this life of the app.
+
+        Raises:
+            SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError: the batch's try is over.
+        """
+        ...
+
+
+class SinkStore(Protocol):
+    """What one epoch of a stream writes to. Each adapter says in its docstring what it guarantees, and what not.
+
+    The order of its calls: `take_over`; `read_record`; `open_positions` where something is new; `prepare`; then for
+    each try of a batch `begin_batch`, the tasks' writers, `commit_batch`; at last `discard` and `close`. All are made
+    by one thread, but for `waits_for`. A life may end between any two of them, and in them.
+
+    Any call may raise
+        FencedError: a newer epoch has taken over, where the sink can tell.
+        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError: the same call, or the same batch from its
+            beginning, may be tried again.
+        SinkFailedError: it may not; the next epoch begins where the record of work ends.
+
+    Attributes:
+        where: what is written to, for people.
+    """
+
+    where: str
+
+    def take_over(self) -> None:
+        """Keep older epochs from writing, as far as the sink can. Comes before its record of work is read.
+
+        Raises:
+            UnreachableError: the sink does not answer, or an older instance could not be kept out in time.
+        """
+        ...
+
+    def check_fence(self) -> None:
+        """Learn whether this instance may still write."""
+        ...
+
+    def read_record(self) -> WorkRecord:
+        """The record of work on the newest timeline."""
+        ...
+
+    def open_positions(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
+        """Put on record where each of these partitions begins on a timeline; twice is once."""
+        ...
+
+    def prepare(self, columns: pa.Schema) -> None:
+        """Make ready for rows of these columns, beside their source.
+
+        Raises:
+            DeclarationError: the sink cannot take them.
+        """
+        ...
+
+    def begin_batch(self) -> None:
+        """Make ready for a batch, or for another try of one; nothing that was written before counts any more.
+
+        To be called while no task of this instance writes.
+        """
+        ...
+
+    def rows_writer(self) -> TaskWriter:
+        """Writes rows: `_topic_id`, `_partition`, `_offset`, `_ordinal`, then the columns as prepared."""
+        ...
+
+    def bad_records_writer(self) -> TaskWriter:
+        """Writes bad records, as they came.
+
+        The columns are the same four, then `topic`, `timestamp` (null where the year is not one of 1 to 9999),
+        `timestamp_ms` (there), `key`, `value`, `headers` (lists of `key` and `value`), `rule` and `error`.
+        """
+        ...
+
+    def commit_batch(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> BatchCounts:
+        """Let what was written of a batch count, its quarantine with it, and move the record of work.
+
+        What of the ranges is on record already is left as it is. What a former timeline has of the rest is replaced.
+
+        Args:
+            timeline: the timeline the batch belongs to.
+            ranges: every range of the batch, also those without rows.
+            written: what the tasks say they wrote.
+
+        Raises:
+            RowsRefusedError: the sink refuses some rows, and nothing was written; they are to be among the bad
+                records, and in `written.refused`.
+            DeclarationError: the app gives rows that this sink cannot keep apart, or of other sources.
+            SinkFailedError: not all that was written has arrived, or the batch begins behind the record of work.
+        """
+        ...
+
+    def waits_for(self) -> str:
+        """Whom a call of this instance waits for now, for people; empty where for nobody. For another thread."""
+        ...
+
+    def discard(self) -> None:
+        """Leave nothing behind but what was committed."""
+        ...
+
+    def close(self) -> None:
+        """Hang up."""
         ...
 
 

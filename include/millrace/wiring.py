@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millrace.adapters.kafka_restore import RestoreTarget
     from millrace.adapters.kafka_snapshot import ClusterReader
     from millrace.adapters.postgres_fence import FenceReader
+    from millrace.adapters.postgres_sink import Views
     from millrace.adapters.quality.checker import QualityChecker
     from millrace.adapters.quality_evidence import QualityEvidence
     from millrace.adapters.sink_books import SinkBooks
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import BackupApp, Pipeline, Stream
-    from millrace.ports import ObjectStore, Recomputation, Redriving, StreamRunner, TopicAdmin
+    from millrace.domain.sinks import Identity
+    from millrace.ports import ObjectStore, Recomputation, Redriving, SinkStore, StreamRunner, TopicAdmin
     from millrace.usecases.example import ExampleParts
     from millrace.usecases.sources import LoadProgress, LoadReport
 
@@ -356,3 +358,17 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
         quality=lambda: verdict_on(platform, pipeline, stream),
         state_folder=settings.state_folder,
     )
+
+
+def open_sink(settings: Settings, stream: Stream, identity: Identity, views: Views | None) -> SinkStore:
+    """What a stream writes to, for one instance of it; nothing is connected to yet.
+
+    Args:
+        settings: the installation's.
+        stream: as declared.
+        identity: the instance.
+        views: what its app says about its table, where it says something.
+    """
+    from millrace.adapters.postgres_sink import PostgresSink
+
+    return PostgresSink(settings.postgres(stream.sink.connection), identity, stream.sink.table, views)

@@ -33,15 +33,15 @@ START = (
     "sink.prepare",
 )
 BATCHES = (
-    "sink.empty_staging",
-    "task.copy_rows",
-    "task.copy_bad_records",
+    "sink.begin_batch",
+    "task.write_rows",
+    "task.write_bad_records",
     "sink.commit_batch",
     "log.ends",
     "streams.save_progress",
-    "sink.discard_staging",
+    "sink.discard",
 )
-LOCAL = ("member.check", "sink.close", "member.close")
+LOCAL = ("member.check", "sink.rows_writer", "sink.bad_records_writer", "sink.close", "member.close")
 REWOUND = {0: 1, 1: 2}
 FULL = pytest.mark.full
 MOMENTS = (Moment.AFTER, *(pytest.param(moment, marks=FULL) for moment in (Moment.ANSWER_LOST, Moment.BEFORE)))

@@ -18,11 +18,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
 from millrace.adapters.app_status import beat_of
-from millrace.adapters.postgres_connection import SinkStatementError
 from millrace.domain.streams import SINK_EXHAUSTED
 from millrace.domain.vitals import Trouble, trouble
 from millrace.embedded.stack import Stack
-from millrace.errors import MillraceError, RecreatedTopicError, UnreachableError
+from millrace.errors import MillraceError, RecreatedTopicError, SinkFailedError, UnreachableError
 from millrace.runtime import life as runtime_life
 from millrace.runtime.lookout import Lookout
 from support import stack as runs
@@ -134,7 +133,7 @@ def lived(stream: CrashedStream, life: DisturbedLife) -> MillraceError | None:
     [
         ("sink.commit_batch", "", "TRUNCATE {}"),
         ("sink.commit_batch", "!", "TRUNCATE {}"),
-        ("task.copy_bad_records", "!", "ALTER TABLE {} ADD CHECK (rule <> 'not_json')"),
+        ("task.write_bad_records", "!", "ALTER TABLE {} ADD CHECK (rule <> 'not_json')"),
     ],
     ids=["rows emptied", "bad records emptied", "a bad record that cannot be staged"],
 )
@@ -148,9 +147,9 @@ def test_what_does_not_arrive_stops_the_batch_and_the_next_epoch_does_it(
 
     occurrence = DisturbedLife(call, happens)
     if suffix and call == "sink.commit_batch":  # the bad record comes in a later batch than the first
-        occurrence = DisturbedLife("task.copy_bad_records", happens, after=True)
+        occurrence = DisturbedLife("task.write_bad_records", happens, after=True)
     ended = lived(stream, occurrence)
-    assert isinstance(ended, SinkStatementError), ended
+    assert isinstance(ended, SinkFailedError), ended
     assert stream.out_of_balance() == []
     assert stream.go_on() == []
     assert len(stream.query("SELECT 1 FROM millrace.quarantine WHERE stream = %s", stream.stream)) == 1
@@ -166,7 +165,7 @@ def test_a_sink_that_lost_its_last_transaction_is_filled_by_the_next_epoch(strea
         stream.query("UPDATE millrace.progress SET next_offset = first_offset WHERE stream = %s", stream.stream)
 
     ended = lived(stream, DisturbedLife("sink.commit_batch", failover, after=True))
-    assert isinstance(ended, SinkStatementError), ended
+    assert isinstance(ended, SinkFailedError), ended
     assert "would be lost" in ended.what
     assert stream.go_on() == []
 
@@ -189,7 +188,7 @@ def test_a_topic_that_is_gone_is_no_topic_with_the_same_id(make: Callable[[], Cr
     with without_spark(streams.project.root):
         stream = streams.new()
         gone = partial(delete_topic, streams)
-        ended = lived(stream, DisturbedLife("task.copy_rows", gone, after=True))
+        ended = lived(stream, DisturbedLife("task.write_rows", gone, after=True))
     assert isinstance(ended, UnreachableError), ended
     assert stream.query("SELECT sum(next_offset) FROM millrace.progress WHERE stream = %s", stream.stream) == [(0,)]
     create_topic(streams)
@@ -198,14 +197,14 @@ def test_a_topic_that_is_gone_is_no_topic_with_the_same_id(make: Callable[[], Cr
 # What is waited out
 
 
-@pytest.mark.parametrize("call", ["sink.empty_staging", "task.copy_rows", "sink.commit_batch"])
+@pytest.mark.parametrize("call", ["sink.begin_batch", "task.write_rows", "sink.commit_batch"])
 def test_a_connection_that_is_ended_is_taken_up_again_in_the_same_epoch(streams: CrashedStreams, call: str) -> None:
     stream = streams.new()
     assert lived(stream, DisturbedLife(call, partial(end_backends, stream))) is None
     assert stream.out_of_balance() + stream.incomplete() == []
 
 
-@pytest.mark.parametrize("call", ["sink.empty_staging", "task.copy_rows", "sink.commit_batch"])
+@pytest.mark.parametrize("call", ["sink.begin_batch", "task.write_rows", "sink.commit_batch"])
 def test_what_an_ended_connection_left_behind_is_ended_too(streams: CrashedStreams, call: str) -> None:
     """The server has not heard of the one that broke: its backend keeps the locks, for hours."""
     stream = streams.new()

@@ -27,7 +27,7 @@ class Ledger:
     def commit(self, first, end, *, kept: Iterable[int], bad: Iterable[int] = (), read=None, timeline=1):
         """A batch of partition 0 that read so many records, kept some as rows and put others aside."""
         kept, bad = list(kept), list(bad)
-        self.writer.sink.empty_staging()
+        self.writer.sink.begin_batch()
         self.writer.stage(kept)
         with connect(self.database, "stage") as connection:
             for offset in bad:
@@ -103,7 +103,7 @@ def test_an_entry_of_many_absent_ranges_is_not_written_again_with_each_batch(led
 
 def test_what_is_on_record_already_is_not_counted_twice(ledger):
     ledger.commit(0, 5, kept=range(5))
-    ledger.writer.sink.empty_staging()
+    ledger.writer.sink.begin_batch()
     ledger.writer.stage([3, 4, 6])
     ledger.writer.merge(3, 8, rows=3, records={("t", 0): 5})
     # of the batch's five records, nobody knows how many lie behind what was done before
@@ -136,7 +136,7 @@ def test_of_a_cut_entry_the_records_are_known_where_all_offsets_or_no_absent_one
 
 
 def test_rows_that_name_a_source_outside_their_batch_move_nothing(ledger):
-    ledger.writer.sink.empty_staging()
+    ledger.writer.sink.begin_batch()
     ledger.writer.stage([0, 1, 7])
     with pytest.raises(DeclarationError, match="1 of 3 rows name a source that is not of their batch"):
         ledger.writer.merge(0, 5, rows=3)
@@ -146,7 +146,7 @@ def test_rows_that_name_a_source_outside_their_batch_move_nothing(ledger):
 
 def test_each_partition_has_its_own_entries(ledger):
     ledger.writer.sink.open_positions(1, {P1: 100})
-    ledger.writer.sink.empty_staging()
+    ledger.writer.sink.begin_batch()
     ledger.writer.stage([0, 1])
     ranges = [OffsetRange(P0, 0, 2), OffsetRange(P1, 100, 103)]
     ledger.writer.merge_ranges(ranges, rows=2, records={("t", 0): 2, ("t", 1): 3})

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
@@ -17,14 +18,13 @@ from millrace.adapters.control_connection import open_engine, translated
 from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.postgres_connection import connect
 from millrace.adapters.postgres_locks import LockedError, in_turns
-from millrace.adapters.postgres_tables import TargetColumn
 from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import PostgresSettings
 from support.control_databases import Databases, make_version
 from support.sink_writer import COLUMNS, Writer
 from support.waiting import Deadline, eventually, in_time, joined
 
-MORE = (*COLUMNS, TargetColumn("more", "text"))
+MORE = COLUMNS.append(pa.field("more", pa.string()))
 A_WHILE = timedelta(seconds=2)
 
 
@@ -131,7 +131,7 @@ def test_a_backup_that_reads_all_tables_holds_no_batch_up(
         )  # type: ignore[misc]
         assert done.rows_out == 2
     assert left(admin, name) == [f"{name}.s#1", f"{name}.s#1!", f"{name}.s#1~1", f"{name}.s#1~1!"]
-    in_time(writer.sink.discard_staging, within=Deadline.SERVER, what="the end of a stream beside a backup")
+    in_time(writer.sink.discard, within=Deadline.SERVER, what="the end of a stream beside a backup")
     assert left(admin, name) == [f"{name}.s#1", f"{name}.s#1!"]
     dump.rollback()
     assert admin.execute(f"SELECT _offset FROM {name}.rows ORDER BY 1").fetchall() == [(n,) for n in range(7)]

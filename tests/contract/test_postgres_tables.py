@@ -10,7 +10,9 @@ import pytest
 
 from millrace.adapters.postgres_connection import connect
 from millrace.adapters.postgres_locks import bounds
-from millrace.adapters.postgres_tables import SCHEMA_VERSION, TargetTable, ensure_schema
+from millrace.adapters.postgres_schema import SCHEMA_VERSION, ensure_schema
+from millrace.adapters.postgres_tables import TargetTable
+from millrace.adapters.postgres_types import target_columns
 from millrace.errors import DeclarationError
 from millrace.settings import PostgresSettings
 from support.control_databases import Databases
@@ -26,7 +28,7 @@ TABLE = (
 
 def ensure(admin, name: str, *, table: str = "rows") -> str:
     with admin.transaction(), admin.cursor() as cursor:
-        return TargetTable(name, table).ensure(cursor, COLUMNS)
+        return TargetTable(name, table).ensure(cursor, target_columns(COLUMNS, "the test"))
 
 
 def statement_that_adds_the_key(admin, name: str, *, table: str = "rows") -> str:

@@ -133,7 +133,7 @@ class Shop:
 @pytest.fixture(scope="module")
 def opened(control_databases: Databases) -> Iterator[Sink]:
     """The sink, with Millrace's own tables."""
-    from millrace.adapters.postgres_tables import ensure_schema
+    from millrace.adapters.postgres_schema import ensure_schema
 
     with open_sink(control_databases) as made:
         ensure_schema(made.connection.cursor())

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from millrace.adapters import sink_reader
 from millrace.adapters.postgres_connection import connect
-from millrace.adapters.postgres_tables import ensure_schema
+from millrace.adapters.postgres_schema import ensure_schema
 from millrace.adapters.sink_reader import SinkReader
 from millrace.cli import quarantine
 from millrace.errors import MillraceError, UnreachableError, UsageError

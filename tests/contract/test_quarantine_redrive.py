@@ -10,12 +10,7 @@ import psycopg
 import pytest
 
 from millrace.adapters import postgres_redrive
-from millrace.adapters.postgres_connection import (
-    SinkRolledBackError,
-    SinkStatementError,
-    SinkUnreachableError,
-    connect,
-)
+from millrace.adapters.postgres_connection import connect
 from millrace.adapters.postgres_ledger import Ledger
 from millrace.adapters.postgres_redrive import (
     Put,
@@ -26,7 +21,13 @@ from millrace.adapters.postgres_tables import TargetTable
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quarantine import Broken, Rule
 from millrace.domain.redrive import Fate, Place, Selection
-from millrace.errors import DeclarationError, UnreachableError
+from millrace.errors import (
+    DeclarationError,
+    SinkFailedError,
+    SinkRolledBackError,
+    SinkUnreachableError,
+    UnreachableError,
+)
 from support.redrive_bench import BAD, EVERYTHING, Bench
 from support.sink_writer import P0, Writer
 from support.waiting import Deadline, eventually, joined
@@ -290,7 +291,7 @@ def test_a_trigger_that_drops_rows_is_noticed(bench: Bench) -> None:
         f"CREATE FUNCTION {bench.name}.drop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; "
         f"CREATE TRIGGER dropping BEFORE INSERT ON {bench.name}.rows FOR EACH ROW EXECUTE FUNCTION {bench.name}.drop()"
     )
-    with pytest.raises(SinkStatementError, match="1 rows were made, and 0 arrived"):
+    with pytest.raises(SinkFailedError, match="1 rows were made, and 0 arrived"):
         bench.put()
     assert bench.quarantine() == [1]
 
@@ -313,7 +314,7 @@ def test_rows_that_are_not_there_any_more_are_not_taken_for_dropped_records(benc
     bench.commit(0, 4, bad=[1])
     with bench.opened() as redrive:
         [(_, part)] = redrive.parts(EVERYTHING, redrive.now())
-        with pytest.raises(SinkStatementError, match="1 rows were copied, and 0 are there"):
+        with pytest.raises(SinkFailedError, match="1 rows were copied, and 0 are there"):
             redrive.put_through(part, {}, rows=1, keep=True)
     assert bench.quarantine() == [1]
 

@@ -9,12 +9,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from millrace.adapters.postgres_connection import SinkStatementError, connect
-from millrace.adapters.postgres_tables import TargetColumn, ensure_schema
+from millrace.adapters.postgres_connection import connect
+from millrace.adapters.postgres_schema import ensure_schema
+from millrace.adapters.postgres_tables import TargetColumn
 from millrace.adapters.sink_comparison import MADE, SinkComparison, open_comparison
 from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.quality.recompute import Row
-from millrace.errors import DeclarationError
+from millrace.errors import DeclarationError, SinkFailedError
 from millrace.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def test_who_only_reads_by_default_compares_and_who_may_not_is_told_what_is_lack
 
 
 def test_what_the_database_refuses_is_said_in_its_words(database: PostgresSettings, table: str) -> None:
-    with pytest.raises(SinkStatementError, match="compare rows"), open_comparison(database, "s", table) as opened:
+    with pytest.raises(SinkFailedError, match="compare rows"), open_comparison(database, "s", table) as opened:
         opened.connection.execute("SELECT * FROM nothing_of_this_name")
 
 

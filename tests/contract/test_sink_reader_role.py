@@ -28,7 +28,7 @@ def reader(postgres: Stack) -> PostgresSettings:
 def test_it_reads_what_the_sinks_role_makes_and_made(
     reader: PostgresSettings, admin: psycopg.Connection[Any], name: str
 ) -> None:
-    from millrace.adapters.postgres_tables import ensure_schema
+    from millrace.adapters.postgres_schema import ensure_schema
 
     with admin.transaction(), admin.cursor() as cursor:
         ensure_schema(cursor)

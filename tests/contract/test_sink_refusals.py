@@ -5,18 +5,18 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
-from millrace.adapters.postgres_connection import (
+from millrace.adapters.postgres_connection import connect
+from millrace.errors import (
+    DeclarationError,
+    RowsRefusedError,
     SinkExhaustedError,
+    SinkFailedError,
     SinkRolledBackError,
-    SinkStatementError,
     SinkUnreachableError,
-    connect,
 )
-from millrace.adapters.postgres_sink import RowsRefusedError
-from millrace.adapters.postgres_tables import TargetColumn
-from millrace.errors import DeclarationError
 from support.sink_writer import COLUMNS, P0, Writer
 from support.waiting import Deadline, in_time
 
@@ -63,28 +63,28 @@ UNTOUCHED = (0, 0, 0)
 def test_a_batch_whose_staging_was_emptied_moves_nothing(writer, admin):
     writer.stage(range(5))
     admin.execute(f'TRUNCATE millrace_staging."{writer.identity.application_name}"')
-    with pytest.raises(SinkStatementError, match="5 rows were staged, but 0 arrived"):
+    with pytest.raises(SinkFailedError, match="5 rows were staged, but 0 arrived"):
         writer.merge(0, 5, rows=5)
     assert state(writer, admin) == UNTOUCHED
 
 
 def test_a_trigger_that_drops_rows_in_silence_moves_nothing(writer, name, admin):
     trigger(admin, name, "IF NEW._offset = 3 THEN RETURN NULL; END IF;")
-    with pytest.raises(SinkStatementError, match="triggers"):
+    with pytest.raises(SinkFailedError, match="triggers"):
         writer.commit(0, 5)
     assert state(writer, admin) == UNTOUCHED
 
 
 def test_a_bad_record_that_is_staged_nowhere_moves_nothing(writer, admin):
     writer.stage(range(4))
-    with pytest.raises(SinkStatementError, match="1 bad records were staged, but 0 arrived"):
+    with pytest.raises(SinkFailedError, match="1 bad records were staged, but 0 arrived"):
         writer.merge(0, 5, rows=4, bad_records=1)
     assert state(writer, admin) == UNTOUCHED
 
 
 def test_what_is_on_record_already_and_what_is_refused_are_counted_as_left_out(writer, admin):
     writer.commit(0, 3)
-    writer.sink.empty_staging()
+    writer.sink.begin_batch()
     writer.stage(range(1, 8))
     writer.stage([2, 5, 6], attempt=9, value="of a task that was tried again")
     refused = {("id-one", 0, offset): "why" for offset in (2, 5)}
@@ -137,7 +137,7 @@ def test_thousands_of_refused_rows_are_found_by_one_statement(writer, name, admi
 def test_all_rows_of_a_record_are_refused_with_one_of_them(writer, name, admin):
     """Otherwise one that goes in on trial could keep out another record's."""
     admin.execute(f"ALTER TABLE {name}.rows ADD CHECK (name <> 'bad'), ADD UNIQUE (name)")
-    writer.sink.empty_staging()
+    writer.sink.begin_batch()
     writer.stage([0], value="same")
     writer.stage([0], value="bad", ordinal=1)
     writer.stage([1], value="same")
@@ -148,7 +148,7 @@ def test_all_rows_of_a_record_are_refused_with_one_of_them(writer, name, admin):
 
 
 def test_a_row_that_refers_to_a_later_one_of_its_batch_is_not_refused(database, name, admin):
-    writer = Writer(database, name, 1).ready((*COLUMNS, TargetColumn("refers", "text")))
+    writer = Writer(database, name, 1).ready(COLUMNS.append(pa.field("refers", pa.string())))
     admin.execute(f"ALTER TABLE {name}.rows ADD UNIQUE (name), ADD CHECK (amount <> 0)")
     admin.execute(f"ALTER TABLE {name}.rows ADD FOREIGN KEY (refers) REFERENCES {name}.rows (name)")
     links = {0: None, 1: "row 2", 2: "row 3", 3: None, 4: "nobody"}
@@ -192,7 +192,7 @@ def test_a_constraint_of_another_table_on_what_is_replaced_stops_with_its_name(w
     writer.commit(0, 1, value="first")
     admin.execute(f"INSERT INTO {name}.others VALUES ('first')")
     writer.sink.open_positions(2, {P0: 0})
-    writer.sink.empty_staging()
+    writer.sink.begin_batch()
     writer.stage([0], value="another")
     with pytest.raises(DeclarationError, match="still referenced") as caught:
         writer.merge(0, 1, rows=1, timeline=2)
@@ -224,9 +224,9 @@ def test_two_rows_of_one_record_are_told_by_the_key_that_the_table_has(writer, n
         ("25006", SinkUnreachableError),
         ("25P03", SinkUnreachableError),
         ("25P04", SinkUnreachableError),
-        ("57014", SinkStatementError),
-        ("42501", SinkStatementError),
-        ("XX000", SinkStatementError),
+        ("57014", SinkFailedError),
+        ("42501", SinkFailedError),
+        ("XX000", SinkFailedError),
     ],
 )
 def test_what_an_error_asks_for_is_told_by_its_code(writer, name, admin, code, kind):
@@ -283,10 +283,10 @@ def test_a_task_that_was_given_up_does_not_hold_up_the_next_batch(writer, databa
 
 def test_a_statement_that_fails_is_named(writer, admin):
     admin.execute(f'DROP TABLE millrace_staging."{writer.identity.application_name}"')
-    with pytest.raises(SinkStatementError, match=r"`insert the rows` failed.*does not exist.*42P01"):
+    with pytest.raises(SinkFailedError, match=r"`insert the rows` failed.*does not exist.*42P01"):
         writer.merge(0, 1, rows=1)
-    with pytest.raises(SinkStatementError, match="`empty the staging tables` failed"):
-        writer.sink.empty_staging()
+    with pytest.raises(SinkFailedError, match="`empty the staging tables` failed"):
+        writer.sink.begin_batch()
 
 
 def test_the_databases_own_words_hold_no_password(database, name):

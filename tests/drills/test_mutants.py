@@ -1,6 +1,6 @@
 """The drills notice when a guard is gone: each mutant of the driver makes the drill that is meant for it fail.
 
-The mutants of the sink run in the first tier too, against the sink alone: tests/contract/test_sink_mutants.py.
+The mutants of the sink run in the first tier too, against the sink alone: tests/contract/test_sinks.py, test_claims.py.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from millrace.domain.sinks import TaskResult, TaskResults
     from millrace.runtime.inputs import Read
-    from millrace.runtime.sinks.postgres import Copied
 
 Inputs = Mapping[str, "DataFrame"]
 PARTITIONS = 3
@@ -31,12 +31,12 @@ class Batch:
         self._file = folder / "reads"
         self.inputs = {LEFT: self._decoded(LEFT, good=9, bad=3), RIGHT: self._decoded(RIGHT, good=6, bad=6)}
 
-    def copy(self, transform: Callable[[Inputs], DataFrame]) -> tuple[Read, Copied]:
-        from millrace.runtime.inputs import copy_counted
-        from millrace.runtime.sinks.postgres import REPORT
+    def copy(self, transform: Callable[[Inputs], DataFrame]) -> tuple[Read, TaskResults]:
+        from millrace.runtime.inputs import write_counted
+        from millrace.runtime.writing import writing
 
         self._file.unlink(missing_ok=True)
-        return copy_counted(self.inputs, lambda good: transform(good).mapInArrow(_reported, REPORT))
+        return write_counted(self.inputs, lambda good: writing(transform(good), _counted))
 
     def reads(self) -> Counter[str]:
         """How often each topic's partitions were read."""
@@ -58,17 +58,11 @@ class Batch:
         return decoded(raw.mapInArrow(noted, RAW_TYPE), _topic(topic), f"id of {topic}")
 
 
-def _reported(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
+def _counted(blocks: Iterator[pa.RecordBatch], attempt: int) -> TaskResult:
+    """A sink that takes everything."""
+    from millrace.domain.sinks import TaskResult
 
-    rows = sum(len(block) for block in blocks)
-    report = {"attempt": [0], "rows": [rows], "refused": ["[]"], "failure": [None]}
-    yield pa.RecordBatch.from_pydict(
-        report,
-        schema=pa.schema(
-            [("attempt", pa.int64()), ("rows", pa.int64()), ("refused", pa.string()), ("failure", pa.string())]
-        ),
-    )
+    return TaskResult(sum(len(block) for block in blocks))
 
 
 def _topic(name: str) -> Topic:

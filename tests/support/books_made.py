@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millrace.adapters.postgres_ledger import Ledger
-from millrace.adapters.postgres_tables import TargetTable, ensure_schema
+from millrace.adapters.postgres_schema import ensure_schema
+from millrace.adapters.postgres_tables import TargetTable
 from millrace.adapters.sink_books import SinkBooks
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.ranges import Work

@@ -88,7 +88,7 @@ def _put_points_in() -> None:
     wrap(PostgresSink, "commit_batch", _around(before=BEFORE_SINK, after=AFTER_SINK))
     wrap(PostgresSink, "_advance", _around(before=IN_MERGE))
     wrap(PostgresSink, "take_over", _around(after=TAKEN_OVER))
-    wrap(batches, "copy_counted", _around(before=BEFORE_COPY))
+    wrap(batches, "write_counted", _around(before=BEFORE_COPY))
     wrap(BatchRunner, "drain", _around(before=DRAIN))
     wrap(StreamTables, "claim", _around(after=CLAIM))
 

@@ -24,16 +24,16 @@ from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 
-from millrace.adapters.postgres_tables import SOURCE_COLUMNS
 from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.domain.declaration import Pipeline, Stream, Topic
+from millrace.domain.sinks import TaskResults
 from millrace.runtime import batches, driver
 from millrace.runtime import life as runtime_life
 from millrace.runtime.decoders import decoder_of
 from millrace.runtime.inputs import Read
 from millrace.runtime.plain_read import RAW_SCHEMA
 from millrace.runtime.reporter import Reporter
-from millrace.runtime.sinks.postgres import REPORT, Copied, _copier, copied
+from millrace.runtime.writing import writing, written
 from support.faults import Crash, Life, watched_control, watched_member, watched_sink
 from support.waiting import Deadline, joined
 
@@ -83,7 +83,10 @@ class DriverWithoutSpark(driver.Driver):
         super().__init__(LifeWithoutSpark(self.session, kafka=kafka, app=stream, **arguments), pipeline, stream)
         self._life.log = life.watch("log", self._life.log)  # type: ignore[assignment]
         self._life.member = watched_member(life, self._life.member)
-        self._sink = watched_sink(life, self._sink)
+        self._watching = life
+
+    def _open_sink(self) -> Any:
+        return watched_sink(self._watching, super()._open_sink())
 
     def end(self) -> None:
         """Wait for the threads of a life that is over."""
@@ -115,17 +118,14 @@ class PromptReporter(Reporter):
 
 
 class RunnerWithoutSpark(batches.BatchRunner):
-    """Copies the declared columns of the good records by the real task."""
+    """Writes the declared columns of the good records by the real task."""
 
-    def _copy(self, by_topic: Mapping[str, Any], ids: Mapping[str, str]) -> tuple[Read, Copied]:
+    def _write(self, by_topic: Mapping[str, Any], ids: Mapping[str, str]) -> tuple[Read, TaskResults]:
         fixed = self._fixed
-        fixed.sink.empty_staging()
+        fixed.sink.begin_batch()
         [(name, raw)] = by_topic.items()
         good = [_good_rows(block, fixed.topics[name], ids[name]) for block in raw.blocks]
-        columns = [column for column, _ in SOURCE_COLUMNS] + [column.name for column in fixed.sink.columns]
-        destination = fixed.current_destination
-        task = _copier(destination, destination.staging.rows, columns)
-        rows = copied(raw.holding("copy_rows", good).mapInArrow(task, REPORT))
+        rows = written(writing(raw.holding("write_rows", good), fixed.sink.rows_writer()))
         of_each = Counter((name, number) for block in raw.blocks for number in block.column("partition").to_pylist())
         read = of_each.total()
         return Read(read, read - sum(len(block) for block in good), of_each=of_each), rows
@@ -133,12 +133,12 @@ class RunnerWithoutSpark(batches.BatchRunner):
 
 @contextmanager
 def without_spark(root: Path) -> Iterator[None]:
-    """While this is open, every driver of this process copies without Spark, to the connections of this project."""
+    """While this is open, every driver of this process writes without Spark, to the connections of this project."""
     with (
         patch.object(driver, "BatchRunner", RunnerWithoutSpark),
         patch.object(runtime_life, "Reporter", PromptReporter),
         patch.object(runtime_life, "Lookout", MagicMock()),  # its threads would call between a life's own calls
-        patch.dict(os.environ, {"MILLRACE_ROOT": str(root)}),  # where the copying tasks look for connections
+        patch.dict(os.environ, {"MILLRACE_ROOT": str(root)}),  # where an app looks for connections
         patch.object(sys, "path", list(sys.path)),  # an app's folder is put there
     ):
         yield
@@ -261,7 +261,7 @@ class Query:
             entry = {self._session.topic: {str(number): end for number, end in ends.items()}}
             path = self._offsets / str(len(list(self._offsets.iterdir())))
             path.write_text(f"v1\n{{}}\n{json.dumps(entry)}", encoding="utf-8")
-            yield Frame(self._session.life, "copy_bad_records", [self._block(ends)])
+            yield Frame(self._session.life, "write_bad_records", [self._block(ends)])
             self._positions = ends
 
     def _block(self, ends: Mapping[int, int]) -> pa.RecordBatch:

@@ -331,7 +331,7 @@ def watched_sink(life: Life, sink: PostgresSink) -> Any:
         if sink._connection is not None:
             hang_up(sink._connection)
 
-    return life.watch("sink", sink, hang_up=drop, local=("close",))
+    return life.watch("sink", sink, hang_up=drop, local=("close", "rows_writer", "bad_records_writer"))
 
 
 def watched_member(life: Life, member: GroupMember) -> Any:

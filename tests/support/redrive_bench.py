@@ -11,6 +11,7 @@ from psycopg import sql
 
 from millrace.adapters.postgres_connection import connect
 from millrace.adapters.postgres_redrive import Held, Put, QuarantineRedrive, open_redrive
+from millrace.adapters.postgres_types import target_columns
 from millrace.adapters.sink_books import SinkBooks
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.books import judged
@@ -34,7 +35,7 @@ class Bench:
         """A batch of partition 0: what is neither bad nor dropped is a row."""
         bad, dropped = list(bad), list(dropped)
         kept = [offset for offset in range(first, end) if offset not in (*bad, *dropped)]
-        self.writer.sink.empty_staging()
+        self.writer.sink.begin_batch()
         self.writer.stage(kept)
         statement = sql.SQL(
             "INSERT INTO {} (_attempt, _topic_id, _partition, _offset, _ordinal, topic, key, value, headers, rule, "
@@ -49,7 +50,7 @@ class Bench:
     @contextmanager
     def opened(self, plan: str = "redrive-1") -> Iterator[QuarantineRedrive]:
         with open_redrive(self.database, self.stream, f"{self.name}.rows", plan) as redrive:
-            redrive.prepare(COLUMNS)
+            redrive.prepare(target_columns(COLUMNS, "the test"))
             yield redrive
 
     def put(

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from psycopg import sql
 
 from millrace.adapters.control_db import ControlStore
@@ -21,14 +22,13 @@ from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.kafka_groups import KafkaGroups
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.postgres_connection import connect
-from millrace.adapters.postgres_fence import Identity
-from millrace.adapters.postgres_sink import PostgresSink, Staged
-from millrace.adapters.postgres_tables import TargetColumn
+from millrace.adapters.postgres_sink import PostgresSink
 from millrace.adapters.sink_reader import SinkReader
 from millrace.domain.groups import CommitMetadata
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.plan import Plan, PlanStatus
 from millrace.domain.position import Basis, OpenTimeline, Refuse, Wishes, open_at
+from millrace.domain.sinks import Identity, Written
 from millrace.domain.time_travel import Policy
 from millrace.errors import MillraceError, RefusedError, StalePlanError
 from millrace.ports import RunningApp, RunState, Submission
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 ACTOR = "test:rewind"
 KAFKA, SINK = "millrace_kafka", "millrace_sink"
 RECORDS = 12
-COLUMNS = (TargetColumn("id", "text"), TargetColumn("amount", "integer"))
+COLUMNS = pa.schema([("id", pa.string()), ("amount", pa.int32())])
 
 
 class Apps:
@@ -230,14 +230,14 @@ class RewoundStream(StreamProject):
 
     def _read(self, sink: PostgresSink, timeline: int, positions: Mapping[TopicPartition, int], epoch: int) -> None:
         sink.prepare(COLUMNS)
-        sink.empty_staging()
+        sink.begin_batch()
         ranges = [OffsetRange(p, first, self.of.ends[p.partition]) for p, first in positions.items()]
         staged = sum(map(len, ranges))
         self._stage(sink, ranges)
-        sink.commit_batch(timeline, ranges, Staged((1,), staged))
+        sink.commit_batch(timeline, ranges, Written((1,), staged))
         done = {entry.partition: entry.next for entry in ranges}
         self.of.groups.move(self.group, {p: (o, self._metadata(p, timeline, epoch, o)) for p, o in done.items()})
-        sink.discard_staging()
+        sink.discard()
         sink.close()
 
     def _metadata(self, partition: TopicPartition, timeline: int, epoch: int, offset: int) -> str:

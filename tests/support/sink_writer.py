@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import psycopg
+import pyarrow as pa
 
 from millrace.adapters.postgres_connection import connect
-from millrace.adapters.postgres_fence import Identity
-from millrace.adapters.postgres_sink import PostgresSink, Staged
-from millrace.adapters.postgres_tables import TargetColumn
+from millrace.adapters.postgres_sink import PostgresSink
 from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.sinks import Identity, Written
 from millrace.settings import PostgresSettings
 
 P0 = TopicPartition("t", "id-one", 0)
-COLUMNS = (TargetColumn("name", "text"), TargetColumn("amount", "numeric(12,2)"))
+COLUMNS = pa.schema([("name", pa.string()), ("amount", pa.decimal128(12, 2))])
 
 
 class Writer:
@@ -40,7 +40,7 @@ class Writer:
                 )
 
     def commit(self, first: int, end: int, *, refused=None, value="x"):
-        self.sink.empty_staging()
+        self.sink.begin_batch()
         self.stage(range(first, end), value=value)
         return self.merge(first, end, rows=end - first, refused=refused or {})
 
@@ -50,5 +50,5 @@ class Writer:
 
     def merge_ranges(self, ranges, *, rows: int, attempts=(1,), bad_records=0, refused=None, timeline=1, records=None):
         """The same for ranges of any partitions."""
-        staged = Staged(attempts, rows, bad_records, refused or {}, records)
-        return self.sink.commit_batch(timeline, ranges, staged)
+        written = Written(attempts, rows, bad_records, refused or {}, records)
+        return self.sink.commit_batch(timeline, ranges, written)

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from millrace.adapters import postgres_tables
+from millrace.adapters import postgres_schema
 from millrace.adapters.postgres_tables import SOURCE_COLUMNS
 from millrace.cli.main import NOUNS, build
 from millrace.domain.quarantine import Rule
@@ -58,7 +58,7 @@ def test_the_reference_has_no_command_that_is_not_there() -> None:
 
 def test_the_reference_has_every_table_column_and_rule_of_the_sink() -> None:
     text = reference("sink")
-    made = postgres_tables._OWN_TABLES
+    made = postgres_schema._OWN_TABLES
     named = {*re.findall(r"TABLE IF NOT EXISTS millrace\.(\w+)", made)}
     columns = re.findall(r'^    "?([a-z_]+)"? (?:text|int|bigint|bytea|jsonb|timestamptz)', made, re.MULTILINE)
     named |= set(columns)

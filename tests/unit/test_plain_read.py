@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.adapters.postgres_sink import BatchCounts
 from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.sinks import BatchCounts
 from millrace.domain.sources import TopicRecord
 from millrace.runtime import batches, plain_read
 from millrace.runtime.batches import BatchRunner, Read
@@ -64,7 +64,7 @@ class Counting(BatchRunner):
 
     parts = 0
 
-    def _copy_and_merge(
+    def _write_and_commit(
         self, raw: Any, by_topic: Any, ids: Any, ranges: Any, times: list[float]
     ) -> tuple[Read, BatchCounts]:
         self.parts += 1

@@ -81,7 +81,7 @@ def test_a_job_is_told_what_to_read_and_answers_with_what_it_found(tmp_path: Pat
         ("from millrace.errors import UnreachableError as E", UnreachableError),
         ("from millrace.errors import DeclarationError as E", DeclarationError),
         ("from millrace.adapters.postgres_connection import SinkUnreachableError as E", UnreachableError),
-        ("from millrace.adapters.postgres_connection import SinkStatementError as E", MillraceError),
+        ("from millrace.adapters.postgres_connection import SinkFailedError as E", MillraceError),
     ],
 )
 def test_an_error_of_the_job_is_raised_as_what_it_is(tmp_path: Path, raised: str, kind: type[MillraceError]) -> None:

@@ -13,12 +13,11 @@ import psycopg
 import pytest
 from tenacity import nap
 
-from millrace.adapters.postgres_connection import SinkExhaustedError, SinkRolledBackError, SinkUnreachableError
 from millrace.adapters.postgres_redrive import Held, Put, TooLongError
 from millrace.adapters.redrive_job import Request
 from millrace.domain.offsets import Source
 from millrace.domain.redrive import Fate, Redriven, Selection
-from millrace.errors import UnreachableError
+from millrace.errors import SinkExhaustedError, SinkRolledBackError, SinkUnreachableError, UnreachableError
 from millrace.runtime import redrive
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)

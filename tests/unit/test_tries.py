@@ -9,13 +9,16 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from millrace.adapters.postgres_connection import (
+from millrace.errors import (
+    DataLossError,
+    FencedError,
+    MillraceError,
     SinkExhaustedError,
+    SinkFailedError,
     SinkRolledBackError,
-    SinkStatementError,
     SinkUnreachableError,
+    UnreachableError,
 )
-from millrace.errors import DataLossError, FencedError, MillraceError, UnreachableError
 from millrace.runtime.batches import BatchRunner
 from millrace.runtime.tries import AWAY_SECONDS, Tries
 from support.waiting import Deadline, eventually, in_time
@@ -29,7 +32,7 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize("kind", [SinkStatementError, FencedError, DataLossError, UnreachableError])
+@pytest.mark.parametrize("kind", [SinkFailedError, FencedError, DataLossError, UnreachableError])
 def test_what_waiting_cannot_mend_is_not_waited_for(kind: type[MillraceError]) -> None:
     assert Tries().pause_after(kind("no")) is None
 

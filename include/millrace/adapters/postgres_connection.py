@@ -6,14 +6,19 @@ connection that is gone under one name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
 import psycopg
 
-from millrace.errors import MillraceError, UnreachableError
+from millrace.errors import (
+    MillraceError,
+    SinkExhaustedError,
+    SinkFailedError,
+    SinkRolledBackError,
+    SinkUnreachableError,
+)
 from millrace.settings import PostgresSettings
 
 _CONNECT_WITHIN = timedelta(seconds=10)
@@ -32,22 +37,6 @@ UNACKNOWLEDGED = timedelta(minutes=2)
 _GONE_TOO = frozenset({"25006", "25P03", "25P04"})
 # A refusal to connect has no SQLSTATE in libpq; these are the server's words for 53300, in English alone.
 _NO_ROOM = ("too many clients", "too many connections", "remaining connection slots")
-
-
-class SinkUnreachableError(UnreachableError):
-    """The sink database is away, or the connection to it is gone."""
-
-
-class SinkRolledBackError(MillraceError):
-    """The database ended a transaction for the sake of others: the same once more will do."""
-
-
-class SinkExhaustedError(MillraceError):
-    """The database lacks disk, memory or connections: nothing to do but wait until somebody gives it some."""
-
-
-class SinkStatementError(MillraceError):
-    """The database refused a statement for a reason that is not in the rows."""
 
 
 class Fault(StrEnum):
@@ -87,50 +76,44 @@ def fault_of(error: psycopg.Error) -> Fault:
     return _CLASSES.get(error.sqlstate[:2], Fault.OTHER)
 
 
-@dataclass(frozen=True, slots=True)
-class SinkFailure:
-    """An error of the database as a value, which travels from a task to the driver. It holds no password.
+def sink_error(settings: PostgresSettings, error: psycopg.Error, doing: str) -> MillraceError:
+    """What to raise for what the database said; it holds no password.
 
-    Attributes:
-        fault: what it asks for.
+    Args:
+        settings: the database.
+        error: what psycopg raised.
         doing: the statement that failed, by its name.
-        message: the database's own words, with the SQLSTATE.
-        where: the address of the database.
     """
+    return _error(fault_of(error), settings, _words(error), doing)
 
-    fault: str
-    doing: str
-    message: str
-    where: str
 
-    @classmethod
-    def of(cls, settings: PostgresSettings, error: psycopg.Error, doing: str) -> SinkFailure:
-        """From what psycopg raised."""
-        told = [error.diag.message_primary, error.diag.message_detail]
-        message = "; ".join(text for text in told if text) or str(error).strip()
-        code = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
-        return cls(fault_of(error).value, doing, message + code, address(settings))
+def connect_error(settings: PostgresSettings, error: psycopg.Error) -> MillraceError:
+    """For a connection that was not made, or that broke: the server is away, or has no room for one more."""
+    told = _words(error)
+    no_room = any(words in told for words in _NO_ROOM)
+    return _error(Fault.EXHAUSTED if no_room else Fault.GONE, settings, told, "connect")
 
-    @classmethod
-    def at_connect(cls, settings: PostgresSettings, error: psycopg.Error) -> SinkFailure:
-        """From a connection that was not made, or that broke: the server is away, or has no room for one more."""
-        failure = cls.of(settings, error, "connect")
-        no_room = any(words in failure.message for words in _NO_ROOM)
-        return replace(failure, fault=(Fault.EXHAUSTED if no_room else Fault.GONE).value)
 
-    def error(self) -> MillraceError:
-        """The error to raise for it."""
-        if self.fault == Fault.GONE:
-            return SinkUnreachableError(
-                f"the sink database does not answer: {self.message}",
-                where=self.where,
-                next_step="see that PostgreSQL runs and lets this role in; `./millrace doctor` tries the connection",
-            )
-        kind, next_step = {
-            Fault.ROLLED_BACK: (SinkRolledBackError, "see which other program locks rows of the same tables"),
-            Fault.EXHAUSTED: (SinkExhaustedError, "give the database disk, memory or connections; the stream waits"),
-        }.get(Fault(self.fault), (SinkStatementError, "the database's own words say what it misses"))
-        return kind(f"the statement `{self.doing}` failed: {self.message}", where=self.where, next_step=next_step)
+def _words(error: psycopg.Error) -> str:
+    """The database's own, with the SQLSTATE."""
+    told = [error.diag.message_primary, error.diag.message_detail]
+    message = "; ".join(text for text in told if text) or str(error).strip()
+    return message + (f" (SQLSTATE {error.sqlstate})" if error.sqlstate else "")
+
+
+def _error(fault: Fault, settings: PostgresSettings, told: str, doing: str) -> MillraceError:
+    where = address(settings)
+    if fault is Fault.GONE:
+        return SinkUnreachableError(
+            f"the sink database does not answer: {told}",
+            where=where,
+            next_step="see that PostgreSQL runs and lets this role in; `./millrace doctor` tries the connection",
+        )
+    kind, next_step = {
+        Fault.ROLLED_BACK: (SinkRolledBackError, "see which other program locks rows of the same tables"),
+        Fault.EXHAUSTED: (SinkExhaustedError, "give the database disk, memory or connections; the stream waits"),
+    }.get(fault, (SinkFailedError, "the database's own words say what it misses"))
+    return kind(f"the statement `{doing}` failed: {told}", where=where, next_step=next_step)
 
 
 def connect(
@@ -159,7 +142,7 @@ def connect(
             tcp_user_timeout=UNACKNOWLEDGED // timedelta(milliseconds=1),
         )
     except psycopg.OperationalError as error:
-        raise SinkFailure.at_connect(settings, error).error() from error
+        raise connect_error(settings, error) from error
 
 
 def address(settings: PostgresSettings) -> str:

@@ -9,44 +9,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 
-from millrace.adapters.postgres_connection import (
-    Fault,
-    SinkExhaustedError,
-    SinkFailure,
-    SinkStatementError,
-    SinkUnreachableError,
-    address,
-    connect,
-    fault_of,
-)
+from millrace.adapters.postgres_connection import Fault, address, connect, connect_error, fault_of, sink_error
 from millrace.adapters.postgres_locks import BOUNDS, Answer, Blocker, blockers_of, in_turns, is_locked
-from millrace.adapters.postgres_tables import Cursor, ensure_schema
-from millrace.errors import FencedError, MillraceError, UnreachableError
+from millrace.adapters.postgres_schema import ensure_schema
+from millrace.adapters.postgres_tables import Cursor
+from millrace.domain.sinks import Identity
+from millrace.errors import (
+    FencedError,
+    MillraceError,
+    SinkExhaustedError,
+    SinkFailedError,
+    SinkUnreachableError,
+    UnreachableError,
+)
 from millrace.settings import PostgresSettings
 
 COMMIT = "commit"
 _TAKE_OVER_WITHIN = timedelta(seconds=25)
 _LOOK_WITHIN = timedelta(seconds=5)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who writes: one instance of one epoch of a stream."""
-
-    stream: str
-    epoch: int
-    instance: str
-
-    @property
-    def application_name(self) -> str:
-        """How PostgreSQL lists this instance's backends; under 63 bytes by the rules for names."""
-        return f"{self.stream}#{self.epoch}"
 
 
 class FencedConnection:
@@ -96,8 +81,16 @@ class FencedConnection:
         """
         self._bounded("look at the fence", self._hold_fence)
 
+    def waits_for(self) -> str:
+        """Whose locks this instance's backends wait for now, for people; empty where for nobody's.
+
+        Over a connection of its own, so that another thread may ask.
+        """
+        found = self._blockers()
+        return "a lock of " + "; ".join(map(str, found)) if found else ""
+
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; the next call opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -137,7 +130,7 @@ class FencedConnection:
                 if cursor.rowcount == 0:
                     raise self._fenced("a newer instance holds the fence")
             return True
-        except SinkStatementError as error:
+        except SinkFailedError as error:
             if is_locked(error):
                 return False
             raise
@@ -168,7 +161,7 @@ class FencedConnection:
 
         Raises:
             LockedError: a lock was not had in time.
-            FencedError, SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: as
+            FencedError, SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError: as
                 `_transaction`; also a statement that took too long.
         """
 
@@ -189,7 +182,7 @@ class FencedConnection:
 
         Raises:
             FencedError: the connection is gone, ended by a newer epoch.
-            SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: by SQLSTATE.
+            SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError: by SQLSTATE.
         """
         if self._connection is None or self._connection.closed:
             self._connection = connect(self.settings, self.identity.application_name)
@@ -207,7 +200,7 @@ class FencedConnection:
 
     def _translated(self, error: psycopg.Error) -> MillraceError:
         if fault_of(error) is not Fault.GONE:
-            return SinkFailure.of(self.settings, error, self._doing).error()
+            return sink_error(self.settings, error, self._doing)
         self.close()
         self._lost = True
         return self._why_gone(error)
@@ -220,10 +213,10 @@ class FencedConnection:
                     "SELECT epoch FROM millrace.fence WHERE stream = %s", (self.identity.stream,)
                 ).fetchone()
         except (SinkUnreachableError, SinkExhaustedError, psycopg.Error):
-            return SinkFailure.at_connect(self.settings, error).error()
+            return connect_error(self.settings, error)
         if row is not None and row[0] > self.identity.epoch:
             return self._fenced(f"epoch {row[0]} has taken over and ended this instance's connection")
-        return SinkFailure.at_connect(self.settings, error).error()
+        return connect_error(self.settings, error)
 
 
 class FenceReader:
@@ -242,7 +235,7 @@ class FenceReader:
         Raises:
             UnreachableError: the server does not answer.
             SinkExhaustedError: it has no room for another connection.
-            SinkStatementError: it does not show its fences to this role, or not in time.
+            SinkFailedError: it does not show its fences to this role, or not in time.
         """
         try:
             with connect(self._settings, "millrace epochs", within=_LOOK_WITHIN) as connection:
@@ -251,5 +244,5 @@ class FenceReader:
                     return 0
                 held = connection.execute("SELECT epoch FROM millrace.fence WHERE stream = %s", (stream,)).fetchone()
         except psycopg.Error as error:
-            raise SinkFailure.of(self._settings, error, "read the fence").error() from error
+            raise sink_error(self._settings, error, "read the fence") from error
         return int(held[0]) if held else 0

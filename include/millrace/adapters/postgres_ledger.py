@@ -12,9 +12,9 @@ from typing import Any
 
 from psycopg import sql
 
-from millrace.adapters.postgres_connection import SinkRolledBackError
 from millrace.adapters.postgres_tables import Cursor, TargetTable
 from millrace.domain.offsets import OffsetRange, Source
+from millrace.errors import SinkRolledBackError
 
 LARGEST_ENTRY = 1_000_000
 """An entry that covers so many offsets grows no more."""

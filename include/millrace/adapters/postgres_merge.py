@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from millrace.adapters.postgres_connection import REFUSED_CLASSES
+from millrace.adapters.postgres_staging import Staging
 from millrace.adapters.postgres_tables import (
     BY_THE_KEY,
     QUARANTINE_COLUMNS,
     SOURCE_COLUMNS,
     STAGING_SCHEMA,
     Cursor,
-    Staging,
     TargetColumn,
     TargetTable,
 )

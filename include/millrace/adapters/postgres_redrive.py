@@ -19,27 +19,18 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from millrace.adapters.postgres_connection import Fault, SinkFailure, SinkStatementError, connect, fault_of
+from millrace.adapters.postgres_connection import Fault, connect, fault_of, sink_error
 from millrace.adapters.postgres_ledger import Ledger
 from millrace.adapters.postgres_locks import BOUNDS, LockedError, bounds, is_locked
 from millrace.adapters.postgres_merge import Merge
-from millrace.adapters.postgres_tables import (
-    BY_THE_KEY,
-    READ_RECORD,
-    SHARD,
-    SOURCE_COLUMNS,
-    Cursor,
-    Staging,
-    TargetColumn,
-    TargetTable,
-    ensure_schema,
-    work_record,
-)
+from millrace.adapters.postgres_schema import READ_RECORD, SHARD, ensure_schema, work_record
+from millrace.adapters.postgres_staging import Staging
+from millrace.adapters.postgres_tables import BY_THE_KEY, SOURCE_COLUMNS, Cursor, TargetColumn, TargetTable
 from millrace.domain.archive.spans import Spans
 from millrace.domain.offsets import OffsetRange, Source, SourceAt, TopicPartition
 from millrace.domain.quarantine import Broken, Rule
 from millrace.domain.redrive import Fate, Selection
-from millrace.errors import DeclarationError, MillraceError
+from millrace.errors import DeclarationError, MillraceError, SinkFailedError
 from millrace.settings import PostgresSettings
 
 MOST_RECORDS = 1_000
@@ -323,7 +314,7 @@ class QuarantineRedrive:
         Raises:
             TooLongError: it would hold the stream's fence for too long; less at once may do.
             DeclarationError: the app makes a row twice, or the table refuses rows together and none alone.
-            SinkStatementError: the database refuses a statement, or its triggers drop rows.
+            SinkFailedError: the database refuses a statement, or its triggers drop rows.
             LockedError, SinkUnreachableError, SinkRolledBackError, SinkExhaustedError: the same may be tried again.
         """
         with self.connection.transaction(force_rollback=not keep), self.connection.cursor() as cursor:
@@ -373,7 +364,7 @@ class QuarantineRedrive:
         cursor.execute(sql.SQL("SELECT count(*) FROM {}").format(self.rows))
         [(there,)] = cursor.fetchall()
         if there != rows:
-            raise SinkStatementError(
+            raise SinkFailedError(
                 f"{rows} rows were copied, and {there} are there",
                 where=f"stream {self._stream}",
                 next_step="see whether a pooler between here and the database changes connections",
@@ -448,7 +439,7 @@ class QuarantineRedrive:
         inserted = self._merge.insert_rows(cursor, timeline, [0])
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         if inserted != staged:
-            raise SinkStatementError(
+            raise SinkFailedError(
                 f"{staged} rows were made, and {inserted} arrived: a trigger or rule of the table drops rows",
                 where=f"stream {self._stream}, table {self._target}",
                 next_step="look at the table's triggers and rules; nothing was written",
@@ -466,7 +457,7 @@ class QuarantineRedrive:
         if gone:
             cursor.execute(_TAKE, {**place, **_columns(list(gone), list(map(str, gone.values())))})
             if cursor.rowcount != len(gone):
-                raise SinkStatementError(
+                raise SinkFailedError(
                     f"{len(gone)} records were to leave quarantine, and {cursor.rowcount} did",
                     where=f"stream {self._stream}, table millrace.quarantine",
                     next_step="see whether a trigger or rule of that table keeps them; nothing was written",
@@ -517,7 +508,7 @@ def open_redrive(settings: PostgresSettings, stream: str, table: str, plan: str)
 
     Raises:
         LockedError: somebody holds a lock for too long.
-        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: by SQLSTATE.
+        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError: by SQLSTATE.
     """
     with connect(settings, f"{stream}#redrive") as connection:
         connection.autocommit = True
@@ -525,7 +516,7 @@ def open_redrive(settings: PostgresSettings, stream: str, table: str, plan: str)
             connection.execute(_SESSION)
             yield QuarantineRedrive(connection, stream, table, plan)
         except psycopg.Error as error:
-            failure = SinkFailure.of(settings, error, "put records in quarantine through").error()
+            failure = sink_error(settings, error, "put records in quarantine through")
             failure.__cause__ = error
             if is_locked(failure):
                 raise LockedError(failure.what, where=failure.where, next_step=failure.next_step) from error

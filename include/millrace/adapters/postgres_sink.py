@@ -7,98 +7,65 @@ Everything Millrace keeps in a sink database stands in the schemas `millrace` (f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-import structlog
-from psycopg import sql
+import pyarrow as pa
 
-from millrace.adapters.postgres_connection import Fault, SinkStatementError, fault_of
-from millrace.adapters.postgres_fence import COMMIT, FencedConnection, Identity
+from millrace.adapters.postgres_connection import Fault, fault_of
+from millrace.adapters.postgres_fence import COMMIT
 from millrace.adapters.postgres_ledger import Ledger
-from millrace.adapters.postgres_locks import BOUNDS, is_locked
 from millrace.adapters.postgres_merge import Merge
-from millrace.adapters.postgres_tables import (
-    BY_THE_KEY,
-    READ_RECORD,
-    SHARD,
-    Cursor,
-    Staging,
-    TargetColumn,
-    TargetTable,
-    work_record,
-)
+from millrace.adapters.postgres_schema import READ_RECORD, SHARD, work_record
+from millrace.adapters.postgres_staging import StagedConnection
+from millrace.adapters.postgres_tables import BY_THE_KEY, Cursor, TargetTable
+from millrace.adapters.postgres_types import target_columns
 from millrace.domain.offsets import Meeting, OffsetRange, Source, TopicPartition, classify
 from millrace.domain.position import WorkRecord
-from millrace.domain.snapshots import Partition
-from millrace.errors import DeclarationError, MillraceError
+from millrace.domain.sinks import BatchCounts, Identity, Written
+from millrace.errors import DeclarationError, MillraceError, RowsRefusedError, SinkFailedError
 from millrace.settings import PostgresSettings
-
-log = structlog.get_logger()
 
 _INSERT_ROWS = "insert the rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """What lies in the staging tables for one batch, by the count of those who put it there.
+class Views:
+    """An app's own statements about its table, views as a rule, and the file they stand in."""
 
-    Attributes:
-        attempts: ids of the writing tasks whose staged rows count; what others left is ignored.
-        rows: how many rows they staged.
-        bad_records: how many records they staged for quarantine.
-        refused: sources whose rows are left out, because they are staged for quarantine instead.
-        records: how many records were read of each partition, by topic and number; None: that was not counted.
-    """
-
-    attempts: Sequence[int]
-    rows: int
-    bad_records: int = 0
-    refused: Mapping[Source, str] = field(default_factory=dict)
-    records: Mapping[Partition, int] | None = None
+    statements: str
+    where: str
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCounts:
-    """What a batch's transaction did. All zero where the batch was on record already."""
-
-    rows_out: int = 0
-    quarantined: int = 0
-
-
-class RowsRefusedError(MillraceError):
-    """The target's own constraints refuse some rows; nothing of the batch was written.
-
-    Attributes:
-        sources: the refused rows' sources, with the database's reason.
-    """
-
-    def __init__(self, sources: Mapping[Source, str], *, where: str) -> None:
-        self.sources = dict(sources)
-        super().__init__(f"the table refuses the rows of {len(sources)} records", where=where)
-
-
-class PostgresSink(FencedConnection):
-    """One stream's hold on its sink database.
+class PostgresSink(StagedConnection):
+    """A table in PostgreSQL that a stream appends to (`SinkStore`).
 
     Guarantees: exactly once by offset range. A batch's rows, its quarantine and the record of work are written in one
-    transaction that holds the fence row FOR SHARE; an older epoch writes nothing after `take_over` has returned.
-    Does not guarantee: anything about the consumer group, which is committed afterwards and may lag behind.
+    transaction that holds the fence row FOR SHARE; an older epoch writes nothing after `take_over` has returned, also
+    one that was stopped meanwhile.
+    Does not guarantee: anything about the consumer group, which is committed afterwards and may lag behind; an order
+    among the rows; that what the server has acknowledged is still there once a standby without it was promoted (the
+    next batch finds the gap, and is refused).
+
+    Args:
+        settings: its database.
+        identity: who writes.
+        table: `schema.table`.
+        views: what the app says about the table beside it.
     """
 
-    def __init__(self, settings: PostgresSettings, identity: Identity, table: str) -> None:
+    def __init__(self, settings: PostgresSettings, identity: Identity, table: str, views: Views | None = None) -> None:
         super().__init__(settings, identity)
         self.target = TargetTable.parse(table)
-        self.staging = Staging(identity.application_name)
-        self._statements = Merge(self.target, self.staging, ())
+        self.where = f"table {table}"
+        self._views = views
         self._ledger = Ledger(identity.stream, self.target)
         self._key = self.target.primary_key
 
     @property
-    def columns(self) -> tuple[TargetColumn, ...]:
-        """The transform's columns, as prepared."""
-        return self._statements.columns
+    def _statements(self) -> Merge:
+        return Merge(self.target, self.staging, self.columns)
 
     def read_record(self) -> WorkRecord:
         """The record of work on the newest timeline."""
@@ -117,7 +84,7 @@ class PostgresSink(FencedConnection):
 
         Raises:
             FencedError: a newer epoch has taken over.
-            SinkStatementError: one of them is on record already, and begins or ends elsewhere.
+            SinkFailedError: one of them is on record already, and begins or ends elsewhere.
         """
         stream, epoch = self.identity.stream, self.identity.epoch
 
@@ -135,7 +102,7 @@ class PostgresSink(FencedConnection):
                 ],
             )
             if cursor.rowcount != len(positions):
-                raise SinkStatementError(
+                raise SinkFailedError(
                     f"{len(positions) - cursor.rowcount} partitions stand on timeline {timeline} already, elsewhere",
                     where=f"stream {stream}, table millrace.progress",
                     next_step="the next start reads the record of work again",
@@ -143,126 +110,61 @@ class PostgresSink(FencedConnection):
 
         self._bounded("open positions", write)
 
-    def prepare(self, columns: Sequence[TargetColumn]) -> None:
-        """Make the target table or add its missing columns, and make this epoch's staging tables afresh.
+    def prepare(self, columns: pa.Schema) -> None:
+        """Make the target table or add its missing columns, this epoch's staging tables afresh, and the app's views.
 
         Raises:
-            DeclarationError: the table that is there cannot take these columns.
+            DeclarationError: PostgreSQL has no column for one of these, the table that is there cannot take them, or
+                the database refuses one of the app's statements.
             FencedError: a newer epoch has taken over.
         """
-        self._statements = Merge(self.target, self.staging, tuple(columns))
+        self.columns = target_columns(columns, f"what the app gives for {self.where}")
 
         def make(cursor: Cursor) -> str:
             self._hold_fence(cursor)
-            key = self.target.ensure(cursor, columns)
+            key = self.target.ensure(cursor, self.columns)
             self.staging.drop(cursor)
-            self.staging.create(cursor, columns)
+            self.staging.create(cursor, self.columns)
             return key
 
         self._key = self._bounded("prepare the table and its staging", make)
         self._drop_others()
+        if self._views is not None:
+            self._make_views(self._views)
 
-    def make_views(self, statements: str, where: str) -> None:
-        """Run an app's own statements about its table, views as a rule: all of them or none, bounded as every DDL here.
+    def _make_views(self, views: Views) -> None:
+        """Run an app's own statements: all of them or none, bounded as every DDL here.
 
         They run at each start, so they must be such that twice is once (`CREATE OR REPLACE VIEW`).
-
-        Args:
-            statements: SQL, without parameters.
-            where: their file, for people.
-
-        Raises:
-            DeclarationError: the database refuses one of them.
-            FencedError: a newer epoch has taken over.
         """
 
         def make(cursor: Cursor) -> None:
             self._hold_fence(cursor)
-            cursor.execute(statements.encode())
+            cursor.execute(views.statements.encode())
 
         try:
             self._bounded("make the views", make)
-        except SinkStatementError as error:
+        except SinkFailedError as error:
             raise DeclarationError(
                 f"the database refuses the app's statements: {error.what}",
-                where=where,
+                where=views.where,
                 next_step="mend the file; a view whose columns change has to be dropped first",
             ) from error
 
-    def discard_staging(self) -> None:
-        """Drop this epoch's staging tables; what somebody reads, a backup say, is left to the next epoch."""
-        self._drop_others()
-        self._drop_free([self.staging.rows, self.staging.bad_records])
-
-    def _drop_others(self) -> None:
-        """Drop the staging tables of the stream that are not the present ones, where they are free."""
-        others = self._bounded(
-            "look for other staging tables", lambda cursor: self.staging.left_by_others(cursor, self.identity.stream)
-        )
-        self._drop_free(others)
-
-    def _drop_free(self, tables: Sequence[sql.Identifier]) -> None:
-        """Drop staging tables, each by itself, that nobody holds; an older epoch drops none of a newer one."""
-        for table in tables:
-            try:
-                with self._transaction("drop a staging table") as cursor:
-                    cursor.execute(BOUNDS)
-                    self._hold_fence(cursor)
-                    cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(table))
-                    cursor.execute(sql.SQL("DROP TABLE {}").format(table))
-            except SinkStatementError as error:
-                if isinstance(error.__cause__, psycopg.errors.UndefinedTable):
-                    continue
-                if not is_locked(error):
-                    raise
-                log.warning(
-                    "staging_left", table=table.as_string(), why="somebody holds it; the next start looks again"
-                )
-
-    def empty_staging(self) -> None:
-        """Remove what the former batch, or a failed try of this one, left in the staging tables.
-
-        To be called while no task of this instance copies: one that does, of a try that was given up, is ended. Where
-        somebody reads the tables, a backup say, the stream goes on with two others, so that nobody waits for anybody.
-        """
-        try:
-            with self._transaction("empty the staging tables") as cursor:
-                self.end_left_behind(cursor)
-                cursor.execute(BOUNDS)
-                self.staging.truncate(cursor)
-        except SinkStatementError as error:
-            if not is_locked(error):
-                raise
-            self._change_staging()
-
-    def _change_staging(self) -> None:
-        """Go on with new staging tables, and drop those of former times that are free by now."""
-        another = replace(self.staging, turn=self.staging.turn + 1)
-
-        def make(cursor: Cursor) -> None:
-            self._hold_fence(cursor)
-            another.drop(cursor)
-            another.create(cursor, self.columns)
-
-        self._bounded("make other staging tables", make)
-        log.warning("staging_changed", turn=another.turn, why="somebody reads the former tables")
-        self.staging, self._statements = another, replace(self._statements, staging=another)
-        self._drop_others()
-
-    def commit_batch(self, timeline: int, ranges: Sequence[OffsetRange], staged: Staged) -> BatchCounts:
+    def commit_batch(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> BatchCounts:
         """Merge one staged batch: rows, quarantine and record of work, in one transaction.
 
         Args:
             timeline: the timeline the batch belongs to.
             ranges: every range of the batch, also those without rows.
-            staged: what was staged for it.
+            written: what was staged for it.
 
         Raises:
-            RowsRefusedError: the table refuses some rows; they are named, and `staged.refused` does not hold them yet.
+            RowsRefusedError: the table refuses some rows; they are named, and `written.refused` does not hold them yet.
             DeclarationError: the transform makes several rows of one record without telling them apart, or changes
                 their sources; or the table refuses the rows together and none of them alone.
             FencedError: a newer epoch has taken over.
-            SinkStatementError: not every staged row arrived, the batch begins behind the end of the record (the next
+            SinkFailedError: not every staged row arrived, the batch begins behind the end of the record (the next
                 epoch begins where it ends), or the database refused a statement.
             SinkRolledBackError, SinkExhaustedError, SinkUnreachableError: the same batch may be tried again.
         """
@@ -272,18 +174,18 @@ class PostgresSink(FencedConnection):
                 todo = self._ranges_to_do(cursor, timeline, ranges)
                 if not todo:
                     return BatchCounts()
-                counts = self._merge(cursor, timeline, ranges, todo, staged)
+                counts = self._merge(cursor, timeline, ranges, todo, written)
                 self._doing = "book the ranges"
-                self._book(cursor, timeline, ranges, todo, staged, counts.rows_out)
+                self._book(cursor, timeline, ranges, todo, written, counts.rows_out)
                 self._doing = "move the record of work"
                 self._advance(cursor, timeline, todo)
                 return counts
-        except SinkStatementError as error:
+        except SinkFailedError as error:
             cause, doing = error.__cause__, self._doing
             refusal = isinstance(cause, psycopg.Error) and fault_of(cause) is Fault.REFUSED
             if not refusal or doing not in (_INSERT_ROWS, COMMIT):
                 raise
-            raise self._refusal(cause, timeline, ranges, staged, deferred=doing == COMMIT) from error
+            raise self._refusal(cause, timeline, ranges, written, deferred=doing == COMMIT) from error
 
     # The batch's transaction
 
@@ -309,8 +211,8 @@ class PostgresSink(FencedConnection):
                 todo.append(OffsetRange(batch.partition, stored[key], batch.next))
         return todo
 
-    def _gap(self, what: str) -> SinkStatementError:
-        return SinkStatementError(
+    def _gap(self, what: str) -> SinkFailedError:
+        return SinkFailedError(
             f"{what}. A standby that was promoted may have lost the last transactions",
             where=f"stream {self.identity.stream}, table {self.target}",
             next_step="nothing was written; the next start begins where the record of work ends",
@@ -322,7 +224,7 @@ class PostgresSink(FencedConnection):
         timeline: int,
         ranges: Sequence[OffsetRange],
         todo: Sequence[OffsetRange],
-        staged: Staged,
+        written: Written,
     ) -> BatchCounts:
         stream, merge = self.identity.stream, self._statements
         first = {entry.partition: entry.first for entry in todo}
@@ -331,26 +233,26 @@ class PostgresSink(FencedConnection):
         for batch in ranges:
             keep_from = first.get(batch.partition, batch.next)
             if keep_from != batch.first:
-                rows, records = merge.unstage_below(cursor, batch, keep_from, staged.attempts)
+                rows, records = merge.unstage_below(cursor, batch, keep_from, written.attempts)
                 left_rows, left_records = left_rows + rows, left_records + records
         self._doing = "take out of staging what is refused"
-        left_rows += merge.unstage(cursor, staged.refused, staged.attempts)
+        left_rows += merge.unstage(cursor, written.refused, written.attempts)
         cursor.execute(BY_THE_KEY)
         self._doing = "remove what a former run of the range left"
         for entry in todo:
             merge.replace_range(cursor, stream, entry)
         self._doing = _INSERT_ROWS
-        inserted = merge.insert_rows(cursor, timeline, staged.attempts)
+        inserted = merge.insert_rows(cursor, timeline, written.attempts)
         self._doing = "insert the quarantine"
-        quarantined = merge.insert_quarantine(cursor, stream, timeline, self.identity.epoch, staged.attempts)
-        self._balance("rows", staged.rows, inserted, left_rows)
-        self._balance("bad records", staged.bad_records, quarantined, left_records)
+        quarantined = merge.insert_quarantine(cursor, stream, timeline, self.identity.epoch, written.attempts)
+        self._balance("rows", written.rows, inserted, left_rows)
+        self._balance("bad records", written.bad_records, quarantined, left_records)
         return BatchCounts(inserted, quarantined)
 
     def _balance(self, what: str, staged: int, arrived: int, left_out: int) -> None:
         """Nothing moves without its count: what was staged has arrived, or was left out for a reason."""
         if staged != arrived + left_out:
-            raise SinkStatementError(
+            raise SinkFailedError(
                 f"{staged} {what} were staged, but {arrived} arrived and {left_out} were left out: the record of work "
                 "stays where it is. Staging was emptied meanwhile (a TRUNCATE, a promoted standby, a pooler that "
                 "changes connections), or a trigger or rule of the table drops rows",
@@ -365,7 +267,7 @@ class PostgresSink(FencedConnection):
         timeline: int,
         ranges: Sequence[OffsetRange],
         todo: Sequence[OffsetRange],
-        staged: Staged,
+        written: Written,
         inserted: int,
     ) -> None:
         """Write the ledger's entries: what became of these ranges.
@@ -373,7 +275,7 @@ class PostgresSink(FencedConnection):
         Raises:
             DeclarationError: rows of the batch lie elsewhere: what replaces a range later would not find them.
         """
-        records, attempts = staged.records, staged.attempts
+        records, attempts = written.records, written.attempts
         full, whole = [entry for entry in todo if entry.first < entry.next], set(ranges)
         # Of a part of what was read nobody has counted the records.
         counts = [
@@ -418,7 +320,7 @@ class PostgresSink(FencedConnection):
         cause: BaseException | None,
         timeline: int,
         ranges: Sequence[OffsetRange],
-        staged: Staged,
+        written: Written,
         *,
         deferred: bool,
     ) -> MillraceError:
@@ -432,8 +334,8 @@ class PostgresSink(FencedConnection):
                 where=where,
                 next_step="add an integer column `_ordinal` that tells the rows of one record apart",
             )
-        if refused := self._find_refused(timeline, ranges, staged, deferred=deferred):
-            return RowsRefusedError(refused, where=str(self.target))
+        if refused := self._find_refused(timeline, ranges, written, deferred=deferred):
+            return RowsRefusedError(refused, where=self.where)
         return DeclarationError(
             f"the table refuses the rows of this batch together, and none of them alone: {reason}",
             where=where,
@@ -442,16 +344,16 @@ class PostgresSink(FencedConnection):
         )
 
     def _find_refused(
-        self, timeline: int, ranges: Sequence[OffsetRange], staged: Staged, *, deferred: bool
+        self, timeline: int, ranges: Sequence[OffsetRange], written: Written, *, deferred: bool
     ) -> Mapping[Source, str]:
         """The sources whose rows the table refuses; none where it refuses what comes before them."""
         try:
             with self._transaction("look for the refused rows") as cursor:
                 self._hold_fence(cursor)
-                self._statements.unstage(cursor, staged.refused, staged.attempts)
-                refused = self._statements.find_refused(cursor, ranges, timeline, staged.attempts, deferred=deferred)
+                self._statements.unstage(cursor, written.refused, written.attempts)
+                refused = self._statements.find_refused(cursor, ranges, timeline, written.attempts, deferred=deferred)
                 raise psycopg.Rollback
-        except SinkStatementError as error:
+        except SinkFailedError as error:
             if isinstance(error.__cause__, psycopg.Error) and fault_of(error.__cause__) is Fault.REFUSED:
                 return {}
             raise

@@ -1,4 +1,4 @@
-"""The tables a stream uses in its sink database: Millrace's own, the target, and the staging of one epoch."""
+"""The table a stream writes in its sink database: made, grown, or refused."""
 
 from __future__ import annotations
 
@@ -9,122 +9,14 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from millrace.domain.offsets import TopicPartition
-from millrace.domain.position import WorkRecord
 from millrace.errors import DeclarationError
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
-SCHEMA_VERSION = 4
 STAGING_SCHEMA = "millrace_staging"
 # For a transaction that looks for ranges of sources. A young table has no statistics yet; ranges are always found by
 # the key. A plan that is made for any range opens, and waits for, every part of a partitioned table.
 BY_THE_KEY = "SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL jit = off"
-_SCHEMA_LOCK = 7_305_001  # advisory lock: CREATE ... IF NOT EXISTS by two sessions at once can fail
-
-_OWN_TABLES = """
-CREATE SCHEMA IF NOT EXISTS millrace;
-CREATE SCHEMA IF NOT EXISTS millrace_staging;
-CREATE TABLE IF NOT EXISTS millrace.version (version int PRIMARY KEY);
-CREATE TABLE IF NOT EXISTS millrace.fence (
-    stream text PRIMARY KEY,
-    epoch bigint NOT NULL,
-    instance text NOT NULL,
-    raised_at timestamptz NOT NULL DEFAULT now()
-);
-CREATE TABLE IF NOT EXISTS millrace.progress (
-    stream text NOT NULL,
-    timeline int NOT NULL,
-    shard int NOT NULL,
-    topic text NOT NULL,
-    topic_id text NOT NULL,
-    partition int NOT NULL,
-    first_offset bigint NOT NULL,
-    next_offset bigint NOT NULL CHECK (next_offset >= first_offset),
-    epoch bigint NOT NULL,
-    updated_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (stream, timeline, shard, topic_id, partition)
-) WITH (fillfactor = 50);
-CREATE TABLE IF NOT EXISTS millrace.quarantine (
-    stream text NOT NULL,
-    timeline int NOT NULL,
-    topic text NOT NULL,
-    topic_id text NOT NULL,
-    partition int NOT NULL,
-    "offset" bigint NOT NULL,
-    "timestamp" timestamptz,
-    timestamp_ms bigint,
-    key bytea,
-    value bytea,
-    headers jsonb NOT NULL,
-    rule text NOT NULL,
-    error text NOT NULL,
-    epoch bigint NOT NULL,
-    quarantined_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (stream, topic_id, partition, "offset")
-);
-CREATE TABLE IF NOT EXISTS millrace.ledger (  -- since version 3
-    stream text NOT NULL,
-    timeline int NOT NULL,
-    topic text NOT NULL,
-    topic_id text NOT NULL,
-    partition int NOT NULL,
-    first_offset bigint NOT NULL,
-    next_offset bigint NOT NULL CHECK (next_offset > first_offset),
-    batches int,
-    records bigint,
-    sources bigint,
-    rows_out bigint,
-    quarantined bigint,
-    dropped bigint,
-    absent int8multirange NOT NULL,
-    epoch bigint NOT NULL,
-    began_at timestamptz NOT NULL DEFAULT now(),
-    booked_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (stream, topic_id, partition, first_offset)
-) WITH (fillfactor = 50);
-CREATE TABLE IF NOT EXISTS millrace.redrives (  -- since version 4
-    stream text NOT NULL,
-    plan text NOT NULL,
-    topic text NOT NULL,
-    topic_id text NOT NULL,
-    partition int NOT NULL,
-    "offset" bigint NOT NULL,
-    rows_out int NOT NULL,
-    rule text NOT NULL,
-    error text NOT NULL,
-    former jsonb NOT NULL,
-    epoch bigint NOT NULL,
-    quarantined_at timestamptz NOT NULL,
-    redriven_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (stream, plan, topic_id, partition, "offset")
-);
-"""
-
-# Whoever may use the tables that were there may use the ones that come later, whoever makes those.
-_GRANTS = """
-DO $grants$
-DECLARE one record; of_table text;
-BEGIN
-    FOREACH of_table IN ARRAY ARRAY['ledger', 'redrives'] LOOP FOR one IN
-        SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS role, privilege_type
-        FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner)))
-        WHERE oid = 'millrace.progress'::regclass AND grantee <> (
-            SELECT relowner FROM pg_class WHERE oid = format('millrace.%I', of_table)::regclass
-        ) AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
-    LOOP
-        EXECUTE format('GRANT %s ON millrace.%I TO %s', one.privilege_type, of_table, one.role);
-    END LOOP; END LOOP;
-END
-$grants$
-"""
-_OLDEST_SERVER = 140_000  # multiranges
-
-# Columns that the quarantine of an older version lacks. To add one waits for whoever reads it, a backup say, so none
-# is added that is there.
-_SINCE = {"timestamp_ms": "bigint", "former": "jsonb NOT NULL DEFAULT '[]'"}
-_THERE = "SELECT attname FROM pg_attribute WHERE attrelid = 'millrace.quarantine'::regclass AND NOT attisdropped"
-
 # What identifies a row: its source, and its place among the rows of one record.
 SOURCE_COLUMNS = (
     ("_topic_id", 'text COLLATE "C"'),
@@ -143,69 +35,6 @@ QUARANTINE_COLUMNS = (
     ("rule", "text"),
     ("error", "text"),
 )
-
-
-# The record of work on a stream's newest timeline.
-READ_RECORD = (
-    "SELECT timeline, topic, topic_id, partition, next_offset, first_offset FROM millrace.progress "
-    "WHERE stream = %(stream)s AND shard = %(shard)s "
-    "AND timeline = (SELECT max(timeline) FROM millrace.progress WHERE stream = %(stream)s)"
-)
-SHARD = 0  # an unsharded sink is one shard
-
-
-def work_record(rows: Sequence[tuple[Any, ...]]) -> WorkRecord:
-    """The record of work in what `READ_RECORD` found."""
-    partitions = [TopicPartition(*row[1:4]) for row in rows]
-    return WorkRecord(
-        rows[0][0] if rows else 0,
-        {partition: row[4] for partition, row in zip(partitions, rows, strict=True)},
-        {partition: row[5] for partition, row in zip(partitions, rows, strict=True)},
-    )
-
-
-def ensure_schema(cursor: Cursor) -> None:
-    """Make Millrace's own tables where they are missing, and bring those of an older version up to date.
-
-    An older Millrace that runs meanwhile goes on writing; started again, it says that it is the older one.
-
-    Raises:
-        DeclarationError: a newer Millrace has made them.
-    """
-    if _version(cursor) == SCHEMA_VERSION:
-        return
-    if cursor.connection.info.server_version < _OLDEST_SERVER:
-        raise DeclarationError(
-            f"the sink's server is PostgreSQL {cursor.connection.info.server_version // 10_000}, and 14 is the oldest "
-            "that holds what Millrace keeps",
-            where="schema millrace",
-            next_step="upgrade the server",
-        )
-    cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-    if (found := _version(cursor)) > SCHEMA_VERSION:
-        raise DeclarationError(
-            f"the sink's tables have version {found}, this Millrace knows {SCHEMA_VERSION}",
-            where="schema millrace",
-            next_step="run the Millrace that made them, or a newer one",
-        )
-    if found < SCHEMA_VERSION:
-        cursor.execute(_OWN_TABLES)
-        there = {name for (name,) in cursor.execute(_THERE).fetchall()}
-        for name, type_ in _SINCE.items():
-            if name not in there:
-                cursor.execute(f"ALTER TABLE millrace.quarantine ADD COLUMN {name} {type_}".encode())
-        cursor.execute(_GRANTS)
-        cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
-
-
-def _version(cursor: Cursor) -> int:
-    """The newest version that the tables were made for; 0 where there are none."""
-    cursor.execute("SELECT to_regclass('millrace.version') IS NOT NULL")
-    if cursor.fetchone() != (True,):
-        return 0
-    cursor.execute("SELECT coalesce(max(version), 0) FROM millrace.version")
-    row = cursor.fetchone()
-    return int(row[0]) if row else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,60 +257,3 @@ _CANONICAL = {"int": "integer", "timestamptz": "timestamp with time zone", "time
 def canonical(type_: str) -> str:
     """A type as `format_type` spells it."""
     return _CANONICAL.get(type_, type_)
-
-
-@dataclass(frozen=True, slots=True)
-class Staging:
-    """The two unlogged tables one epoch copies into before its transaction: rows, and bad records.
-
-    They are named by the epoch, so that a writer of an older epoch can only fill its own, which nobody merges. An
-    epoch that cannot empty them, because somebody reads them for long, goes on with those of the next turn.
-    """
-
-    application_name: str
-    turn: int = 0
-
-    @property
-    def name(self) -> str:
-        """Of the rows' table."""
-        return f"{self.application_name}~{self.turn}" if self.turn else self.application_name
-
-    @property
-    def rows(self) -> sql.Identifier:
-        """Where tasks copy output rows."""
-        return sql.Identifier(STAGING_SCHEMA, self.name)
-
-    @property
-    def bad_records(self) -> sql.Identifier:
-        """Where tasks copy records for quarantine."""
-        return sql.Identifier(STAGING_SCHEMA, f"{self.name}!")
-
-    def create(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
-        """Make both tables, empty."""
-        source = [("_attempt", "bigint"), *SOURCE_COLUMNS]
-        rows = [*source, *((column.name, column.type) for column in columns)]
-        bad = [*source, *QUARANTINE_COLUMNS]
-        for name, body in ((self.rows, rows), (self.bad_records, bad)):
-            fields = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in body]
-            cursor.execute(
-                sql.SQL("CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
-                    name, sql.SQL(", ").join(fields)
-                )
-            )
-
-    def truncate(self, cursor: Cursor) -> None:
-        """Empty both tables."""
-        cursor.execute(sql.SQL("TRUNCATE {}, {}").format(self.rows, self.bad_records))
-
-    def drop(self, cursor: Cursor) -> None:
-        """Drop both tables."""
-        cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(self.rows, self.bad_records))
-
-    def left_by_others(self, cursor: Cursor, stream: str) -> list[sql.Identifier]:
-        """The staging tables of a stream that are not these: left behind by other epochs, or by other turns."""
-        cursor.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = %s AND split_part(tablename, '#', 1) = %s "
-            "AND rtrim(tablename, '!') <> %s ORDER BY 1",
-            (STAGING_SCHEMA, stream, self.name),
-        )
-        return [sql.Identifier(STAGING_SCHEMA, str(name)) for (name,) in cursor.fetchall()]

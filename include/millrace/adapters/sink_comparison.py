@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from millrace.adapters.postgres_connection import SinkFailure, connect
+from millrace.adapters.postgres_connection import connect, sink_error
 from millrace.adapters.postgres_tables import BY_THE_KEY, SOURCE_COLUMNS, TargetColumn, TargetTable, canonical
 from millrace.domain.offsets import OffsetRange, Source, SourceAt
 from millrace.domain.quality.recompute import Row
@@ -233,7 +233,7 @@ def open_comparison(settings: PostgresSettings, stream: str, table: str) -> Iter
 
     Raises:
         SinkUnreachableError: the database does not answer, or went away.
-        SinkExhaustedError, SinkStatementError: it refuses a statement.
+        SinkExhaustedError, SinkFailedError: it refuses a statement.
     """
     with connect(settings, "millrace recompute") as connection:
         connection.autocommit = True
@@ -241,4 +241,4 @@ def open_comparison(settings: PostgresSettings, stream: str, table: str) -> Iter
             connection.execute(_SESSION)
             yield SinkComparison(connection, stream, table)
         except psycopg.Error as error:
-            raise SinkFailure.of(settings, error, "compare rows").error() from error
+            raise sink_error(settings, error, "compare rows") from error

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from millrace.adapters.postgres_connection import UNACKNOWLEDGED, SinkFailure, address
-from millrace.adapters.postgres_tables import READ_RECORD, SHARD, work_record
+from millrace.adapters.postgres_connection import UNACKNOWLEDGED, address, sink_error
+from millrace.adapters.postgres_schema import READ_RECORD, SHARD, work_record
 from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.position import WorkRecord
 from millrace.domain.quality.ranges import Work
@@ -337,7 +337,7 @@ class SinkReader:
         Raises:
             DeclarationError: the table lacks a column.
             UnreachableError: the database does not answer, or a statement took too long.
-            SinkStatementError: it refuses, for instance because this role may not read the table.
+            SinkFailedError: it refuses, for instance because this role may not read the table.
         """
         with self._connected() as connection:
             try:
@@ -359,7 +359,7 @@ class SinkReader:
             except psycopg.OperationalError:
                 raise  # told by the connection
             except psycopg.Error as error:
-                raise SinkFailure.of(self._settings, error, f"read {table}").error() from error
+                raise sink_error(self._settings, error, f"read {table}") from error
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:

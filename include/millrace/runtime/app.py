@@ -7,10 +7,13 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
 
-from millrace.adapters.postgres_tables import TargetColumn
+from millrace.adapters.postgres_sink import Views
 from millrace.domain.declaration import Pipeline, Stream, ValueSchema
 from millrace.errors import DeclarationError
 from millrace.runtime.source import SOURCE_TYPE, declared_type
@@ -19,21 +22,6 @@ Transform = Callable[[Mapping[str, DataFrame], Mapping[str, DataFrame]], DataFra
 
 SOURCE_FIELD = "_source"
 ORDINAL_FIELD = "_ordinal"
-
-_POSTGRES_TYPES: dict[type[spark.DataType], str] = {
-    spark.StringType: "text",
-    spark.BooleanType: "boolean",
-    spark.ByteType: "smallint",
-    spark.ShortType: "smallint",
-    spark.IntegerType: "integer",
-    spark.LongType: "bigint",
-    spark.FloatType: "real",
-    spark.DoubleType: "double precision",
-    spark.DateType: "date",
-    spark.TimestampType: "timestamp with time zone",
-    spark.TimestampNTZType: "timestamp without time zone",
-    spark.BinaryType: "bytea",
-}
 
 
 def load_transform(root: Path, app: str) -> Transform:
@@ -62,8 +50,8 @@ def load_transform(root: Path, app: str) -> Transform:
     return transform
 
 
-def load_views(root: Path, app: str) -> str | None:
-    """The text of `spark_apps/APP/views.sql`; None where the app has none.
+def load_views(root: Path, app: str) -> Views | None:
+    """What stands in `spark_apps/APP/views.sql`; None where the app has none.
 
     Raises:
         DeclarationError: it cannot be read, or is not UTF-8.
@@ -72,7 +60,7 @@ def load_views(root: Path, app: str) -> str | None:
     if not path.exists():
         return None
     try:
-        return path.read_text(encoding="utf-8")
+        return Views(path.read_text(encoding="utf-8"), f"spark_apps/{app}/views.sql")
     except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(f"app {app} has a views.sql that cannot be read: {error}", where=str(path)) from error
 
@@ -111,39 +99,32 @@ def input_type(schema: ValueSchema) -> spark.StructType:
     return spark.StructType([*fields, spark.StructField(SOURCE_FIELD, SOURCE_TYPE)])
 
 
-def target_columns(output: spark.StructType, app: str) -> tuple[TargetColumn, ...]:
-    """The table columns for a transform's output, in its order.
+def output_columns(output: spark.StructType, app: str) -> pa.Schema:
+    """What a transform gives beside the source columns, in its order, as Arrow has it.
 
     Raises:
-        DeclarationError: a column has a name that is reserved or too long, or a type that PostgreSQL has no plain
-            column for.
+        DeclarationError: a column has a reserved name, or a type that leaves Spark for no sink.
     """
     where = f"spark_apps/{app}/transform.py"
     columns = []
     for field in output.fields:
         if field.name in {SOURCE_FIELD, ORDINAL_FIELD}:
             continue
-        if field.name.startswith("_") or len(field.name.encode()) > 63:
+        if field.name.startswith("_"):
             raise DeclarationError(
-                f"column {field.name}: names that begin with `_` are Millrace's own, and 63 bytes are the longest",
+                f"column {field.name}: names that begin with `_` are Millrace's own",
                 where=where,
                 next_step="rename the column in the transform",
             )
-        columns.append(TargetColumn(field.name, _postgres_type(field, where)))
-    return tuple(columns)
-
-
-def _postgres_type(field: spark.StructField, where: str) -> str:
-    if isinstance(field.dataType, spark.DecimalType):
-        return f"numeric({field.dataType.precision},{field.dataType.scale})"
-    found = _POSTGRES_TYPES.get(type(field.dataType))
-    if found is None:
-        raise DeclarationError(
-            f"column {field.name} is {field.dataType.simpleString()}, which has no plain PostgreSQL column",
-            where=where,
-            next_step=f'give its parts as columns, or text: to_json(col("{field.name}"))',
-        )
-    return found
+        try:
+            columns.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
+        except PySparkException as error:
+            raise DeclarationError(
+                f"column {field.name} is {field.dataType.simpleString()}, which no sink can be given",
+                where=where,
+                next_step=f'give its parts as columns, or text: col("{field.name}").cast("string")',
+            ) from error
+    return pa.schema(columns)
 
 
 def _schema(pipeline: Pipeline, topic: str) -> ValueSchema:

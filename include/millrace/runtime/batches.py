@@ -1,4 +1,4 @@
-"""One micro-batch after another: copy, merge, commit the group, in this order and no other.
+"""One micro-batch after another: write, commit to the sink, commit the group, in this order and no other.
 
 The sink's record of work moves in the transaction that writes the rows; the consumer group follows. A crash between
 the two leaves the group behind, and the next start resumes from the record. Nothing moves without its count: what was
@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,21 +21,29 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_reader import TopicReader
-from millrace.adapters.postgres_connection import SinkStatementError
-from millrace.adapters.postgres_sink import BatchCounts, PostgresSink, RowsRefusedError, Staged
 from millrace.domain.control import BATCH_STEPS
 from millrace.domain.declaration import OnBadRecord, Stream, Topic
 from millrace.domain.groups import Committed, stream_commits
 from millrace.domain.offsets import OffsetRange, Source, TopicPartition
-from millrace.errors import DataLossError, MillraceError, RecreatedTopicError, UnreachableError
+from millrace.domain.sinks import BatchCounts, TaskResults, Written
+from millrace.errors import (
+    DataLossError,
+    MillraceError,
+    RecreatedTopicError,
+    RowsRefusedError,
+    SinkFailedError,
+    UnreachableError,
+)
+from millrace.ports import SinkStore
 from millrace.runtime.app import Transform
+from millrace.runtime.bad_records import find_bad_records
 from millrace.runtime.coordinator_log import OFFSETS_TOPIC
-from millrace.runtime.inputs import Read, copy_counted
+from millrace.runtime.inputs import Read, write_counted
 from millrace.runtime.plain_read import read_in_parts, spark_cannot_read
 from millrace.runtime.pulse import Pulse
-from millrace.runtime.sinks.postgres import Copied, Destination, copy_bad_records, copying
 from millrace.runtime.source import RAW_TYPE, decoded, holds_only_commits_of
 from millrace.runtime.tries import Tries
+from millrace.runtime.writing import with_sources, writing, written
 
 log = structlog.get_logger()
 
@@ -69,26 +77,22 @@ class Batches:
     stream: Stream
     topics: Mapping[str, Topic]
     transform: Transform
-    sink: PostgresSink
+    sink: SinkStore
     member: GroupMember
     log: KafkaLog
     reader: Callable[[], TopicReader]
     read_topic: Callable[[SparkSession, Sequence[OffsetRange]], DataFrame]
-    destination: Destination
+    columns: tuple[str, ...]  # of the transform's output, as the sink has prepared for them
+    epoch: int
     timeline: int
     offset_log: Path
     on_report: Callable[[BatchReport], None]
     on_wait: Callable[[MillraceError | None], None]  # before each wait for the sink; None once it is over
     pulse: Pulse
 
-    @property
-    def current_destination(self) -> Destination:
-        """Where tasks copy to now: the sink may have gone on with other staging tables."""
-        return replace(self.destination, turn=self.sink.staging.turn)
-
     def commits(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Committed]:
         """What the group is committed at these positions."""
-        return stream_commits(self.stream.qualified_name, self.destination.identity.epoch, self.timeline, positions)
+        return stream_commits(self.stream.qualified_name, self.epoch, self.timeline, positions)
 
 
 class _StoppedError(Exception):
@@ -177,7 +181,7 @@ class BatchRunner:
         ids = self._topic_ids()
         times.append(time.monotonic())
         try:
-            read, counts = self._copy_and_merge(raw, self._by_topic(raw, ranges), ids, ranges, times)
+            read, counts = self._write_and_commit(raw, self._by_topic(raw, ranges), ids, ranges, times)
         except MillraceError:
             raise
         except Exception as error:
@@ -223,7 +227,7 @@ class BatchRunner:
         parts = {name: [entry for entry in ranges if entry.partition.topic == name] for name in reads}
         return {name: self._fixed.read_topic(raw.sparkSession, part) for name, part in parts.items()}
 
-    def _copy_and_merge(
+    def _write_and_commit(
         self,
         raw: DataFrame,
         by_topic: Mapping[str, DataFrame],
@@ -233,7 +237,7 @@ class BatchRunner:
     ) -> tuple[Read, BatchCounts]:
         """Stage and merge these ranges; the end of each step is added to `times`."""
         self._at("copy")
-        read, rows = self._copy(by_topic, ids)
+        read, rows = self._write(by_topic, ids)
         times.append(time.monotonic())
         self._at("check")
         self._check_topics(ids)
@@ -259,10 +263,10 @@ class BatchRunner:
             self._fixed.member.check()
             marks = [time.monotonic()]
             frame = raw.sparkSession.createDataFrame(table, schema=RAW_TYPE)
-            more, done = self._copy_and_merge(frame, dict.fromkeys(ids, frame), ids, part, marks)
+            more, done = self._write_and_commit(frame, dict.fromkeys(ids, frame), ids, part, marks)
             spent = [sum(pair) for pair in zip(spent, (b - a for a, b in pairwise(marks)), strict=True)]
             read += more
-            counts = BatchCounts(counts.rows_out + done.rows_out, counts.quarantined + done.quarantined)
+            counts += done
         for seconds in spent:
             times.append(times[-1] + seconds)
         return read, counts
@@ -296,13 +300,14 @@ class BatchRunner:
     def _topic_ids(self) -> dict[str, str]:
         return {partition.topic: partition.topic_id for partition in self._positions}
 
-    def _copy(self, by_topic: Mapping[str, DataFrame], ids: Mapping[str, str]) -> tuple[Read, Copied]:
-        """Decode, count, transform and stage."""
+    def _write(self, by_topic: Mapping[str, DataFrame], ids: Mapping[str, str]) -> tuple[Read, TaskResults]:
+        """Decode, count, transform and write."""
         fixed = self._fixed
-        fixed.sink.empty_staging()
+        fixed.sink.begin_batch()
+        writer = fixed.sink.rows_writer()
         inputs = {name: decoded(by_topic[name], fixed.topics[name], ids[name]) for name in fixed.stream.reads}
-        return copy_counted(
-            inputs, lambda good: copying(fixed.transform(good, {}), fixed.sink.columns, fixed.current_destination)
+        return write_counted(
+            inputs, lambda good: writing(with_sources(fixed.transform(good, {}), fixed.columns), writer)
         )
 
     def _check_topics(self, ids: Mapping[str, str]) -> None:
@@ -323,9 +328,9 @@ class BatchRunner:
             )
 
     def _merge(
-        self, raw: DataFrame, ids: Mapping[str, str], ranges: Sequence[OffsetRange], rows: Copied, read: Read
+        self, raw: DataFrame, ids: Mapping[str, str], ranges: Sequence[OffsetRange], rows: TaskResults, read: Read
     ) -> BatchCounts:
-        """The batch's transaction, with quarantine; once more for each round of rows that the sink refuses."""
+        """The sink's commit, with quarantine; once more for each round of rows that it refuses."""
         fixed = self._fixed
         refused: dict[Source, str] = dict(rows.refused)
         bad = read.bad
@@ -333,34 +338,36 @@ class BatchRunner:
             raise self._bad_records(bad, refused)
         for _ in range(_REFUSED_ROUNDS):
             aside = self._set_aside(raw, ids, refused, bad)
-            staged = Staged((*rows.attempts, *aside.attempts), rows.rows, aside.rows, refused, read.of_each)
+            of_batch = Written((*rows.attempts, *aside.attempts), rows.rows, aside.rows, refused, read.of_each)
             try:
-                return fixed.sink.commit_batch(fixed.timeline, ranges, staged)
+                return fixed.sink.commit_batch(fixed.timeline, ranges, of_batch)
             except RowsRefusedError as error:
                 if fixed.stream.on_bad_record is OnBadRecord.FAIL:
                     raise self._bad_records(bad, error.sources) from error
                 log.warning("rows_refused", count=len(error.sources), first=next(iter(error.sources.items()), None))
                 refused = refused | error.sources
         raise MillraceError(
-            f"the table goes on refusing rows after {_REFUSED_ROUNDS} rounds: its constraints seem to be changing",
-            where=str(fixed.sink.target),
+            f"the sink goes on refusing rows after {_REFUSED_ROUNDS} rounds: its constraints seem to be changing",
+            where=fixed.sink.where,
         )
 
-    def _set_aside(self, raw: DataFrame, ids: Mapping[str, str], refused: Mapping[Source, str], bad: int) -> Copied:
-        """Stage for quarantine what is bad and what the sink refuses: every record of it, or the batch goes no further.
+    def _set_aside(
+        self, raw: DataFrame, ids: Mapping[str, str], refused: Mapping[Source, str], bad: int
+    ) -> TaskResults:
+        """Write for quarantine what is bad and what the sink refuses: every record of it, or the batch goes no further.
 
         Raises:
-            SinkStatementError: some of them lie nowhere.
+            SinkFailedError: some of them lie nowhere.
         """
         if not bad and not refused:
-            return Copied((), 0, {})
+            return TaskResults()
         fixed = self._fixed
         topics = {name: (fixed.topics[name], ids[name]) for name in fixed.stream.reads}
-        aside = copy_bad_records(raw, topics, refused, fixed.current_destination)
+        aside = written(writing(raw, fixed.sink.bad_records_writer(), find_bad_records(topics, refused)))
         if aside.rows != bad + len(refused):
-            raise SinkStatementError(
-                f"{bad} bad records and {len(refused)} that the table refuses are to be quarantined, but {aside.rows} "
-                f"were staged. {self._named(aside.refused)}",
+            raise SinkFailedError(
+                f"{bad} bad records and {len(refused)} that the sink refuses are to be quarantined, but {aside.rows} "
+                f"were written. {self._named(aside.refused)}",
                 where=f"stream {fixed.stream.qualified_name}",
                 next_step="see whether the transform changes `_source`; the record of work stays where it is",
             )

@@ -11,14 +11,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from millrace.adapters.kafka_reader import TopicReader
-from millrace.adapters.postgres_connection import SinkExhaustedError, SinkStatementError
-from millrace.adapters.postgres_fence import Identity
-from millrace.adapters.postgres_sink import PostgresSink
 from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.groups import stream_commits
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import Basis, OpenTimeline, Refusal, Refuse, Resume, Wishes, open_at
+from millrace.domain.sinks import Identity
 from millrace.domain.streams import Phase
 from millrace.errors import (
     DataLossError,
@@ -26,14 +24,17 @@ from millrace.errors import (
     MillraceError,
     RecreatedTopicError,
     RefusedError,
+    SinkExhaustedError,
+    SinkFailedError,
     UnreachableError,
 )
-from millrace.runtime.app import load_transform, load_views, output_type, target_columns
+from millrace.ports import SinkStore
+from millrace.runtime.app import load_transform, load_views, output_columns, output_type
 from millrace.runtime.batches import Batches, BatchReport, BatchRunner
 from millrace.runtime.life import Life
-from millrace.runtime.sinks.postgres import Destination
 from millrace.runtime.source import read_ranges, read_stream
 from millrace.runtime.spark_failures import means_loss, message
+from millrace.wiring import open_sink
 
 log = structlog.get_logger()
 
@@ -44,13 +45,14 @@ _LONGEST_POLL = timedelta(seconds=10)
 class Driver:
     """Runs one stream until it is told to stop, fails, or loses its place to a newer epoch."""
 
+    _sink: SinkStore
+
     def __init__(self, life: Life, pipeline: Pipeline, stream: Stream) -> None:
         self._life = life
         self._pipeline = pipeline
         self._stream = stream
         launch = life.launch
         self._identity = Identity(launch.stream, launch.epoch, launch.instance)
-        self._sink = PostgresSink(life.settings.postgres(stream.sink.connection), self._identity, stream.sink.table)
 
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set (then drain), or raise what ended the stream."""
@@ -62,8 +64,8 @@ class Driver:
 
     def _run_with(self, starting: Future[SparkSession], stop: threading.Event) -> None:
         life = self._life
-        sink = life.settings.postgres(self._stream.sink.connection)
-        life.lookout.watch_sink(sink, self._identity.application_name, life.launch.stream)
+        self._sink = self._open_sink()
+        life.lookout.watch_sink(self._sink)
         try:
             partitions = self._take_over()
             opening = self._begin(partitions)
@@ -73,9 +75,13 @@ class Driver:
             batches = self._prepare(session, opening)
             if not stop.is_set():
                 self._stream_until(stop, session, batches, _offsets(opening))
-            self._sink.discard_staging()
+            self._sink.discard()
         finally:
             self._sink.close()
+
+    def _open_sink(self) -> SinkStore:
+        settings = self._life.settings
+        return open_sink(settings, self._stream, self._identity, load_views(settings.root, self._stream.app))
 
     def _take_over(self) -> list[TopicPartition]:
         """Fence older writers in the sink, then in the group; only then may the record of work be read."""
@@ -135,10 +141,9 @@ class Driver:
         self._life.pulse.at(f"load the app {self._stream.app}")
         transform = load_transform(self._life.settings.root, self._stream.app)
         output = output_type(session, self._pipeline, self._stream, transform)
-        self._life.pulse.at("prepare the table", in_sink=True)
-        self._sink.prepare(target_columns(output, self._stream.app))
-        if views := load_views(self._life.settings.root, self._stream.app):
-            self._sink.make_views(views, f"spark_apps/{self._stream.app}/views.sql")
+        columns = output_columns(output, self._stream.app)
+        self._life.pulse.at("prepare the sink", in_sink=True)
+        self._sink.prepare(columns)
         return Batches(
             stream=self._stream,
             topics={name: self._pipeline.topic(name) for name in self._stream.reads},
@@ -148,7 +153,8 @@ class Driver:
             log=self._life.log,
             reader=lambda: TopicReader(self._life.kafka),
             read_topic=lambda session, ranges: read_ranges(session, self._life.kafka, self._stream, ranges),
-            destination=Destination(self._stream.sink.connection, self._identity),
+            columns=tuple(columns.names),
+            epoch=self._identity.epoch,
             timeline=opening.timeline,
             offset_log=self._life.folder / "scratch" / "checkpoint" / "offsets",
             on_report=lambda report: self._report(opening.timeline, report),
@@ -189,7 +195,7 @@ class Driver:
     def _cause_of(self, failure: Exception) -> Exception:
         """Why a batch failed: who finds its connection or its staging gone cannot know that a newer epoch took it."""
         cause = _of_spark(failure)
-        if isinstance(cause, SinkStatementError) or not isinstance(cause, MillraceError):
+        if isinstance(cause, SinkFailedError) or not isinstance(cause, MillraceError):
             try:
                 self._life.member.check()
                 self._sink.check_fence()

@@ -17,10 +17,11 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from millrace.domain.sinks import TaskResults
 from millrace.domain.snapshots import Partition
 from millrace.errors import MillraceError
-from millrace.runtime.sinks.postgres import Copied, copied
 from millrace.runtime.source import BAD_FIELD, TRUNCATED_FIELD
+from millrace.runtime.writing import written
 
 # Spark's logical plans that hand every row of each child on to their parent, which here always reads to the end.
 _READ_TO_THE_END = frozenset({"Project", "Filter", "Generate", "Union", "ArrowEvalPython", "BatchEvalPython"})
@@ -50,42 +51,42 @@ class Read:
         )
 
 
-def copy_counted(
-    inputs: Mapping[str, DataFrame], copying: Callable[[Mapping[str, DataFrame]], DataFrame]
-) -> tuple[Read, Copied]:
-    """Copy what the transform makes of these inputs, and count all of them; each is read once.
+def write_counted(
+    inputs: Mapping[str, DataFrame], writing: Callable[[Mapping[str, DataFrame]], DataFrame]
+) -> tuple[Read, TaskResults]:
+    """Write what the transform makes of these inputs, and count all of them; each is read once.
 
     Where the transform reads each input once and to its end, as selects and filters do, it is counted on the way.
     Otherwise each input is decoded, kept (in memory, on disk where that is full) and counted first.
 
     Args:
         inputs: the batch's records by topic, as `runtime.source.decoded` gives them.
-        copying: what the tasks will report, by the good records of each topic (`runtime.sinks.postgres.copying`). It
-            may be asked twice.
+        writing: what the tasks will report, by the good records of each topic (`runtime.writing.writing`). It may be
+            asked twice.
 
     Raises:
-        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkStatementError: what stopped a task's copy.
+        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError: what stopped a task.
     """
     names = [f"records of {topic}" for topic in inputs]
     counted = zip(names, inputs.items(), strict=True)
     watched = {topic: frame.observe(name, *_counts()) for name, (topic, frame) in counted}
-    reports = copying(good_records(watched))
+    reports = writing(good_records(watched))
     plan = _execution(reports).optimizedPlan()
-    if reads_each_once(plan.children().head(), names):  # the copy itself, at the top, reads to the end
-        done = copied(reports)
+    if reads_each_once(plan.children().head(), names):  # the writing itself, at the top, reads to the end
+        done = written(reports)
         metrics = _execution(reports).observedMetrics()
         rows = ((topic, metrics.apply(name)) for name, topic in zip(names, inputs, strict=True))
         return sum((_read(topic, *_values(row)) for topic, row in rows), Read()), done
-    return _counted_first(inputs, copying)
+    return _counted_first(inputs, writing)
 
 
 def _counted_first(
-    inputs: Mapping[str, DataFrame], copying: Callable[[Mapping[str, DataFrame]], DataFrame]
-) -> tuple[Read, Copied]:
+    inputs: Mapping[str, DataFrame], writing: Callable[[Mapping[str, DataFrame]], DataFrame]
+) -> tuple[Read, TaskResults]:
     kept = {topic: frame.persist(StorageLevel.MEMORY_AND_DISK) for topic, frame in inputs.items()}
     try:
         read = sum((_read(topic, *frame.agg(*_counts()).collect()[0]) for topic, frame in kept.items()), Read())
-        return read, copied(copying(good_records(kept)))
+        return read, written(writing(good_records(kept)))
     finally:
         for frame in kept.values():
             frame.unpersist()

@@ -14,12 +14,10 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from millrace.adapters.kafka_log import KafkaLog
-from millrace.adapters.postgres_connection import connect
-from millrace.adapters.postgres_locks import blockers_of
 from millrace.domain.offsets import TopicPartition
 from millrace.errors import MillraceError
+from millrace.ports import SinkStore
 from millrace.runtime.pulse import Pulse
-from millrace.settings import PostgresSettings
 
 log = structlog.get_logger()
 
@@ -49,16 +47,14 @@ class Lookout:
 
         self._start("jvm-watch", ask)
 
-    def watch_sink(self, settings: PostgresSettings, application_name: str, stream: str) -> None:
-        """Ask the sink's database who holds the locks that a step has waited for."""
+    def watch_sink(self, sink: SinkStore) -> None:
+        """Ask the sink whom a step has waited for."""
 
         def ask() -> None:
             step = self._pulse.in_sink_step
             if step is None or step[1] < _LOOK_AFTER_BEATS * self._pulse.every_seconds:
                 return
-            with connect(settings, f"millrace watch {stream}") as connection:
-                found = blockers_of(connection, application_name)
-            self._pulse.waits_for_lock(step[0], "a lock of " + "; ".join(map(str, found)) if found else "")
+            self._pulse.waits_for_lock(step[0], sink.waits_for())
 
         self._start("sink-watch", ask)
 

@@ -19,17 +19,17 @@ import pyarrow as pa
 import structlog
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
-from millrace.adapters.postgres_connection import SinkExhaustedError, SinkRolledBackError, holds_unicode
+from millrace.adapters.postgres_connection import holds_unicode
+from millrace.adapters.postgres_copy import text_held
 from millrace.adapters.postgres_redrive import Held, Put, QuarantineRedrive, TooLongError, open_redrive
 from millrace.adapters.redrive_job import REQUESTS, Request
 from millrace.adapters.spark_job import Progress, serve
 from millrace.domain.offsets import Source
 from millrace.domain.quarantine import Broken, Rule
 from millrace.domain.redrive import Fate, Redriven, Tally
-from millrace.errors import UnreachableError
+from millrace.errors import SinkExhaustedError, SinkRolledBackError, UnreachableError
 from millrace.runtime.plain_read import RAW_SCHEMA
 from millrace.runtime.rows_again import OpenedApp, RowMaker, opened_app
-from millrace.runtime.sinks.postgres import text_held
 
 log = structlog.get_logger()
 

@@ -21,17 +21,19 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 from millrace import spec
+from millrace.adapters.postgres_copy import as_text, copy_block
 from millrace.adapters.postgres_tables import TargetColumn
+from millrace.adapters.postgres_types import target_columns
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import Source, SourceAt
 from millrace.domain.quarantine import Broken
 from millrace.errors import DeclarationError
-from millrace.runtime.app import Transform, load_transform, output_type, target_columns
+from millrace.runtime.app import Transform, load_transform, output_columns, output_type
 from millrace.runtime.decoders import decoder_of
 from millrace.runtime.inputs import good_records
 from millrace.runtime.session import open_session
-from millrace.runtime.sinks.postgres import Blocks, as_text, copy_block, with_sources
 from millrace.runtime.source import RAW_TYPE, decoded
+from millrace.runtime.writing import Blocks, with_sources
 from millrace.settings import Settings, open_settings, project_root
 
 
@@ -69,8 +71,9 @@ def opened_app(name: str, scratch: Path) -> Iterator[OpenedApp]:
     session = open_session(stream, 0, (), scratch)
     try:
         transform = load_transform(root, stream.app)
-        columns = target_columns(output_type(session, pipeline, stream, transform), stream.app)
-        yield OpenedApp(session, open_settings(root), pipeline, stream, transform, tuple(columns))
+        given = output_columns(output_type(session, pipeline, stream, transform), stream.app)
+        columns = target_columns(given, f"spark_apps/{stream.app}/transform.py")
+        yield OpenedApp(session, open_settings(root), pipeline, stream, transform, columns)
     finally:
         session.stop()
 

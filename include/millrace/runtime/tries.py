@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from millrace.adapters.postgres_connection import SinkExhaustedError, SinkRolledBackError, SinkUnreachableError
+from millrace.errors import SinkExhaustedError, SinkRolledBackError, SinkUnreachableError
 
 AWAY_SECONDS = 60.0  # a failover, a restart; who stays away longer is waited for by supervision, with its alarms
 _MOST_ROLLBACKS = 10

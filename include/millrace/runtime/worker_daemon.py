@@ -15,8 +15,8 @@ import pyspark.sql.pandas.serializers
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
-import millrace.runtime.sinks.postgres
-import millrace.runtime.source  # noqa: F401
+import millrace.adapters.postgres_copy
+import millrace.runtime.bad_records  # noqa: F401
 
 if __name__ == "__main__":
     gc.freeze()  # what is there now stays shared: the collector does not write to it

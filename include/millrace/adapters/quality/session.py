@@ -21,7 +21,7 @@ from great_expectations.datasource.fluent.interfaces import Batch, TestConnectio
 from great_expectations.execution_engine.sqlalchemy_batch_data import SqlAlchemyBatchData  # noqa: TID253
 from great_expectations.validator.validator import Validator  # noqa: TID253
 
-from millrace.adapters.postgres_connection import Fault, SinkFailure, connect, fault_of
+from millrace.adapters.postgres_connection import Fault, connect, connect_error, fault_of, sink_error
 from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import PostgresSettings
 
@@ -122,7 +122,7 @@ class Session:
         try:
             yield
         except psycopg.Error as error:
-            raise SinkFailure.of(self.settings, error, "look at the table").error() from error
+            raise sink_error(self.settings, error, "look at the table") from error
 
     def taken_errors(self) -> list[BaseException]:
         """The errors since the last time, which are forgotten then."""
@@ -198,7 +198,7 @@ def open_session(settings: PostgresSettings, *, statement: timedelta = LONGEST_S
                 anchor.execute(setting)
             [(snapshot,)] = anchor.execute("SELECT pg_export_snapshot()").fetchall()
         except psycopg.Error as error:
-            raise SinkFailure.of(settings, error, "export a snapshot").error() from error
+            raise sink_error(settings, error, "export a snapshot") from error
         session = Session(settings, anchor, str(snapshot), statement)
         logger.setLevel(logging.CRITICAL + 1)
         try:
@@ -254,5 +254,5 @@ def is_gone(error: BaseException) -> bool:
 def unreachable(settings: PostgresSettings, error: BaseException) -> MillraceError:
     """The error to raise for a server that is gone."""
     if isinstance(error, psycopg.Error):
-        return SinkFailure.at_connect(settings, error).error()
+        return connect_error(settings, error)
     return error if isinstance(error, MillraceError) else UnreachableError(str(error))

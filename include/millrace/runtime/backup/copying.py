@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.adapters.archive.cutting import Copied, Cutter, copy_range, put_object
 from millrace.adapters.archive.documents import decode, encode
 from millrace.adapters.archive.plain import PlainCopier
+from millrace.adapters.s3.store import S3Store
 from millrace.domain.archive.manifest import ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import MOST_OBJECT_BYTES, Read
@@ -28,8 +29,7 @@ from millrace.ports import ObjectStore
 from millrace.runtime.plain_read import spark_cannot_read
 from millrace.runtime.source import batch_options
 from millrace.runtime.spark_failures import means_loss, message
-from millrace.settings import KafkaSettings, open_settings
-from millrace.wiring import open_platform
+from millrace.settings import KafkaSettings, S3Settings
 
 log = structlog.get_logger()
 
@@ -72,9 +72,9 @@ Blocks = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where tasks write to. It names the connection and holds no secret: it travels to the workers."""
+    """Where tasks write to, and by which key; it travels to the workers, which read no file and no variable for it."""
 
-    connection: str
+    bucket: S3Settings
     most_bytes: int = MOST_OBJECT_BYTES
 
 
@@ -190,7 +190,7 @@ def _writer(topic: str, topic_id: str, reads: Sequence[Read], destination: Desti
 
     def write(blocks: Blocks) -> Blocks:
         """Copy what one task reads, which is of one partition: Spark reads a range by one task."""
-        store = _store(destination.connection)
+        store = _store(destination.bucket)
         put = partial(put_object, store, here)
         cutter: Cutter | None = None
         number = -1
@@ -218,14 +218,14 @@ def _writer(topic: str, topic_id: str, reads: Sequence[Read], destination: Desti
     return write
 
 
-_stores: dict[str, ObjectStore] = {}
+_stores: dict[S3Settings, ObjectStore] = {}
 
 
-def _store(connection: str) -> ObjectStore:
-    """The store as this worker's environment names it, opened once a worker."""
-    if connection not in _stores:
-        _stores[connection] = open_platform(open_settings()).object_store(connection)
-    return _stores[connection]
+def _store(bucket: S3Settings) -> ObjectStore:
+    """The store, opened once a worker."""
+    if bucket not in _stores:
+        _stores[bucket] = S3Store(bucket)
+    return _stores[bucket]
 
 
 def _report(topic: str, number: int, copied: Copied) -> pa.RecordBatch:

@@ -79,7 +79,7 @@ class BackupDriver:
 
     def _parts(self, session: SparkSession, store: ObjectStore) -> Parts:
         life, name = self._life, self._app.qualified_name
-        spark = SparkCopier(session, life.kafka, name, store, Destination(self._app.store))
+        spark = SparkCopier(session, life.kafka, name, store, Destination(life.settings.s3(self._app.store)))
         plain = PlainCopier(self._platform.topic_reader(self._cluster), store)
         return Parts(
             app=self._app,

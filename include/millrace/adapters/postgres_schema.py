@@ -1,0 +1,179 @@
+"""Millrace's own tables in a sink database, and the record of work that is kept there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from millrace.adapters.postgres_tables import Cursor
+from millrace.domain.offsets import TopicPartition
+from millrace.domain.position import WorkRecord
+from millrace.errors import DeclarationError
+
+SCHEMA_VERSION = 4
+_SCHEMA_LOCK = 7_305_001  # advisory lock: CREATE ... IF NOT EXISTS by two sessions at once can fail
+
+_OWN_TABLES = """
+CREATE SCHEMA IF NOT EXISTS millrace;
+CREATE SCHEMA IF NOT EXISTS millrace_staging;
+CREATE TABLE IF NOT EXISTS millrace.version (version int PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS millrace.fence (
+    stream text PRIMARY KEY,
+    epoch bigint NOT NULL,
+    instance text NOT NULL,
+    raised_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE TABLE IF NOT EXISTS millrace.progress (
+    stream text NOT NULL,
+    timeline int NOT NULL,
+    shard int NOT NULL,
+    topic text NOT NULL,
+    topic_id text NOT NULL,
+    partition int NOT NULL,
+    first_offset bigint NOT NULL,
+    next_offset bigint NOT NULL CHECK (next_offset >= first_offset),
+    epoch bigint NOT NULL,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream, timeline, shard, topic_id, partition)
+) WITH (fillfactor = 50);
+CREATE TABLE IF NOT EXISTS millrace.quarantine (
+    stream text NOT NULL,
+    timeline int NOT NULL,
+    topic text NOT NULL,
+    topic_id text NOT NULL,
+    partition int NOT NULL,
+    "offset" bigint NOT NULL,
+    "timestamp" timestamptz,
+    timestamp_ms bigint,
+    key bytea,
+    value bytea,
+    headers jsonb NOT NULL,
+    rule text NOT NULL,
+    error text NOT NULL,
+    epoch bigint NOT NULL,
+    quarantined_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream, topic_id, partition, "offset")
+);
+CREATE TABLE IF NOT EXISTS millrace.ledger (  -- since version 3
+    stream text NOT NULL,
+    timeline int NOT NULL,
+    topic text NOT NULL,
+    topic_id text NOT NULL,
+    partition int NOT NULL,
+    first_offset bigint NOT NULL,
+    next_offset bigint NOT NULL CHECK (next_offset > first_offset),
+    batches int,
+    records bigint,
+    sources bigint,
+    rows_out bigint,
+    quarantined bigint,
+    dropped bigint,
+    absent int8multirange NOT NULL,
+    epoch bigint NOT NULL,
+    began_at timestamptz NOT NULL DEFAULT now(),
+    booked_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream, topic_id, partition, first_offset)
+) WITH (fillfactor = 50);
+CREATE TABLE IF NOT EXISTS millrace.redrives (  -- since version 4
+    stream text NOT NULL,
+    plan text NOT NULL,
+    topic text NOT NULL,
+    topic_id text NOT NULL,
+    partition int NOT NULL,
+    "offset" bigint NOT NULL,
+    rows_out int NOT NULL,
+    rule text NOT NULL,
+    error text NOT NULL,
+    former jsonb NOT NULL,
+    epoch bigint NOT NULL,
+    quarantined_at timestamptz NOT NULL,
+    redriven_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream, plan, topic_id, partition, "offset")
+);
+"""
+
+# Whoever may use the tables that were there may use the ones that come later, whoever makes those.
+_GRANTS = """
+DO $grants$
+DECLARE one record; of_table text;
+BEGIN
+    FOREACH of_table IN ARRAY ARRAY['ledger', 'redrives'] LOOP FOR one IN
+        SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS role, privilege_type
+        FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner)))
+        WHERE oid = 'millrace.progress'::regclass AND grantee <> (
+            SELECT relowner FROM pg_class WHERE oid = format('millrace.%I', of_table)::regclass
+        ) AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
+    LOOP
+        EXECUTE format('GRANT %s ON millrace.%I TO %s', one.privilege_type, of_table, one.role);
+    END LOOP; END LOOP;
+END
+$grants$
+"""
+_OLDEST_SERVER = 140_000  # multiranges
+
+# Columns that the quarantine of an older version lacks. To add one waits for whoever reads it, a backup say, so none
+# is added that is there.
+_SINCE = {"timestamp_ms": "bigint", "former": "jsonb NOT NULL DEFAULT '[]'"}
+_THERE = "SELECT attname FROM pg_attribute WHERE attrelid = 'millrace.quarantine'::regclass AND NOT attisdropped"
+
+# The record of work on a stream's newest timeline.
+READ_RECORD = (
+    "SELECT timeline, topic, topic_id, partition, next_offset, first_offset FROM millrace.progress "
+    "WHERE stream = %(stream)s AND shard = %(shard)s "
+    "AND timeline = (SELECT max(timeline) FROM millrace.progress WHERE stream = %(stream)s)"
+)
+SHARD = 0  # an unsharded sink is one shard
+
+
+def work_record(rows: Sequence[tuple[Any, ...]]) -> WorkRecord:
+    """The record of work in what `READ_RECORD` found."""
+    partitions = [TopicPartition(*row[1:4]) for row in rows]
+    return WorkRecord(
+        rows[0][0] if rows else 0,
+        {partition: row[4] for partition, row in zip(partitions, rows, strict=True)},
+        {partition: row[5] for partition, row in zip(partitions, rows, strict=True)},
+    )
+
+
+def ensure_schema(cursor: Cursor) -> None:
+    """Make Millrace's own tables where they are missing, and bring those of an older version up to date.
+
+    An older Millrace that runs meanwhile goes on writing; started again, it says that it is the older one.
+
+    Raises:
+        DeclarationError: a newer Millrace has made them.
+    """
+    if _version(cursor) == SCHEMA_VERSION:
+        return
+    if cursor.connection.info.server_version < _OLDEST_SERVER:
+        raise DeclarationError(
+            f"the sink's server is PostgreSQL {cursor.connection.info.server_version // 10_000}, and 14 is the oldest "
+            "that holds what Millrace keeps",
+            where="schema millrace",
+            next_step="upgrade the server",
+        )
+    cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
+    if (found := _version(cursor)) > SCHEMA_VERSION:
+        raise DeclarationError(
+            f"the sink's tables have version {found}, this Millrace knows {SCHEMA_VERSION}",
+            where="schema millrace",
+            next_step="run the Millrace that made them, or a newer one",
+        )
+    if found < SCHEMA_VERSION:
+        cursor.execute(_OWN_TABLES)
+        there = {name for (name,) in cursor.execute(_THERE).fetchall()}
+        for name, type_ in _SINCE.items():
+            if name not in there:
+                cursor.execute(f"ALTER TABLE millrace.quarantine ADD COLUMN {name} {type_}".encode())
+        cursor.execute(_GRANTS)
+        cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
+
+
+def _version(cursor: Cursor) -> int:
+    """The newest version that the tables were made for; 0 where there are none."""
+    cursor.execute("SELECT to_regclass('millrace.version') IS NOT NULL")
+    if cursor.fetchone() != (True,):
+        return 0
+    cursor.execute("SELECT coalesce(max(version), 0) FROM millrace.version")
+    row = cursor.fetchone()
+    return int(row[0]) if row else 0

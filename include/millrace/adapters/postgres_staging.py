@@ -1,0 +1,160 @@
+"""Where the tasks of a batch put what its transaction then merges: two unlogged tables for each running epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import psycopg
+import structlog
+from psycopg import sql
+
+from millrace.adapters.postgres_copy import BadRecordsCopy, RowsCopy
+from millrace.adapters.postgres_fence import FencedConnection
+from millrace.adapters.postgres_locks import BOUNDS, is_locked
+from millrace.adapters.postgres_tables import QUARANTINE_COLUMNS, SOURCE_COLUMNS, STAGING_SCHEMA, Cursor, TargetColumn
+from millrace.domain.sinks import Identity
+from millrace.errors import SinkFailedError
+from millrace.settings import PostgresSettings
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """The two unlogged tables one epoch copies into before its transaction: rows, and bad records.
+
+    They are named by the epoch, so that a writer of an older epoch can only fill its own, which nobody merges. An
+    epoch that cannot empty them, because somebody reads them for long, goes on with those of the next turn.
+    """
+
+    application_name: str
+    turn: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of the rows' table."""
+        return f"{self.application_name}~{self.turn}" if self.turn else self.application_name
+
+    @property
+    def rows(self) -> sql.Identifier:
+        """Where tasks copy output rows."""
+        return sql.Identifier(STAGING_SCHEMA, self.name)
+
+    @property
+    def bad_records(self) -> sql.Identifier:
+        """Where tasks copy records for quarantine."""
+        return sql.Identifier(STAGING_SCHEMA, f"{self.name}!")
+
+    def create(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
+        """Make both tables, empty."""
+        source = [("_attempt", "bigint"), *SOURCE_COLUMNS]
+        rows = [*source, *((column.name, column.type) for column in columns)]
+        bad = [*source, *QUARANTINE_COLUMNS]
+        for name, body in ((self.rows, rows), (self.bad_records, bad)):
+            fields = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in body]
+            cursor.execute(
+                sql.SQL("CREATE UNLOGGED TABLE {} ({}) WITH (autovacuum_enabled = false)").format(
+                    name, sql.SQL(", ").join(fields)
+                )
+            )
+
+    def truncate(self, cursor: Cursor) -> None:
+        """Empty both tables."""
+        cursor.execute(sql.SQL("TRUNCATE {}, {}").format(self.rows, self.bad_records))
+
+    def drop(self, cursor: Cursor) -> None:
+        """Drop both tables."""
+        cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(self.rows, self.bad_records))
+
+    def left_by_others(self, cursor: Cursor, stream: str) -> list[sql.Identifier]:
+        """The staging tables of a stream that are not these: left behind by other epochs, or by other turns."""
+        cursor.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = %s AND split_part(tablename, '#', 1) = %s "
+            "AND rtrim(tablename, '!') <> %s ORDER BY 1",
+            (STAGING_SCHEMA, stream, self.name),
+        )
+        return [sql.Identifier(STAGING_SCHEMA, str(name)) for (name,) in cursor.fetchall()]
+
+
+class StagedConnection(FencedConnection):
+    """A fenced connection with the staging of its epoch.
+
+    Args:
+        settings: the sink's database.
+        identity: who writes.
+    """
+
+    def __init__(self, settings: PostgresSettings, identity: Identity) -> None:
+        super().__init__(settings, identity)
+        self.staging = Staging(identity.application_name)
+        self.columns: tuple[TargetColumn, ...] = ()
+        """The transform's columns, as prepared."""
+
+    def rows_writer(self) -> RowsCopy:
+        """What a task of the present batch writes rows with."""
+        return RowsCopy(self.settings, self.identity.application_name, self.staging.rows)
+
+    def bad_records_writer(self) -> BadRecordsCopy:
+        """What a task of the present batch writes bad records with."""
+        return BadRecordsCopy(self.settings, self.identity.application_name, self.staging.bad_records)
+
+    def discard(self) -> None:
+        """Drop this epoch's staging tables; what somebody reads, a backup say, is left to the next epoch."""
+        self._drop_others()
+        self._drop_free([self.staging.rows, self.staging.bad_records])
+
+    def _drop_others(self) -> None:
+        """Drop the staging tables of the stream that are not the present ones, where they are free."""
+        others = self._bounded(
+            "look for other staging tables", lambda cursor: self.staging.left_by_others(cursor, self.identity.stream)
+        )
+        self._drop_free(others)
+
+    def _drop_free(self, tables: Sequence[sql.Identifier]) -> None:
+        """Drop staging tables, each by itself, that nobody holds; an older epoch drops none of a newer one."""
+        for table in tables:
+            try:
+                with self._transaction("drop a staging table") as cursor:
+                    cursor.execute(BOUNDS)
+                    self._hold_fence(cursor)
+                    cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE NOWAIT").format(table))
+                    cursor.execute(sql.SQL("DROP TABLE {}").format(table))
+            except SinkFailedError as error:
+                if isinstance(error.__cause__, psycopg.errors.UndefinedTable):
+                    continue
+                if not is_locked(error):
+                    raise
+                log.warning(
+                    "staging_left", table=table.as_string(), why="somebody holds it; the next start looks again"
+                )
+
+    def begin_batch(self) -> None:
+        """Remove what the former batch, or a failed try of this one, left in the staging tables.
+
+        To be called while no task of this instance copies: one that does, of a try that was given up, is ended. Where
+        somebody reads the tables, a backup say, the stream goes on with two others, so that nobody waits for anybody.
+        """
+        try:
+            with self._transaction("empty the staging tables") as cursor:
+                self.end_left_behind(cursor)
+                cursor.execute(BOUNDS)
+                self.staging.truncate(cursor)
+        except SinkFailedError as error:
+            if not is_locked(error):
+                raise
+            self._change_staging()
+
+    def _change_staging(self) -> None:
+        """Go on with new staging tables, and drop those of former times that are free by now."""
+        another = replace(self.staging, turn=self.staging.turn + 1)
+
+        def make(cursor: Cursor) -> None:
+            self._hold_fence(cursor)
+            another.drop(cursor)
+            another.create(cursor, self.columns)
+
+        self._bounded("make other staging tables", make)
+        log.warning("staging_changed", turn=another.turn, why="somebody reads the former tables")
+        self.staging = another
+        self._drop_others()

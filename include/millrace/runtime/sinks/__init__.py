@@ -1,1 +1,0 @@
-"""How a batch's rows leave Spark, one module a sink."""

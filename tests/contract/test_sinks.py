@@ -1,0 +1,426 @@
+"""What every sink of a stream promises its driver, on the real servers: see `millrace.ports.SinkStore`."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark import cloudpickle
+
+from millrace.adapters.postgres_merge import Merge
+from millrace.adapters.postgres_sink import PostgresSink
+from millrace.domain.offsets import Meeting, OffsetRange
+from millrace.domain.sinks import TaskResults, Written
+from millrace.errors import DeclarationError, FencedError, MillraceError, RowsRefusedError, SinkFailedError
+from millrace.settings import PostgresSettings
+from support.drills_points import EPOCH_IGNORED, NO_COMPARE_AND_SET, NO_FENCE
+from support.faults import Life, Moment, crash_at_every_call, put_in, unexpected
+from support.sink_worlds import (
+    BAD_AT,
+    COLUMNS,
+    P0,
+    P1,
+    RECORDS,
+    TOPIC_ID,
+    WORLDS,
+    Commit,
+    Row,
+    World,
+    Writer,
+    life_commit,
+    live,
+    row,
+    row_block,
+    rows,
+)
+from support.waiting import Deadline
+
+INCLUDE = Path(__file__).resolve().parents[2] / "include"
+MakeWorld = Callable[[], World]
+LIFE = (
+    "sink.take_over",
+    "sink.read_record",
+    "sink.open_positions",
+    "sink.prepare",
+    "sink.begin_batch",
+    "task.write_rows",
+    "task.write_bad_records",
+    "sink.commit_batch",
+    "sink.discard",
+)
+FULL = pytest.mark.full
+
+
+@pytest.fixture(params=WORLDS)
+def make_world(
+    request: pytest.FixtureRequest, database: PostgresSettings, admin: psycopg.Connection[Any]
+) -> Iterator[MakeWorld]:
+    """Makes worlds of one kind, each with a sink of its own."""
+    made = list[str]()
+
+    def make() -> World:
+        own = f"t{uuid.uuid4().hex[:10]}"
+        made.append(own)
+        return WORLDS[request.param](database, own, admin)
+
+    yield make
+    for own in made:
+        admin.execute(f"DROP SCHEMA IF EXISTS {own} CASCADE")
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    return make_world()
+
+
+def committed(first: int, end: int, *, timeline: int = 1, given: list[Row] | None = None, **more: int) -> Commit:
+    return Commit(timeline, [OffsetRange(P0, first, end)], rows(first, end, **more) if given is None else given)
+
+
+def must_hold(world: World, *history: Commit) -> None:
+    assert world.contents() == world.expected(history)
+
+
+# Batches
+
+
+def test_a_batch_counts_with_its_commit_and_moves_the_record(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    writer.sink.begin_batch()
+    done = writer.write(rows(0, 2), rows(2, 3), [])
+    assert (done.rows, done.refused, len(done.attempts)) == (3, {}, 3)
+    assert writer.done == 0
+    must_hold(world)
+    assert writer.commit(done, 0, 3).rows_out == 3
+    assert writer.done == 3
+    must_hold(world, committed(0, 3))
+
+
+def test_what_is_on_record_is_skipped_or_left_out_and_a_gap_refused(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    writer.batch(rows(0, 5, amount=100), 0, 5)
+    assert writer.batch(rows(2, 5, amount=200), 2, 5).rows_out == 0
+    assert writer.batch(rows(3, 8, amount=300), 3, 8).rows_out == 3
+    must_hold(world, committed(0, 5, amount=100), committed(5, 8, amount=300))
+    with pytest.raises(SinkFailedError):
+        writer.batch(rows(9, 10), 9, 10)
+    assert writer.done == 8
+    must_hold(world, committed(0, 5, amount=100), committed(5, 8, amount=300))
+
+
+def test_a_range_without_rows_moves_the_record_too(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    assert writer.batch([], 0, 7).rows_out == 0
+    assert writer.done == 7
+
+
+def test_positions_are_opened_twice_where_they_are_the_same_and_never_moved(world: World) -> None:
+    """The answer to the first commit may have been lost."""
+    writer = Writer(world, 1).ready()
+    writer.sink.open_positions(2, {P0: 0, P1: 5})
+    writer.sink.open_positions(2, {P0: 0, P1: 5})
+    writer.batch(rows(0, 3), 0, 3, timeline=2)
+    for elsewhere in ({P0: 0}, {P1: 6}):
+        with pytest.raises(SinkFailedError):
+            writer.sink.open_positions(2, elsewhere)
+    record = writer.sink.read_record()
+    assert (record.timeline, dict(record.next_offsets)) == (2, {P0: 3, P1: 5})
+
+
+def test_of_a_task_that_is_tried_again_only_the_try_that_reported_counts(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    writer.sink.begin_batch()
+    writer.write(rows(0, 2, amount=100))
+    assert writer.commit(writer.write(rows(0, 3, amount=200)), 0, 3).rows_out == 3
+    must_hold(world, committed(0, 3, amount=200))
+
+
+def test_what_a_failed_try_of_a_batch_wrote_does_not_count(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    writer.sink.begin_batch()
+    writer.write(rows(0, 5, amount=100))
+    writer.attempts = iter(range(1, 100))  # a session that was begun anew counts from the beginning
+    assert writer.batch(rows(0, 3, amount=200), 0, 3).rows_out == 3
+    must_hold(world, committed(0, 3, amount=200))
+
+
+def test_nothing_moves_where_not_all_that_was_written_is_there(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    writer.sink.begin_batch()
+    done = writer.write(rows(0, 3))
+    world.lose(writer.sink)
+    with pytest.raises(SinkFailedError):
+        writer.commit(done, 0, 3)
+    assert writer.done == 0
+    must_hold(world)
+
+
+def test_rows_of_other_sources_than_the_batchs_are_refused(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    with pytest.raises(DeclarationError):
+        writer.batch([*rows(0, 2), row(7)], 0, 3)
+    assert writer.done == 0
+    must_hold(world)
+
+
+def test_a_new_timeline_replaces_what_it_reads_again_and_nothing_else(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    writer.batch(rows(0, 10, amount=100), 0, 10)
+    writer.sink.open_positions(2, {P0: 4, P1: 0})
+    again = [row(4, amount=200), row(6, amount=200)]  # offset 5 gives no row any more
+    writer.batch(again, 4, 7, timeline=2)
+    must_hold(world, committed(0, 10, amount=100), committed(4, 7, timeline=2, given=again))
+    assert writer.sink.read_record().timeline == 2
+
+
+def test_rows_that_are_refused_are_named_and_set_aside(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    world.refuse(3)
+    world.refuse(17)
+    writer.sink.begin_batch()
+    done = writer.write(rows(0, 40))
+    with pytest.raises(RowsRefusedError) as caught:
+        writer.commit(done, 0, 40)
+    sources = caught.value.sources
+    assert sorted(sources) == [(TOPIC_ID, 0, 3), (TOPIC_ID, 0, 17)]
+    assert writer.done == 0
+    must_hold(world)
+    counts = writer.commit(done, 0, 40, refused=sources)
+    assert (counts.rows_out, counts.quarantined) == (38, 2)
+    must_hold(world, committed(0, 40, given=[one for one in rows(0, 40) if one.offset not in (3, 17)]))
+    assert world.quarantined() == dict.fromkeys(sources, "null_value")
+
+
+def test_bad_records_are_set_aside_with_their_batch_and_go_when_their_range_is_read_again(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    writer.sink.begin_batch()
+    aside = writer.write_bad([(0, 1), (0, 2)])
+    assert world.quarantined() == {}
+    written = Written(aside.attempts, 0, aside.rows)
+    assert writer.sink.commit_batch(1, [OffsetRange(P0, 0, 3)], written).quarantined == 2
+    assert set(world.quarantined()) == {(TOPIC_ID, 0, 1), (TOPIC_ID, 0, 2)}
+    writer.sink.open_positions(2, {P0: 2, P1: 0})
+    writer.batch(rows(2, 3), 2, 3, timeline=2)
+    assert set(world.quarantined()) == {(TOPIC_ID, 0, 1)}
+
+
+def test_what_is_set_aside_and_lost_on_the_way_moves_nothing(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    writer.sink.begin_batch()
+    done, aside = writer.write(rows(0, 2)), writer.write_bad([(0, 2)])
+    with pytest.raises(SinkFailedError):
+        writer.sink.commit_batch(1, [OffsetRange(P0, 0, 3)], Written(done.attempts, done.rows, aside.rows))
+    assert writer.done == 0
+    must_hold(world)
+
+
+# Writers
+
+
+def test_a_writer_brings_along_all_that_its_task_needs(world: World, tmp_path: Path) -> None:
+    """On a machine that has the package, and neither the project's files nor a variable of the driver's."""
+    writer = Writer(world, 1).ready()
+    writer.sink.begin_batch()
+    sent = base64.b64encode(cloudpickle.dumps((writer.sink.rows_writer(), row_block(rows(0, 3))))).decode()
+    script = (
+        "import base64, pickle, sys\n"
+        "write, block = pickle.loads(base64.b64decode(sys.stdin.read()))\n"
+        "result = write(iter([block]), 5)\n"
+        "print(result.rows, result.refused)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=sent,
+        env={"PYTHONPATH": str(INCLUDE)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=Deadline.COMMAND.seconds,
+        check=False,
+    )
+    assert done.stdout.strip() == "3 {}", done.stderr
+    assert writer.commit(TaskResults((5,), 3), 0, 3).rows_out == 3
+    must_hold(world, committed(0, 3))
+
+
+def test_what_a_writer_shows_of_itself_holds_no_secret(world: World) -> None:
+    writer = Writer(world, 1).ready()
+    shown = f"{writer.sink.rows_writer()!r} {writer.sink.bad_records_writer()!r}"
+    assert world.secret not in shown
+
+
+# Epochs
+
+
+def test_an_older_epoch_writes_nothing_after_a_takeover(world: World) -> None:
+    """It wakes with a batch that is written and a new connection, when the next one has just taken over."""
+    old = Writer(world, 1).ready()
+    old.batch(rows(0, 2), 0, 2)
+    old.sink.begin_batch()
+    done = old.write(rows(2, 4))
+    new = Writer(world, 2)
+    new.sink.take_over()
+    old.sink.close()
+    for late in (
+        lambda: old.commit(done, 2, 4),
+        lambda: old.sink.open_positions(2, {P0: 0, P1: 0}),
+        lambda: old.sink.check_fence(),
+        lambda: Writer(world, 1).sink.take_over(),
+    ):
+        with pytest.raises(FencedError):
+            late()
+    record = new.sink.read_record()
+    assert (record.timeline, record.next_offsets[P0]) == (1, 2)
+    must_hold(world, committed(0, 2))
+
+
+def test_another_instance_and_an_older_epoch_leave_the_running_one_alone(world: World) -> None:
+    running = Writer(world, 2).ready()
+    running.batch(rows(0, 2), 0, 2)
+    for epoch, instance in ((2, "another"), (1, "")):
+        with pytest.raises(FencedError):
+            Writer(world, epoch, instance=instance).sink.take_over()
+    running.batch(rows(2, 4), 2, 4)
+    must_hold(world, committed(0, 2), committed(2, 4))
+
+
+def test_two_processes_of_one_submission_do_a_range_once(world: World) -> None:
+    """The fence lets both write; one comes with a range that the other has done."""
+    first, twin = Writer(world, 1).ready(), Writer(world, 1).ready()
+    twin.batch(rows(0, 3, amount=100), 0, 3)
+    twin.batch(rows(3, 6, amount=100), 3, 6)
+    first.sink.prepare(COLUMNS)
+    assert first.batch(rows(0, 3, amount=200), 0, 3).rows_out == 0
+    assert first.done == 6
+    must_hold(world, committed(0, 3, amount=100), committed(3, 6, amount=100))
+
+
+# Crashes
+
+
+@pytest.mark.parametrize("moment", [Moment.AFTER, Moment.BEFORE, Moment.ANSWER_LOST])
+def test_an_epoch_that_dies_at_any_call_is_gone_on_with(make_world: MakeWorld, moment: Moment) -> None:
+    """Also one that reads again from offset 2, on the timeline after the first."""
+
+    def once(life: Life) -> list[str]:
+        world = make_world()
+        live(world, Life(), 1)
+        ended = life.lived(lambda: live(world, life, 2, timeline=2, begins=2))
+        whole = Life()
+        late = whole.lived(lambda: live(world, whole, 3, timeline=2, begins=2))
+        history = [
+            life_commit(timeline, [OffsetRange(P0, begins, RECORDS), OffsetRange(P1, begins, RECORDS)])
+            for timeline, begins in ((1, 0), (2, 2))
+        ]
+        held, expected = world.contents(), world.expected(history)
+        return [
+            *unexpected(life, ended),
+            *unexpected(whole, late),
+            *([] if held == expected else [f"it holds {held} and should hold {expected}"]),
+            *([] if set(world.quarantined()) == {(TOPIC_ID, *BAD_AT)} else [f"quarantine: {world.quarantined()}"]),
+        ]
+
+    crash_at_every_call(moment, once, together=4).must_be_well(*LIFE)
+
+
+# Guards: what each is there for is seen when it is gone
+
+
+def _any_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Merge.insert_rows
+
+    def insert(self: Any, cursor: Any, timeline: int, attempts: Any) -> int:
+        return real(self, cursor, timeline, list(range(100)))
+
+    monkeypatch.setattr(Merge, "insert_rows", insert)
+    monkeypatch.setattr(PostgresSink, "_balance", lambda *counted: None)
+
+
+def _nothing_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgresSink, "_balance", lambda *counted: None)
+
+
+def _gaps_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgresSink, "_gap", lambda self, what: None)
+    from millrace.adapters import postgres_sink
+
+    real = postgres_sink.classify
+    monkeypatch.setattr(
+        postgres_sink,
+        "classify",
+        lambda batch, stored: Meeting.APPLY if real(batch, stored) is Meeting.GAP else real(batch, stored),
+    )
+
+
+def _other_sources_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Merge, "count_outside", lambda *asked: 0)
+
+
+def _former_rows_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Merge, "delete_rows", lambda *asked: None)
+
+
+def _former_quarantine_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Merge, "replace_range", lambda self, cursor, stream, entry: self.delete_rows(cursor, entry))
+
+
+def _staging_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgresSink, "begin_batch", lambda self: None)
+
+
+def _positions_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    def moved(self: Any, timeline: int, positions: Any) -> None:
+        with self._transaction("open") as cursor:
+            for p, offset in positions.items():
+                cursor.execute(
+                    "INSERT INTO millrace.progress (stream, timeline, shard, topic, topic_id, partition, first_offset, "
+                    "next_offset, epoch) VALUES (%s, %s, 0, %s, %s, %s, %s, %s, 1) ON CONFLICT (stream, timeline, "
+                    "shard, topic_id, partition) DO UPDATE SET first_offset = 0, next_offset = excluded.next_offset",
+                    (self.identity.stream, timeline, p.topic, p.topic_id, p.partition, offset, offset),
+                )
+
+    monkeypatch.setattr(PostgresSink, "open_positions", moved)
+
+
+def _drill(mutant: str) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda monkeypatch: put_in(monkeypatch, mutant)
+
+
+GUARDS = (
+    ("no fence", _drill(NO_FENCE), test_an_older_epoch_writes_nothing_after_a_takeover),
+    (
+        "epochs without order",
+        _drill(EPOCH_IGNORED),
+        test_another_instance_and_an_older_epoch_leave_the_running_one_alone,
+    ),
+    ("no compare-and-set", _drill(NO_COMPARE_AND_SET), test_two_processes_of_one_submission_do_a_range_once),
+    ("gaps applied", _gaps_applied, test_what_is_on_record_is_skipped_or_left_out_and_a_gap_refused),
+    ("positions moved", _positions_moved, test_positions_are_opened_twice_where_they_are_the_same_and_never_moved),
+    ("any attempt", _any_attempt, test_of_a_task_that_is_tried_again_only_the_try_that_reported_counts),
+    ("staging kept", _staging_kept, test_what_a_failed_try_of_a_batch_wrote_does_not_count),
+    ("nothing counted", _nothing_counted, test_nothing_moves_where_not_all_that_was_written_is_there),
+    ("nothing counted aside", _nothing_counted, test_what_is_set_aside_and_lost_on_the_way_moves_nothing),
+    ("other sources taken", _other_sources_taken, test_rows_of_other_sources_than_the_batchs_are_refused),
+    ("former rows kept", _former_rows_kept, test_a_new_timeline_replaces_what_it_reads_again_and_nothing_else),
+    (
+        "former quarantine kept",
+        _former_quarantine_kept,
+        test_bad_records_are_set_aside_with_their_batch_and_go_when_their_range_is_read_again,
+    ),
+)
+
+
+@pytest.mark.parametrize(("put", "scenario"), [pytest.param(*guard, id=what) for what, *guard in GUARDS])
+def test_a_guard_that_is_gone_is_noticed(
+    world: World, put: Callable[[pytest.MonkeyPatch], None], scenario: Callable[[World], None], monkeypatch: Any
+) -> None:
+    put(monkeypatch)
+    with pytest.raises((AssertionError, MillraceError, pytest.fail.Exception)):
+        scenario(world)

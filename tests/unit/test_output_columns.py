@@ -1,0 +1,65 @@
+"""What a transform gives, as columns of a sink: every type that PostgreSQL has a plain column for, and no other."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as spark
+
+from millrace.adapters.postgres_types import target_columns
+from millrace.errors import DeclarationError
+from millrace.runtime.app import output_columns
+
+PLAIN = (
+    (spark.StringType(), "text"),
+    (spark.BooleanType(), "boolean"),
+    (spark.ByteType(), "smallint"),
+    (spark.ShortType(), "smallint"),
+    (spark.IntegerType(), "integer"),
+    (spark.LongType(), "bigint"),
+    (spark.FloatType(), "real"),
+    (spark.DoubleType(), "double precision"),
+    (spark.DateType(), "date"),
+    (spark.TimestampType(), "timestamp with time zone"),
+    (spark.TimestampNTZType(), "timestamp without time zone"),
+    (spark.BinaryType(), "bytea"),
+    (spark.DecimalType(38, 9), "numeric(38,9)"),
+)
+
+
+@pytest.mark.parametrize(("given", "column"), PLAIN, ids=[column for _, column in PLAIN])
+def test_a_plain_type_has_a_column(given: spark.DataType, column: str) -> None:
+    source = [spark.StructField("_source", spark.StringType()), spark.StructField("_ordinal", spark.IntegerType())]
+    columns = output_columns(spark.StructType([*source, spark.StructField("x", given)]), "app")
+    assert [(found.name, found.type) for found in target_columns(columns, "here")] == [("x", column)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        spark.ArrayType(spark.StringType()),
+        spark.MapType(spark.StringType(), spark.StringType()),
+        spark.StructType([spark.StructField("a", spark.StringType())]),
+        spark.DayTimeIntervalType(),
+        spark.NullType(),
+    ],
+    ids=lambda given: given.simpleString(),
+)
+def test_another_type_is_refused_with_a_way_out(given: spark.DataType) -> None:
+    columns = output_columns(spark.StructType([spark.StructField("x", given)]), "app")
+    with pytest.raises(DeclarationError, match="no plain PostgreSQL column") as caught:
+        target_columns(columns, "here")
+    assert 'to_json(col("x"))' in caught.value.next_step
+
+
+def test_what_leaves_spark_for_no_sink_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="which no sink can be given"):
+        output_columns(spark.StructType([spark.StructField("x", spark.CalendarIntervalType())]), "app")
+
+
+def test_names_that_are_reserved_or_too_long_are_refused() -> None:
+    with pytest.raises(DeclarationError, match="_x: names that begin with `_`"):
+        output_columns(spark.StructType([spark.StructField("_x", spark.StringType())]), "app")
+    target_columns(pa.schema([("é" * 31, pa.string())]), "here")
+    with pytest.raises(DeclarationError, match="63 bytes are the longest"):
+        target_columns(pa.schema([("é" * 32, pa.string())]), "here")
