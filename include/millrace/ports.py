@@ -123,8 +123,9 @@ class SinkStore(Protocol):
     """What one epoch of a stream writes to. Each adapter says in its docstring what it guarantees, and what not.
 
     The order of its calls: `take_over`; `read_record`; `open_positions` where something is new; `prepare`; then for
-    each try of a batch `begin_batch`, the tasks' writers, `commit_batch`; at last `discard` and `close`. All are made
-    by one thread, but for `waits_for`. A life may end between any two of them, and in them.
+    each try of a batch `begin_batch`, the tasks' writers, `commit_batch`; at last `discard` and `close`. They come
+    one at a time, but for `waits_for`, and from more than one thread: Spark hands a batch over in another than began
+    the life. A life may end between any two of them, and in them.
 
     Any call may raise
         FencedError: a newer epoch has taken over, where the sink can tell.
@@ -134,9 +135,12 @@ class SinkStore(Protocol):
 
     Attributes:
         where: what is written to, for people.
+        metadata: what it wants of a row beside its source: `_timestamp` (the record's), `_deleted` (whether the row
+            says that its key is gone), in this order.
     """
 
     where: str
+    metadata: tuple[str, ...]
 
     def take_over(self) -> None:
         """Keep older epochs from writing, as far as the sink can. Comes before its record of work is read.
@@ -174,7 +178,7 @@ class SinkStore(Protocol):
         ...
 
     def rows_writer(self) -> TaskWriter:
-        """Writes rows: `_topic_id`, `_partition`, `_offset`, `_ordinal`, then the columns as prepared."""
+        """Writes rows: `_topic_id`, `_partition`, `_offset`, `_ordinal`, `metadata`, then the columns as prepared."""
         ...
 
     def bad_records_writer(self) -> TaskWriter:
@@ -258,7 +262,10 @@ class ObjectInfo:
 
 
 class Books(Protocol):
-    """The books of one stream's sink, open to be read; each method sees one state of it."""
+    """The books of one stream's sink, open to be read; each method sees one state of it.
+
+    Of a table that has the last row of each key, rows are not held by their source: quarantine and ledger are.
+    """
 
     def part(self, range_: OffsetRange) -> Part:
         """Hold the beginning of a range, not empty, against the ledger: whole entries of it, not all too many.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from millrace.domain.declaration import SinkMode
 from millrace.errors import RefusedError, UsageError
 from millrace.settings import Settings
 
@@ -369,6 +370,11 @@ def open_sink(settings: Settings, stream: Stream, identity: Identity, views: Vie
         identity: the instance.
         views: what its app says about its table, where it says something.
     """
-    from millrace.adapters.postgres_sink import PostgresSink
+    from millrace.adapters.postgres_sink import PostgresAppend
+    from millrace.adapters.postgres_upsert import PostgresUpsert
 
-    return PostgresSink(settings.postgres(stream.sink.connection), identity, stream.sink.table, views)
+    sink = stream.sink
+    to = settings.postgres(sink.connection)
+    if sink.mode is SinkMode.UPSERT:
+        return PostgresUpsert(to, identity, sink.table, sink.key, views)
+    return PostgresAppend(to, identity, sink.table, views)

@@ -38,7 +38,7 @@ def main(root: Path, qualified: str, scratch: Path) -> None:
         }
         raw = as_raw(session.read.format("kafka").options(**read_options(kafka, stream), **bounds).load())
         before, began = cpu_seconds(), time.monotonic()
-        decoded(raw, pipeline.topic(topic), topic_id).write.format("noop").mode("overwrite").save()
+        decoded(raw, pipeline.topics_of(stream)[topic], topic_id).write.format("noop").mode("overwrite").save()
         print(json.dumps({"seconds": time.monotonic() - began, "cpu_seconds": cpu_seconds() - before}), flush=True)
 
 

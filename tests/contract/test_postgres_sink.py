@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.adapters.postgres_connection import connect
-from millrace.adapters.postgres_sink import PostgresSink
+from millrace.adapters.postgres_sink import PostgresAppend
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.sinks import Identity
 from millrace.errors import DeclarationError
@@ -89,7 +89,7 @@ def test_tables_grow_and_are_never_changed_otherwise(database, name, admin):
     with pytest.raises(DeclarationError, match="needed is NOT NULL"):
         Writer(database, name, 4).ready()
     admin.execute(f"CREATE TABLE {name}.foreign_table (id int)")
-    foreign = PostgresSink(database, Identity(f"{name}.f", 1, "i"), f"{name}.foreign_table")
+    foreign = PostgresAppend(database, Identity(f"{name}.f", 1, "i"), f"{name}.foreign_table")
     foreign.take_over()
     with pytest.raises(DeclarationError, match="not made by Millrace"):
         foreign.prepare(COLUMNS)

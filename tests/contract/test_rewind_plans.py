@@ -148,3 +148,24 @@ def test_an_expired_plan_is_not_run(stream: RewoundStream) -> None:
         plans.run(platform, plan.id, actor=ACTOR, now=plan.expires + timedelta(seconds=1))
     stream.damage()
     assert stream.wrong(rewound=0) == []
+
+
+def test_a_stream_that_upserts_is_rewound_and_its_rows_are_not_looked_for_by_source(
+    idle_stack: Stack, control_databases: Databases, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Also by a release that gives fewer rows: what it gives no more stays, and is no fault of the plan's."""
+    runs.start(idle_stack, "kafka", "postgres")
+    given = Surroundings(tmp_path_factory.mktemp("rewinds"), idle_stack, control_databases.create())
+    stream = given.new(mode="mode: upsert, key: [id]")
+    planned = stream.plan()
+    about = dict(planned.about)
+    assert "the last row of each key" in str(about["rows"])
+    assert about["quarantined"] == "0"
+    stream.gives_one_of = 2
+    with stream.platform_of() as platform:
+        done = plans.run(platform, planned.id, actor=ACTOR, reason="damaged")
+    assert done.status is PlanStatus.DONE
+    asked = f"SELECT _timeline, count(*) FROM {stream.name}.rows GROUP BY 1 ORDER BY 1"
+    counted = dict(stream.query(asked))
+    assert set(counted) == {1, 2}
+    given.close()

@@ -13,7 +13,7 @@ from millrace.domain.offsets import TopicPartition
 from millrace.domain.quality.books import Fault, Finding, Reconciliation, Sums
 from millrace.domain.quality.ranges import Mark
 from millrace.errors import UnreachableError
-from support.declarations import CHECKOUT, example_project
+from support.declarations import CHECKOUT, example_project, upsert_instead
 
 P0 = TopicPartition("shop.purchases", "id", 0)
 AT = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -142,6 +142,21 @@ def test_the_form_has_rows_made_again_and_is_red_where_one_differs(
         with pytest.raises(AirflowFailException, match="stored, and the app makes no row of the record: 1"):
             run()
     assert asked == [100]
+
+
+def test_of_a_stream_that_upserts_no_row_is_made_again_and_the_log_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millrace.airflow.books_dag import ReconcileBooks
+
+    upsert_instead(tmp_path)
+    told = list[str]()
+    log = SimpleNamespace(info=lambda *_: None, warning=lambda text, *words: told.append(text % words))
+    monkeypatch.setattr(ReconcileBooks, "log", log)
+    run.params = {"stream": "purchases", "deep": False, "sample": 100}
+    run()
+    assert run.counts["counts"]["balance"] == "balanced"
+    assert told[-1] == "no row is made again: rows of an upserted table are the last of their key, not of their offset"
 
 
 def test_a_server_that_is_away_is_tried_again(run: Run) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.declarations import example_project
+from support.declarations import SHOP, example_project, replace_once, upsert_instead
 from support.waiting import Deadline
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -217,6 +217,50 @@ def test_a_pipeline_of_backups_only_has_a_form_to_operate_and_none_to_rewind(
     assert list(dags) == ["shop.topics", "shop.retention", "shop.backup", "shop.backup_audit", "shop.operate"]
     assert list(dags) == list(names.of_pipeline(load_pipeline(root, "shop")))
     assert dags["shop.operate"].params.get_param("stream").schema["enum"] == ["backup"]
+
+
+MORE = """\
+  customers:
+    app: shop_purchases
+    reads: [shop.purchases]
+    writes: {postgres: {connection: millrace_sink, table: shop.customers, mode: upsert, key: [customer_id]}}
+"""
+
+
+def test_a_stream_that_upserts_is_in_every_form_but_the_one_that_redrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millrace.airflow import names
+    from millrace.spec import load_pipeline
+
+    root = example_project(tmp_path)
+    replace_once(root / SHOP, "\nsources:\n", f"{MORE}\nsources:\n")
+    dags = built(root, monkeypatch)
+    assert list(dags) == list(names.of_pipeline(load_pipeline(root, "shop")))
+    assert "shop.stream.customers" in dags
+    assert [task.task_id for task in dags["shop.books"].tasks] == ["purchases", "customers"]
+    for name, streams in (
+        ("shop.operate", ["purchases", "customers", "backup"]),
+        ("shop.rewind", ["purchases", "customers"]),
+        ("shop.books", [None, "purchases", "customers"]),
+        ("shop.redrive", ["purchases"]),
+    ):
+        assert dags[name].params.get_param("stream").schema["enum"] == streams
+    assert serialised(dags) == serialised(built(root, monkeypatch))
+
+
+def test_a_pipeline_that_only_upserts_has_nothing_to_redrive_and_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millrace.airflow import names
+    from millrace.spec import load_pipeline
+
+    root = example_project(tmp_path)
+    before = set(built(root, monkeypatch))
+    upsert_instead(root)
+    dags = built(root, monkeypatch)
+    assert before - set(dags) == {"shop.redrive", "shop.quality.purchases"}
+    assert list(dags) == list(names.of_pipeline(load_pipeline(root, "shop")))
 
 
 def test_names_are_in_the_order_in_which_dags_are_made() -> None:

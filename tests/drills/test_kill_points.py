@@ -96,10 +96,12 @@ def test_nothing_is_lost_or_doubled_when_driver_or_broker_are_killed(
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("mode", ["mode: append", "mode: upsert, key: [id]"], ids=["append", "upsert"])
 def test_nothing_is_lost_or_doubled_whatever_is_killed_wherever(
-    make_drill: Any, capsys: pytest.CaptureFixture[str]
+    make_drill: Any, mode: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drill: Drill = make_drill(BATCHES_AHEAD * 1_500, batch=1_500)
+    """Each record has a key of its own, so what is upserted has to be there once as well."""
+    drill: Drill = make_drill(BATCHES_AHEAD * 1_500, batch=1_500, mode=mode)
     tried(drill, EVERYTHING, capsys)
     points, victims = Counter(hit.point for hit in drill.hits), Counter(hit.victim for hit in drill.hits)
     assert set(points) == {BEFORE_SINK, AFTER_SINK, AFTER_GROUP, DRAIN, CLAIM, BEFORE_SUBMIT, BEFORE_ANSWER}

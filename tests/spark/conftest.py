@@ -44,6 +44,7 @@ def begin(scratch: Path) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.local.dir", str(scratch))
+        .config("spark.io.encryption.enabled", "true")  # as `runtime/session.py` has it
         .config("spark.sql.warehouse.dir", str(scratch))
         .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")
         .config("spark.sql.session.timeZone", "UTC")

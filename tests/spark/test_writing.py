@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from millrace.domain.sinks import TaskResult, TaskResults
-from millrace.errors import SinkExhaustedError
+from millrace.errors import (
+    MillraceError,
+    SinkExhaustedError,
+    SinkFailedError,
+    SinkRolledBackError,
+    SinkUnreachableError,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,6 +26,11 @@ if TYPE_CHECKING:
 
 SECRET = "kept-to-itself"
 TASKS, ROWS = 3, 30
+LARGE = 2 * 1024 * 1024  # bytes: more than PySpark sends along with a task
+
+
+class NoRoomError(SinkExhaustedError):
+    """An adapter's own kind of a failure."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +42,53 @@ class Refusing:
 
     def __call__(self, blocks: Iterator[pa.RecordBatch], attempt: int) -> TaskResult:
         ids = [one for block in blocks for one in block.column("id").to_pylist()]
-        if self.fails is SinkExhaustedError and 0 in ids:
-            raise SinkExhaustedError("no room", where="there", next_step="make room")
+        if self.fails and issubclass(self.fails, MillraceError) and 0 in ids:
+            raise self.fails("no room", where="there", next_step="make room")
         if self.fails is RuntimeError and 0 in ids:
             raise RuntimeError("a fault of the writer's own")
         return TaskResult(len(ids) - 1, {("t", 0, ids[-1]): f"by {attempt}"})
+
+
+@dataclass(frozen=True)
+class ReadingOne:
+    """Fails after the first of its blocks."""
+
+    def __call__(self, blocks: Iterator[pa.RecordBatch], attempt: int) -> TaskResult:
+        first = next(blocks)
+        raise SinkUnreachableError(f"away after {first.num_rows} of {ROWS}")
+
+
+@dataclass(frozen=True)
+class TellingWorker:
+    """Says which process its task ran in."""
+
+    def __call__(self, blocks: Iterator[pa.RecordBatch], attempt: int) -> TaskResult:
+        return TaskResult(sum(block.num_rows for block in blocks), {("worker", 0, os.getpid()): ""})
+
+
+def shows(text: str, secret: str = SECRET) -> bool:
+    """Whether a text shows a secret as it is, as the JVM prints its bytes, or as Py4J sends them."""
+    octets = secret.encode()
+    signed = [str(octet - 256 if octet > 127 else octet) for octet in octets]
+    return any(form in text for form in (secret, ", ".join(signed), ",".join(signed), *in_base64(octets)))
+
+
+def in_base64(octets: bytes) -> list[str]:
+    """What of these bytes is the same wherever they stand in what is encoded: one form for each place in a triple."""
+    encoded = ((before, base64.b64encode(b" " * before + octets).decode()) for before in range(3))
+    return [text[-(-before * 8 // 6) : (before + len(octets)) * 8 // 6] for before, text in encoded]
+
+
+def holding(folder: Path, octets: bytes) -> list[Path]:
+    """The files below a folder that have these bytes in them; one that is gone meanwhile has not."""
+    return [path for path in folder.rglob("*") if path.is_file() and octets in read(path)]
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def test_each_task_reports_once_what_it_wrote_and_what_was_refused(spark: SparkSession) -> None:
@@ -47,12 +103,38 @@ def test_each_task_reports_once_what_it_wrote_and_what_was_refused(spark: SparkS
     assert done == TaskResults(done.attempts, ROWS - TASKS, refused)
 
 
-def test_what_a_batch_may_wait_for_comes_back_as_what_it_was(spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    ("fails", "kind"),
+    [
+        (SinkUnreachableError, SinkUnreachableError),
+        (SinkRolledBackError, SinkRolledBackError),
+        (SinkExhaustedError, SinkExhaustedError),
+        (SinkFailedError, SinkFailedError),
+        (NoRoomError, SinkExhaustedError),
+    ],
+    ids=lambda given: given.__name__,
+)
+def test_what_a_batch_may_wait_for_comes_back_as_what_it_was(
+    spark: SparkSession, fails: type[MillraceError], kind: type[MillraceError]
+) -> None:
     from millrace.runtime.writing import writing, written
 
-    with pytest.raises(SinkExhaustedError) as caught:
-        written(writing(spark.range(0, ROWS, 1, TASKS), Refusing(SECRET, SinkExhaustedError)))
+    with pytest.raises(MillraceError) as caught:
+        written(writing(spark.range(0, ROWS, 1, TASKS), Refusing(SECRET, fails)))
+    assert type(caught.value) is kind
     assert (caught.value.what, caught.value.where, caught.value.next_step) == ("no room", "there", "make room")
+
+
+def test_a_writer_that_fails_before_its_last_block_costs_no_worker(spark: SparkSession) -> None:
+    from millrace.runtime.writing import writing, written
+
+    one_by_one = spark.newSession()
+    one_by_one.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+    frame = one_by_one.range(0, ROWS, 1, 1)
+    before = written(writing(frame, TellingWorker()))
+    with pytest.raises(SinkUnreachableError, match=f"away after 1 of {ROWS}"):
+        written(writing(frame, ReadingOne()))
+    assert written(writing(frame, TellingWorker())).refused == before.refused
 
 
 def test_a_fault_of_the_writer_is_no_failure_of_the_sink(spark: SparkSession) -> None:
@@ -71,11 +153,50 @@ def test_no_plan_shows_what_a_writer_brings_along(spark: SparkSession) -> None:
     frame = writing(spark.range(0, ROWS, 1, TASKS), Refusing(SECRET))
     written(frame)
     plans = frame._jdf.queryExecution()
+    brought = plans.logical().functionExpr().func().command()
+    assert shows(brought.toString())  # the plan does hold it
+    unabridged = (True, True, brought.size() + 100, True, True)
     shown = [
         plans.toString(),
         plans.logical().toJSON(),
+        plans.logical().treeString(*unabridged),
         plans.executedPlan().toJSON(),
-        plans.executedPlan().treeString(),
+        plans.executedPlan().treeString(*unabridged),
     ]
-    assert "MapInArrow" in shown[0]
-    assert not [text for text in shown if SECRET in text]
+    assert all("MapInArrow" in text for text in shown)
+    assert not [text for text in shown if shows(text)]
+
+
+@pytest.mark.parametrize("secret", [SECRET, "größer"])
+@pytest.mark.parametrize("before", range(3))
+def test_a_secret_is_found_in_each_form_that_a_text_may_have_it_in(secret: str, before: int) -> None:
+    octets = b"\x80\x05\x95"[:before] + secret.encode() + b"\x94."
+    signed = [str(octet - 256 if octet > 127 else octet) for octet in octets]
+    forms = (
+        f"MapInArrow(password={secret})",
+        f"ArraySeq({', '.join(signed)})",
+        f"[{','.join(signed)}]",
+        f"cj{base64.b64encode(octets).decode()}",
+    )
+    assert [shows(form, secret) for form in forms] == [True] * len(forms)
+    assert not any(shows(form, secret[::-1]) for form in forms)
+
+
+def test_no_file_has_what_a_writer_brings_along(spark: SparkSession, tmp_path: Path) -> None:
+    from millrace.runtime.writing import writing, written
+
+    ballast = os.urandom(LARGE)
+
+    def prepare(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        assert len(ballast) == LARGE
+        return blocks
+
+    frame = writing(spark.range(0, ROWS, 1, TASKS), Refusing(SECRET), prepare)
+    assert written(frame).rows == ROWS - TASKS
+    context = spark.sparkContext
+    scratch = Path(context.getConf().get("spark.local.dir"))
+    assert Path(context._jvm.System.getProperty("java.io.tmpdir")) == scratch
+    assert [path for path in scratch.rglob("*") if path.is_file() and path.stat().st_size > LARGE]  # it was written
+    assert holding(scratch, SECRET.encode()) == []
+    (tmp_path / "found").write_bytes(ballast + SECRET.encode() + ballast)
+    assert holding(tmp_path, SECRET.encode()) == [tmp_path / "found"]

@@ -53,6 +53,15 @@ def example_project(root: Path, *, backup: bool = True, streams: bool = True) ->
     return root
 
 
+def upsert_instead(root: Path) -> None:
+    """Have the stream of a copy of the example upsert, by customer."""
+    replace_once(root / SHOP, "mode: append}}", "mode: upsert, key: [customer_id]}}")
+    text, removed = re.subn(r"(?m)^    quality: .*\n", "", (root / SHOP).read_text(encoding="utf-8"))
+    if removed != 1:
+        raise AssertionError(f"`quality` stands {removed} times in the example's declaration")
+    (root / SHOP).write_text(text, encoding="utf-8")
+
+
 def remove_backup(root: Path) -> None:
     """Have the topic of a copy of the example backed up no longer."""
     text, removed = re.subn(r"(?m)^    backup: .*\n", "", (root / SHOP).read_text(encoding="utf-8"))

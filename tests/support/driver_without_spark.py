@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import MagicMock, patch
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -117,6 +117,18 @@ class PromptReporter(Reporter):
             self._try_to_set((detail,))
 
 
+class NobodyOnTheLookout:
+    """In the place of threads that would call between a life's own calls. It keeps nothing of what it is shown."""
+
+    def __init__(self, pulse: Any) -> None: ...
+
+    def watch_jvm(self, session: Any) -> None: ...
+
+    def watch_sink(self, sink: Any) -> None: ...
+
+    def watch_log(self, kafka: Any, positions: Any) -> None: ...
+
+
 class RunnerWithoutSpark(batches.BatchRunner):
     """Writes the declared columns of the good records by the real task."""
 
@@ -137,7 +149,7 @@ def without_spark(root: Path) -> Iterator[None]:
     with (
         patch.object(driver, "BatchRunner", RunnerWithoutSpark),
         patch.object(runtime_life, "Reporter", PromptReporter),
-        patch.object(runtime_life, "Lookout", MagicMock()),  # its threads would call between a life's own calls
+        patch.object(runtime_life, "Lookout", NobodyOnTheLookout),
         patch.dict(os.environ, {"MILLRACE_ROOT": str(root)}),  # where an app looks for connections
         patch.object(sys, "path", list(sys.path)),  # an app's folder is put there
     ):
@@ -304,7 +316,7 @@ class Frame:
 def _good_rows(block: pa.RecordBatch, topic: Topic, topic_id: str) -> pa.RecordBatch:
     """The good records of one block, as the columns that the task copies."""
     assert topic.value is not None
-    decoder = decoder_of(topic.value, key_required=topic.key is not None)
+    decoder = decoder_of(topic.value, topic.key)
     found = decoder.decode(
         block.column("value").to_pylist(), block.column("key").to_pylist(), block.column("timestamp_ms").to_pylist()
     )
@@ -313,6 +325,6 @@ def _good_rows(block: pa.RecordBatch, topic: Topic, topic_id: str) -> pa.RecordB
         "_partition": block.column("partition"),
         "_offset": block.column("offset"),
         "_ordinal": pa.array([0] * len(block), type=pa.int32()),
-        **dict(zip((column.name for column in topic.value.columns), found.columns, strict=True)),
+        **dict(zip((column.name for column in topic.value.decoded), found.columns, strict=True)),
     }
     return pa.RecordBatch.from_pydict(columns).filter(pa.array([rule is None for rule in found.rules]))

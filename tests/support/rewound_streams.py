@@ -22,7 +22,6 @@ from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.kafka_groups import KafkaGroups
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.postgres_connection import connect
-from millrace.adapters.postgres_sink import PostgresSink
 from millrace.adapters.sink_reader import SinkReader
 from millrace.domain.groups import CommitMetadata
 from millrace.domain.offsets import OffsetRange, TopicPartition
@@ -34,7 +33,7 @@ from millrace.errors import MillraceError, RefusedError, StalePlanError
 from millrace.ports import RunningApp, RunState, Submission
 from millrace.spec import load_pipeline
 from millrace.usecases import plans, rewind_plan, streams
-from millrace.wiring import Platform
+from millrace.wiring import Platform, open_sink
 from support.faults import Life, watched_control
 from support.streams_project import StreamProject, committed
 from support.waiting import Deadline, eventually
@@ -140,6 +139,7 @@ class Surroundings:
         stream = RewoundStream(
             self.root / f"r{uuid.uuid4().hex[:8]}", self.project.stack, self.project.database, partitions=2, of=self
         )
+        stream.mode = changes.get("mode", stream.mode)
         stream.on_rewind = changes.get("on_rewind", "refuse")
         stream.begin()
         with self._making:
@@ -156,9 +156,14 @@ class Surroundings:
 
 @dataclass
 class RewoundStream(StreamProject):
-    """One stream of them."""
+    """One stream of them.
+
+    Attributes:
+        gives_one_of: of how many records its app makes one row.
+    """
 
     of: Surroundings = field(kw_only=True)
+    gives_one_of: int = field(kw_only=True, default=1)
 
     def __post_init__(self) -> None:
         self.apps = Apps(self)
@@ -207,7 +212,7 @@ class RewoundStream(StreamProject):
     def live(self, epoch: int, instance: str) -> str:
         """All that there is to do, as a driver does it; why it was refused, where it was."""
         declared = load_pipeline(self.root, self.name).stream("s")
-        sink = PostgresSink(self.settings.postgres(SINK), Identity(self.stream, epoch, instance), f"{self.name}.rows")
+        sink: Any = open_sink(self.settings, declared, Identity(self.stream, epoch, instance), None)
         log = self.of.log
         sink.take_over()
         partitions = log.partitions([self.topic])
@@ -228,11 +233,11 @@ class RewoundStream(StreamProject):
         self.apps.read(lambda: self._read(sink, opening.timeline, positions, epoch))
         return ""
 
-    def _read(self, sink: PostgresSink, timeline: int, positions: Mapping[TopicPartition, int], epoch: int) -> None:
+    def _read(self, sink: Any, timeline: int, positions: Mapping[TopicPartition, int], epoch: int) -> None:
         sink.prepare(COLUMNS)
         sink.begin_batch()
         ranges = [OffsetRange(p, first, self.of.ends[p.partition]) for p, first in positions.items()]
-        staged = sum(map(len, ranges))
+        staged = sum(at % self.gives_one_of == 0 for entry in ranges for at in range(entry.first, entry.next))
         self._stage(sink, ranges)
         sink.commit_batch(timeline, ranges, Written((1,), staged))
         done = {entry.partition: entry.next for entry in ranges}
@@ -243,15 +248,20 @@ class RewoundStream(StreamProject):
     def _metadata(self, partition: TopicPartition, timeline: int, epoch: int, offset: int) -> str:
         return CommitMetadata(self.stream, partition.topic_id, timeline, epoch, offset).encode()
 
-    def _stage(self, sink: PostgresSink, ranges: Sequence[OffsetRange]) -> None:
+    def _stage(self, sink: Any, ranges: Sequence[OffsetRange]) -> None:
         statement = sql.SQL(
-            "INSERT INTO {} (_attempt, _topic_id, _partition, _offset, _ordinal, id, amount) "
-            "SELECT 1, %s, %s, at, 0, 'k' || at, at FROM generate_series(%s::bigint, %s - 1) AS at"
-        ).format(sink.staging.rows)
+            "INSERT INTO {} (_attempt, _topic_id, _partition, _offset, _ordinal, id, amount{}) "
+            "SELECT 1, %s, %s, at, 0, 'k' || at, at{} FROM generate_series(%s::bigint, %s - 1) AS at "
+            "WHERE mod(at, %s) = 0"
+        ).format(
+            sink.staging.rows,
+            sql.SQL(", _timestamp, _deleted" if sink.metadata else ""),
+            sql.SQL(", now(), false" if sink.metadata else ""),
+        )
         with connect(self.settings.postgres(SINK), "stage") as connection:
             for entry in ranges:
                 source = (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next)
-                connection.execute(statement, source)
+                connection.execute(statement, (*source, self.gives_one_of))
 
     # What is done to it
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -18,7 +20,8 @@ import pyarrow as pa
 from psycopg import sql
 from pyspark import cloudpickle
 
-from millrace.adapters.postgres_sink import PostgresSink
+from millrace.adapters.postgres_sink import PostgresAppend
+from millrace.adapters.postgres_upsert import PostgresUpsert
 from millrace.domain.offsets import OffsetRange, Source, TopicPartition
 from millrace.domain.sinks import BatchCounts, Identity, TaskResult, TaskResults, Written
 from millrace.ports import SinkStore, TaskWriter
@@ -32,6 +35,7 @@ COLUMNS = pa.schema([("customer", pa.string()), ("amount", pa.decimal128(12, 2))
 _SOURCES = pa.schema(
     [("_topic_id", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()), ("_ordinal", pa.int32())]
 )
+_METADATA = pa.schema([("_timestamp", pa.timestamp("us", tz="UTC")), ("_deleted", pa.bool_())])
 _BAD = pa.schema(
     [
         *_SOURCES,
@@ -46,18 +50,20 @@ _BAD = pa.schema(
 
 @dataclass(frozen=True, order=True)
 class Row:
-    """One row, by its source and what it says."""
+    """One row, by its source and what it says; `second` and `deleted` are for sinks that take them."""
 
     partition: int
     offset: int
     ordinal: int
     customer: str
-    amount: Decimal
+    amount: Decimal | None
+    second: int = 0  # when its record was written
+    deleted: bool = False
 
 
-def row(offset: int, *, partition: int = 0, ordinal: int = 0, amount: int = 0) -> Row:
-    """A row of three customers' by turns; `amount` tells one writing of it from another."""
-    return Row(partition, offset, ordinal, f"c{offset % 3}", Decimal(amount + offset))
+def row(offset: int, *, partition: int = 0, ordinal: int = 0, amount: int = 0, customers: int = 3) -> Row:
+    """A row of some customers' by turns; `amount` tells one writing of it from another."""
+    return Row(partition, offset, ordinal, f"c{offset % customers}", Decimal(amount + offset), offset)
 
 
 def rows(first: int, end: int, **more: int) -> list[Row]:
@@ -108,6 +114,10 @@ class World(Protocol):
         """Take away what tasks have written of the batch that is not committed."""
         ...
 
+    def left_behind(self) -> list[str]:
+        """What of an epoch that has ended in order is there and was not committed."""
+        ...
+
     def hang_up(self, sink: SinkStore) -> None:
         """End its connections as the death of its process does."""
         ...
@@ -148,7 +158,7 @@ class Writer:
     def write(self, *tasks: Sequence[Row]) -> TaskResults:
         """Each of these by a task of its own."""
         writer = self.sink.rows_writer()
-        return together([self._task("write_rows", writer, row_block(given)) for given in tasks])
+        return together([self._task("write_rows", writer, row_block(given, self.sink.metadata)) for given in tasks])
 
     def write_bad(self, sources: Iterable[tuple[int, int]]) -> TaskResults:
         """Bad records at these partitions and offsets."""
@@ -180,20 +190,29 @@ def together(done: Sequence[tuple[int, TaskResult]]) -> TaskResults:
     return TaskResults(tuple(attempt for attempt, _ in done), sum(one.rows for _, one in done), refused)
 
 
-def row_block(given: Sequence[Row]) -> pa.RecordBatch:
-    """Rows as a task is given them."""
+def row_block(given: Sequence[Row], metadata: Collection[str]) -> pa.RecordBatch:
+    """Rows as a task is given them, for a sink that wants this beside their source."""
     listed = [
         {
             "_topic_id": TOPIC_ID,
             "_partition": one.partition,
             "_offset": one.offset,
             "_ordinal": one.ordinal,
+            "_timestamp": at_second(one.second),
+            "_deleted": one.deleted,
             "customer": one.customer,
             "amount": one.amount,
         }
         for one in given
     ]
-    return pa.RecordBatch.from_pylist(listed, schema=pa.schema([*_SOURCES, *COLUMNS]))
+    return pa.RecordBatch.from_pylist(
+        listed, schema=pa.schema([*_SOURCES, *(_METADATA.field(name) for name in metadata), *COLUMNS])
+    )
+
+
+def at_second(second: int) -> datetime:
+    """When the record of a row was written."""
+    return datetime(2026, 5, 4, tzinfo=UTC) + timedelta(seconds=second)
 
 
 def bad_block(places: Sequence[tuple[int, int]]) -> pa.RecordBatch:
@@ -272,31 +291,15 @@ def life_commit(timeline: int, ranges: Sequence[OffsetRange]) -> Commit:
 # Worlds
 
 
-class PostgresAppend:
-    """A table of PostgreSQL that is appended to."""
+class PostgresWorld:
+    """What two kinds of tables have of one."""
 
     def __init__(self, settings: PostgresSettings, name: str, admin: psycopg.Connection[Any]) -> None:
         self.settings, self.name, self.admin, self.secret = settings, name, admin, settings.password
         self.stream = f"{name}.s"
 
-    def sink(self, epoch: int, instance: str = "") -> PostgresSink:
-        return PostgresSink(
-            self.settings, Identity(self.stream, epoch, instance or f"instance{epoch}"), f"{self.name}.rows"
-        )
-
-    def contents(self) -> list[tuple[int, Row]]:
-        asked = "SELECT _timeline, _partition, _offset, _ordinal, customer, amount FROM {}.rows ORDER BY 2, 3, 4"
-        found = self.admin.execute(sql.SQL(asked).format(sql.Identifier(self.name))).fetchall()
-        return [(timeline, Row(*values)) for timeline, *values in found]
-
-    def expected(self, history: Iterable[Commit]) -> list[tuple[int, Row]]:
-        held: dict[tuple[int, int, int], tuple[int, Row]] = {}
-        for commit in history:
-            for entry in commit.ranges:
-                number = entry.partition.partition
-                held = {at: one for at, one in held.items() if at[0] != number or at[1] not in entry_offsets(entry)}
-            held |= {(one.partition, one.offset, one.ordinal): (commit.timeline, one) for one in commit.rows}
-        return [held[at] for at in sorted(held)]
+    def identity(self, epoch: int, instance: str) -> Identity:
+        return Identity(self.stream, epoch, instance or f"instance{epoch}")
 
     def quarantined(self) -> dict[Source, str]:
         asked = 'SELECT topic_id, partition, "offset", rule FROM millrace.quarantine WHERE stream = %s'
@@ -310,9 +313,71 @@ class PostgresAppend:
     def lose(self, sink: Any) -> None:
         self.admin.execute(sql.SQL("TRUNCATE {}").format(sink.staging.rows))
 
+    def left_behind(self) -> list[str]:
+        asked = "SELECT tablename FROM pg_tables WHERE schemaname = 'millrace_staging' AND tablename LIKE %s"
+        return [name for (name,) in self.admin.execute(asked, (f"{self.stream}#%",)).fetchall()]
+
     def hang_up(self, sink: Any) -> None:
         if sink._connection is not None:
             hang_up(sink._connection)
+
+
+class AppendWorld(PostgresWorld):
+    """A table of PostgreSQL that is appended to."""
+
+    def sink(self, epoch: int, instance: str = "") -> PostgresAppend:
+        return PostgresAppend(self.settings, self.identity(epoch, instance), f"{self.name}.rows")
+
+    def contents(self) -> list[tuple[int, Row]]:
+        asked = "SELECT _timeline, _partition, _offset, _ordinal, customer, amount FROM {}.rows ORDER BY 2, 3, 4"
+        found = self.admin.execute(sql.SQL(asked).format(sql.Identifier(self.name))).fetchall()
+        return [(timeline, Row(*values, second=values[1])) for timeline, *values in found]
+
+    def expected(self, history: Iterable[Commit]) -> list[tuple[int, Row]]:
+        held: dict[tuple[int, int, int], tuple[int, Row]] = {}
+        for commit in history:
+            for entry in commit.ranges:
+                number = entry.partition.partition
+                held = {at: one for at, one in held.items() if at[0] != number or at[1] not in entry_offsets(entry)}
+            held |= {(one.partition, one.offset, one.ordinal): (commit.timeline, one) for one in commit.rows}
+        return [held[at] for at in sorted(held)]
+
+
+class UpsertWorld(PostgresWorld):
+    """A table of PostgreSQL that has the last row of each customer."""
+
+    def sink(self, epoch: int, instance: str = "") -> PostgresUpsert:
+        return PostgresUpsert(self.settings, self.identity(epoch, instance), f"{self.name}.rows", ("customer",))
+
+    def contents(self) -> list[tuple[int, Row]]:
+        asked = (
+            "SELECT _timeline, _partition, _offset, _ordinal, customer, amount, _timestamp, _deleted FROM {}.rows "
+            "ORDER BY customer"
+        )
+        found = self.admin.execute(sql.SQL(asked).format(sql.Identifier(self.name))).fetchall()
+        return [
+            (timeline, Row(*values, second=int((at - at_second(0)).total_seconds()), deleted=deleted))
+            for timeline, *values, at, deleted in found
+        ]
+
+    def expected(self, history: Iterable[Commit]) -> list[tuple[int, Row]]:
+        """Plainly: row after row, the greatest of each customer; what is to be read again counts for nothing."""
+        held: dict[str, tuple[int, Row]] = {}
+        begins: dict[tuple[int, int], int] = {}
+        for commit in history:
+            for entry in commit.ranges:
+                begins.setdefault((commit.timeline, entry.partition.partition), entry.first)
+            for one in sorted(commit.rows, key=place):
+                timeline, former = held.get(one.customer, (0, one))
+                to_come = former.offset >= begins.get((commit.timeline, former.partition), sys.maxsize)
+                if not timeline or (timeline < commit.timeline and to_come) or place(former) < place(one):
+                    held[one.customer] = (commit.timeline, one)
+        return [held[customer] for customer in sorted(held)]
+
+
+def place(one: Row) -> tuple[int, ...]:
+    """The order of rows where no partition's clock goes backwards: then later offsets are later records."""
+    return one.second, one.partition, one.offset, one.ordinal
 
 
 def entry_offsets(entry: OffsetRange) -> range:
@@ -320,4 +385,4 @@ def entry_offsets(entry: OffsetRange) -> range:
     return range(entry.first, entry.next)
 
 
-WORLDS: Mapping[str, Callable[..., World]] = {"postgres append": PostgresAppend}
+WORLDS: Mapping[str, Callable[..., World]] = {"postgres append": AppendWorld, "postgres upsert": UpsertWorld}

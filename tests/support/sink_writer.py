@@ -6,7 +6,7 @@ import psycopg
 import pyarrow as pa
 
 from millrace.adapters.postgres_connection import connect
-from millrace.adapters.postgres_sink import PostgresSink
+from millrace.adapters.postgres_sink import PostgresAppend
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.sinks import Identity, Written
 from millrace.settings import PostgresSettings
@@ -20,7 +20,7 @@ class Writer:
 
     def __init__(self, database: PostgresSettings, name: str, epoch: int) -> None:
         self.identity = Identity(f"{name}.s", epoch, f"instance{epoch}")
-        self.sink = PostgresSink(database, self.identity, f"{name}.rows")
+        self.sink = PostgresAppend(database, self.identity, f"{name}.rows")
         self.database = database
 
     def ready(self, columns=COLUMNS) -> Writer:

@@ -62,7 +62,7 @@ streams:
   s:
     app: {name}
     reads: [{topic}]
-    writes: {{postgres: {{connection: millrace_sink, table: {name}.rows, mode: append}}}}
+    writes: {{postgres: {{connection: millrace_sink, table: {name}.rows, {mode}}}}}
     trigger: 250ms
     stuck_after: {stuck_after}
     start: earliest
@@ -98,6 +98,7 @@ class StreamProject:
     Attributes:
         root: the project folder; the stack's connections are written into its `.millrace/env`.
         mutants: what the drill's driver leaves out, see `drills_points`.
+        mode: what is declared of the sink beside its table.
     """
 
     root: Path
@@ -109,6 +110,7 @@ class StreamProject:
     on_rewind: str = "reprocess"
     mutants: tuple[str, ...] = ()
     stuck_after: str = "2m"
+    mode: str = "mode: append"
 
     @property
     def stream(self) -> str:
@@ -153,6 +155,7 @@ class StreamProject:
             batch=self.batch,
             on_rewind=self.on_rewind,
             stuck_after=self.stuck_after,
+            mode=self.mode,
         )
         (self.root / "include" / "pipelines" / f"{self.name}.yaml").write_text(text)
 
@@ -168,7 +171,15 @@ class StreamProject:
     def second_machine(self, root: Path, mutants: tuple[str, ...] = ()) -> StreamProject:
         """The same pipeline in another folder, where nobody sees the processes of this one."""
         other = StreamProject(
-            root, self.stack, self.database, self.name, self.partitions, self.batch, self.on_rewind, mutants
+            root,
+            self.stack,
+            self.database,
+            self.name,
+            self.partitions,
+            self.batch,
+            self.on_rewind,
+            mutants,
+            mode=self.mode,
         )
         return other.make()
 
@@ -316,7 +327,7 @@ class StreamProject:
     def drop(self) -> None:
         """Remove what the sink database and the broker hold of this pipeline."""
         self.query(f"DROP SCHEMA IF EXISTS {self.name} CASCADE")
-        for table in ("fence", "progress", "quarantine", "ledger"):
+        for table in ("fence", "progress", "quarantine", "ledger", "replaced"):
             self.query(f"DELETE FROM millrace.{table} WHERE stream = %s", self.stream)
         result_of(self.admin.delete_topics([self.topic])[self.topic], what="the end of the topic")
 

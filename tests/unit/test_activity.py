@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from millrace import spec
 from millrace.cli import active as command
 from millrace.domain.activity import Reading, UnreadableRecords
-from millrace.domain.declaration import BYTES_COLUMNS, Manage, ValueFormat, ValueSchema
+from millrace.domain.declaration import BYTES_COLUMNS, Key, Manage, ValueFormat, ValueSchema
 from millrace.domain.quarantine import Rule
 from millrace.errors import UsageError
 from millrace.runtime.decoders import decoder_of
@@ -64,14 +64,14 @@ def test_the_shipped_pipeline_reads_kafkas_own_topic_and_never_changes_it() -> N
 
 def test_records_that_are_not_decoded_are_columns_as_they_are() -> None:
     schema = ValueSchema(ValueFormat.BYTES, BYTES_COLUMNS)
-    found = decoder_of(schema, key_required=False).decode([b"\xff", None], [None, b"\x00"], [-1, None])
+    found = decoder_of(schema, None).decode([b"\xff", None], [None, b"\x00"], [-1, None])
     assert found.columns == (pa.array([None, b"\x00"], pa.binary()), pa.array([b"\xff", None], pa.binary()))
     assert (found.rules, found.errors, found.truncated) == ([None, None], [None, None], [False, False])
 
 
 def test_a_declared_key_is_required_of_them_too() -> None:
     schema = ValueSchema(ValueFormat.BYTES, BYTES_COLUMNS)
-    found = decoder_of(schema, key_required=True).decode([b"a", b"b"], [None, b"k"], [1, 1])
+    found = decoder_of(schema, Key("key")).decode([b"a", b"b"], [None, b"k"], [1, 1])
     assert found.rules == [Rule.NULL_KEY, None]
     assert found.columns[1].to_pylist() == [None, b"b"]
 

@@ -18,7 +18,8 @@ from millrace.domain.quality.books import Fault, Finding, Reconciliation, Sums
 from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.recompute import Apart, Difference, Recomputed
 from millrace.errors import RefusedError, UnreachableError, UsageError
-from support.declarations import example_project
+from millrace.usecases import quality_recompute
+from support.declarations import example_project, upsert_instead
 
 NAME = "shop.purchases"
 AT = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -129,6 +130,51 @@ def test_a_sample_is_made_again_after_the_books(
     asked.clear()
     call("reconcile", NAME)
     assert asked == []
+
+
+@pytest.mark.parametrize(("found", "code"), [(ran(), 4), (ran(MISSING), 1), (ran(OPEN), 1), (ran(reached=Mark()), 1)])
+def test_of_a_named_stream_that_upserts_the_books_come_before_the_refused_sample(
+    books: Books, tmp_path: Path, found: Reconciliation, code: int
+) -> None:
+    upsert_instead(tmp_path)
+    books.found = found
+    assert str(found) in call("reconcile", NAME, "--sample", "100", code=code)
+    document = json.loads(call("reconcile", NAME, "--sample", "100", "--json", code=code))
+    assert [run["balance"] for run in document["runs"]] == [found.balance.value]
+    assert [one["what"] for one in document["problems"]] == [quality_recompute.UPSERTED]
+    call("reconcile", NAME, code=0 if code == 4 else code)
+
+
+@pytest.mark.parametrize(("found", "code"), [(ran(), 0), (ran(MISSING), 1), (ran(reached=Mark()), 0)])
+@pytest.mark.parametrize("alike", [True, False])
+def test_of_many_streams_those_that_upsert_are_left_out_of_the_sample_and_said_to_be(
+    books: Books, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Reconciliation, code: int, alike: bool
+) -> None:
+    upsert_instead(tmp_path)
+    books.found = found
+    apart = () if alike else (Apart(Difference.UNMADE, "", 1, ()),)
+    made, sampled = Recomputed(100, 90, compared=90, alike=90, apart=apart), list[str]()
+    monkeypatch.setattr(quality_books, "recompute", lambda *given, **_: sampled.append(given[2].qualified_name) or made)
+    result = CliRunner().invoke(cli.app, ["reconcile", "--sample", "100", "--json"], catch_exceptions=False)
+    document = json.loads(result.stdout)
+    assert result.exit_code == (code if alike else 1)
+    assert f"{NAME}: no row is made again: {quality_recompute.UPSERTED}" in result.stderr
+    assert (document["not_recomputed"], document["problems"], sampled) == ([NAME], [], ["activity.groups"])
+    assert len(document["runs"]) == 2
+    result = CliRunner().invoke(cli.app, ["reconcile", "--json"], catch_exceptions=False)
+    assert (result.exit_code, json.loads(result.stdout)["not_recomputed"], result.stderr) == (code, [], "")
+
+
+def test_of_many_streams_a_refused_sample_hides_no_books_that_do_not_balance(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> Recomputed:
+        raise RefusedError("the apps run in another container")
+
+    monkeypatch.setattr(quality_books, "recompute", refuse)
+    call("reconcile", "--sample", "100", code=4)
+    books.found = ran(MISSING)
+    call("reconcile", "--sample", "100", code=1)
 
 
 def test_it_looks_from_the_first_offset_on_where_it_is_told_to(books: Books) -> None:

@@ -52,9 +52,18 @@ def test_another_type_is_refused_with_a_way_out(given: spark.DataType) -> None:
     assert 'to_json(col("x"))' in caught.value.next_step
 
 
-def test_what_leaves_spark_for_no_sink_is_refused() -> None:
-    with pytest.raises(DeclarationError, match="which no sink can be given"):
-        output_columns(spark.StructType([spark.StructField("x", spark.CalendarIntervalType())]), "app")
+class Celsius(spark.UserDefinedType):
+    """A type of an app's own over a plain one, as which Arrow has it."""
+
+    @classmethod
+    def sqlType(cls) -> spark.DataType:
+        return spark.LongType()
+
+
+@pytest.mark.parametrize("given", [spark.CalendarIntervalType(), Celsius()], ids=lambda given: type(given).__name__)
+def test_what_leaves_spark_for_no_sink_is_refused(given: spark.DataType) -> None:
+    with pytest.raises(DeclarationError, match=r"x is \S+, which no sink can be given"):
+        output_columns(spark.StructType([spark.StructField("x", given)]), "app")
 
 
 def test_names_that_are_reserved_or_too_long_are_refused() -> None:

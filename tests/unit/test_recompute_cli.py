@@ -18,8 +18,8 @@ from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.quality.ranges import Work
 from millrace.domain.quality.recompute import Apart, Difference, Recomputed
-from millrace.errors import UsageError
-from support.declarations import example_project
+from millrace.errors import RefusedError, UsageError
+from support.declarations import example_project, upsert_instead
 
 NAME = "shop.purchases"
 P0 = TopicPartition(NAME, "id", 0)
@@ -80,6 +80,14 @@ def test_a_sample_of_what_is_left_is_asked_for_by_its_seed_and_no_more_connectio
     assert {(stream, connections) for stream, _, connections in world.asked} == {
         (NAME, ("millrace_kafka", "millrace_sink"))
     }
+
+
+def test_rows_of_a_stream_that_upserts_are_not_made_again(world: World) -> None:
+    upsert_instead(world.settings.root)
+    with pytest.raises(RefusedError, match="the last of their key, not of their offset") as caught:
+        call(NAME)
+    assert (caught.value.where, world.asked) == (NAME, [])
+    assert "`millrace quality reconcile shop.purchases`" in caught.value.next_step
 
 
 def test_what_differs_is_said_column_by_column_and_ends_with_1(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from millrace.domain.quarantine import Excerpt, Former, QuarantinedRecord, Rule
 from millrace.domain.redrive import Fate, Place, Redrive, Redriven, Selection, Tally, about, changes_of, redrive_of
 from millrace.errors import RefusedError, UsageError
 from millrace.usecases import quarantine, redrive
+from support.declarations import example_project, upsert_instead
 
 NAME = "shop.purchases"
 NOW = datetime(2026, 11, 26, 18, 0, tzinfo=UTC)
@@ -109,6 +111,22 @@ def test_what_may_not_be_is_raised_to_who_ends_the_command(world: World, error: 
     world.error = error
     found = CliRunner().invoke(cli.app, ["redrive", NAME, "--reason", "the schema is mended"])
     assert found.exception is error
+
+
+def test_of_a_stream_that_upserts_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    upsert_instead(example_project(tmp_path))
+    platform = SimpleNamespace(settings=SimpleNamespace(root=tmp_path))
+    monkeypatch.setattr(cli, "open_settings", lambda: None)
+    monkeypatch.setattr(cli, "open_platform", lambda settings: platform)
+
+    error = CliRunner().invoke(cli.app, ["redrive", NAME, "--reason", "the schema is mended"]).exception
+
+    assert isinstance(error, RefusedError)
+    assert (error.what, error.where, error.next_step) == (
+        "a redrive puts rows by their source, and an upserted table has them by key",
+        NAME,
+        "rewind the stream to before the records; see docs/guide/rewind.md",
+    )
 
 
 def test_a_plan_says_all_that_its_run_has_to_know() -> None:

@@ -53,3 +53,8 @@ def test_an_app_adds_its_options_to_those_of_all(tmp_path: Path, builder: Builde
     session.open_session(BackupApp("shop", ()), 1, [], tmp_path / "scratch", {"spark.one": "1"})
     assert builder.options["spark.one"] == "1"
     assert builder.options["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_what_spark_puts_on_disk_is_encrypted(tmp_path: Path, builder: Builder) -> None:
+    session.open_session(BackupApp("shop", ()), 1, [], tmp_path / "scratch")
+    assert builder.options["spark.io.encryption.enabled"] == "true"

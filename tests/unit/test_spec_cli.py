@@ -118,6 +118,27 @@ def test_the_json_schema_takes_a_backup_and_no_wrong_one(root: Path) -> None:
         assert len(list(checker.iter_errors(document))) == wrong, written
 
 
+def test_show_tells_what_a_record_without_a_value_is(root: Path) -> None:
+    replace_once(root / SHOP, "    value:\n", "    value:\n      tombstones: delete\n")
+
+    shown = json.loads(_call(root, "show", "shop", "--environment", "production", "--json").stdout)["values"]
+
+    about = {each["field"]: each for each in shown if each["field"].endswith(".tombstones")}
+    assert {name: (each["value"], each["origin"], each["line"]) for name, each in about.items()} == {
+        "topics.shop.purchases.value.tombstones": ("quarantine", "default", None),
+        "topics.shop.customers.value.tombstones": ("delete", "declaration", 19),
+    }
+
+
+def test_the_json_schema_takes_tombstones_and_no_wrong_ones(root: Path) -> None:
+    checker = Draft202012Validator(json.loads(_call(root, "schema").stdout))
+    document = YAML(typ="safe", pure=True).load((root / SHOP).read_text(encoding="utf-8"))
+
+    for written, wrong in (("delete", 0), ("quarantine", 0), ("ignore", 1), (True, 1)):
+        document["topics"]["shop.customers"]["value"]["tombstones"] = written
+        assert len(list(checker.iter_errors(document))) == wrong, written
+
+
 def test_show_tells_what_is_expected_of_a_topic(root: Path) -> None:
     expected = "{rate: 500/s, record: 250B, growth: 5%/month}"
     replace_once(root / SHOP, "    cleanup: delete\n", f"    cleanup: delete\n    expect: {expected}\n")
@@ -146,6 +167,34 @@ def test_the_json_schema_takes_an_expectation_and_no_wrong_one(root: Path) -> No
         ({"growth": "5%"}, 1),
     ):
         topic["expect"] = written
+        assert len(list(checker.iter_errors(document))) == wrong, written
+
+
+def test_show_tells_the_key_of_a_sink_that_upserts_and_of_no_other(root: Path) -> None:
+    replace_once(root / SHOP, "table: shop.customers}", "table: shop.customers, mode: upsert, key: [id, name]}")
+
+    shown = json.loads(_call(root, "show", "shop", "--json").stdout)["values"]
+
+    about = {each["field"]: (each["value"], each["line"]) for each in shown if each["field"].endswith("postgres.key")}
+    assert about == {"streams.customers.writes.postgres.key": ("id, name", 41)}
+
+
+def test_the_json_schema_takes_the_key_of_a_sink_and_no_wrong_one(root: Path) -> None:
+    checker = Draft202012Validator(json.loads(_call(root, "schema").stdout))
+    document = YAML(typ="safe", pure=True).load((root / SHOP).read_text(encoding="utf-8"))
+    sink = document["streams"]["customers"]["writes"]["postgres"]
+    sink["mode"] = "upsert"
+
+    for written, wrong in (
+        (["id"], 0),
+        ([f"c{number}" for number in range(16)], 0),
+        ([f"c{number}" for number in range(17)], 1),
+        ([], 1),
+        (["id", "id"], 1),
+        (["_offset"], 1),
+        ("id", 1),
+    ):
+        sink["key"] = written
         assert len(list(checker.iter_errors(document))) == wrong, written
 
 

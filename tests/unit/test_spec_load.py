@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 
 from millrace import spec
-from millrace.domain.declaration import Backup, Cleanup, Expect, Manage, Notifier, OnRewind, Resources, Retention
+from millrace.domain.declaration import (
+    Backup,
+    Cleanup,
+    Expect,
+    Manage,
+    Notifier,
+    OnRewind,
+    PostgresSink,
+    Resources,
+    Retention,
+    SinkMode,
+)
 from millrace.errors import DeclarationError, UsageError
 from millrace.spec import draft, reader
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
@@ -37,6 +48,21 @@ def test_makes_values_of_what_is_declared(root: Path) -> None:
     assert stream.resources == Resources(2, GIB, 50_000)
     assert stream.group == "shop-team.purchases"
     assert shop.sources[0].writes == "shop.purchases"
+
+
+def test_a_topic_may_have_records_that_delete_their_key(root: Path) -> None:
+    assert [_decoded(root, name) for name in ("shop.purchases", "shop.customers")] == [
+        ["customer_id", "amount"],
+        ["id", "name"],
+    ]
+    replace_once(root / SHOP, "    value:\n", "    value:\n      tombstones: delete\n")
+    assert _decoded(root, "shop.customers") == ["id", "name", "_deleted"]
+
+
+def _decoded(root: Path, topic: str) -> list[str]:
+    value = spec.load_pipeline(root, "shop").topic(topic).value
+    assert value is not None
+    return [column.name for column in value.decoded]
 
 
 def test_fills_defaults_in(root: Path) -> None:
@@ -271,6 +297,113 @@ def test_warns_of_what_is_probably_not_meant(root: Path) -> None:
         (12, "config.min.insync.replicas"),
     ]
     assert {each.severity for each in project.warnings} == {spec.Severity.WARNING}
+
+
+CUSTOMERS = "{postgres: {connection: millrace_sink, table: shop.customers}}"
+ITEMS = "{postgres: {connection: millrace_sink, table: returns.items}}"
+
+
+def upserting(key: str, table: str = "shop.customers") -> str:
+    return f"{{postgres: {{connection: millrace_sink, table: {table}, mode: upsert, key: {key}}}}}"
+
+
+def test_a_stream_may_upsert_by_some_columns(root: Path) -> None:
+    replace_once(root / SHOP, CUSTOMERS, upserting("[id, name]"))
+
+    purchases, customers = spec.load_pipeline(root, "shop", "production").streams
+    assert customers.sink == PostgresSink("warehouse", "shop.customers", SinkMode.UPSERT, ("id", "name"))
+    assert (purchases.sink.mode, purchases.sink.key) == (SinkMode.APPEND, ())
+    assert spec.load_pipeline(root, "shop").redrivable == (spec.load_pipeline(root, "shop").stream("purchases"),)
+
+
+BYTES = "    value: {format: bytes}\n"
+COMPACT = "    cleanup: compact\n    value:\n"
+KEPT = "    cleanup: delete\n    value:\n"
+TOMBSTONES = "      tombstones: delete\n"
+DELETED = "a tombstone of the topic `shop.customers` knows `id` and no other column, and the sink's key has "
+LOST = "the topic `shop.customers` is compacted, and without `tombstones: delete` its deletes go to quarantine"
+SCATTERED = "the topic `shop.customers` has the key `id`, which is no column of the sink's key: records of one row"
+NARROWED = "make `id` alone the sink's key, as `key: [id]`"
+MENDED = "add `tombstones: delete` to its `value`"
+
+
+@pytest.mark.parametrize(
+    ("key", "topic"),
+    [
+        ("[id]", COMPACT + TOMBSTONES),
+        ("[id]", COMPACT.replace("compact", "compact,delete") + TOMBSTONES),
+        ("[id]", KEPT + TOMBSTONES),
+        ("[id]", KEPT),
+        ("[name, id]", KEPT),
+        ("[name, id]", KEPT + TOMBSTONES.replace("delete", "quarantine")),
+    ],
+)
+def test_of_a_topic_whose_key_lies_in_the_sinks_nothing_is_said(root: Path, key: str, topic: str) -> None:
+    replace_once(root / SHOP, CUSTOMERS, upserting(key))
+    replace_once(root / SHOP, COMPACT, topic)
+
+    assert spec.check(root, "production") == ()
+
+
+def test_warns_of_a_topic_that_is_keyed_otherwise_than_the_sink(root: Path) -> None:
+    replace_once(root / SHOP, CUSTOMERS, upserting("[name]"))
+    replace_once(root / SHOP, COMPACT, KEPT)
+
+    (found,) = spec.check(root, "production")
+
+    assert (found.severity, found.file, found.line) == (spec.Severity.WARNING, SHOP, 40)
+    assert found.field == "streams.customers.reads[0]"
+    assert found.what == f"{SCATTERED} may come from several partitions, and then the latest timestamp decides"
+    assert found.next_step.startswith("add `id` to the sink's key where it belongs to it, or see that its timestamps")
+
+
+@pytest.mark.parametrize(
+    ("key", "topic", "said"),
+    [
+        ("[name, id]", COMPACT + TOMBSTONES, [(f"{DELETED}`name`: where the app", f"{NARROWED}, or see that the app")]),
+        ("[name, id, day]", KEPT + TOMBSTONES, [(f"{DELETED}`name`, `day`: where the app", NARROWED)]),
+        ("[name]", KEPT + TOMBSTONES, [(DELETED, NARROWED), (SCATTERED, f"{NARROWED}, or see that its timest")]),
+        ("[id]", COMPACT, [(LOST, MENDED)]),
+        ("[id]", COMPACT + TOMBSTONES.replace("delete", "quarantine"), [(LOST, MENDED)]),
+        ("[id]", COMPACT.replace("compact", "compact,delete"), [(LOST, MENDED)]),
+        ("[name, id]", COMPACT, [(LOST, f"{MENDED}, and {NARROWED}")]),
+        ("[name]", COMPACT, [(SCATTERED, NARROWED), (LOST, f"{MENDED}, and {NARROWED}")]),
+    ],
+)
+def test_warns_of_deletes_that_would_go_to_quarantine(
+    root: Path, key: str, topic: str, said: list[tuple[str, str]]
+) -> None:
+    replace_once(root / SHOP, CUSTOMERS, upserting(key))
+    replace_once(root / SHOP, COMPACT, topic)
+
+    found = spec.check(root, "production")
+
+    assert {(each.severity, each.field) for each in found} == {(spec.Severity.WARNING, "streams.customers.reads[0]")}
+    for each, (what, step) in zip(found, said, strict=True):
+        assert each.what.startswith(what)
+        assert each.next_step.startswith(step)
+
+
+def test_says_nothing_of_deletes_where_rows_are_appended_or_records_are_not_decoded(root: Path) -> None:
+    assert spec.check(root, "production") == ()
+    replace_once(root / SHOP, CUSTOMERS, upserting("[key]"))
+    replace_once(root / SHOP, "{field: id}", "{field: key}")
+    replace_once(root / SHOP, "    value:\n      schema: |\n        id STRING NOT NULL,\n        name STRING\n", BYTES)
+    assert spec.check(root, "production") == ()
+
+
+def test_warns_once_of_each_topic_also_of_another_file_and_of_one_without_a_key(root: Path) -> None:
+    replace_once(root / RETURNS, ITEMS, upserting("[id, amount]", "returns.items"))
+
+    found = spec.check(root, "production")
+
+    assert [(each.severity, each.file, each.field) for each in found] == [
+        (spec.Severity.WARNING, RETURNS, "streams.items.reads[0]"),
+        (spec.Severity.WARNING, RETURNS, "streams.items.reads[1]"),
+    ]
+    assert found[0].what.startswith("the topic `returns.items` declares no key: records of one row may come from")
+    assert found[0].next_step.startswith("declare its key, as `key: {field: id}`, or see")
+    assert found[1].what.startswith("the topic `shop.purchases` has the key `customer_id`, which is no column")
 
 
 def test_findings_travel_through_pickle_and_print_whole(root: Path) -> None:

@@ -63,14 +63,14 @@ WITH booked AS MATERIALIZED (
         ELSE (
             SELECT coalesce(range_agg(int8range(behind + 1, here)) FILTER (WHERE here > behind + 1), '{{{{}}}}') FROM (
                 SELECT here, lag(here, 1, %(first)s::bigint - 1) OVER (ORDER BY here) AS behind FROM (
-                    SELECT _offset AS here FROM {{target}} AS _row WHERE {_OF_TABLE}
+                    SELECT _offset AS here FROM {{rows}} AS _row WHERE {_OF_TABLE}
                     UNION ALL SELECT bad."offset" FROM millrace.quarantine AS bad WHERE {_ASIDE}
                     UNION ALL SELECT %(next)s
                 ) AS present
             ) AS step
         ) END AS absent
     FROM (
-        SELECT count(*) AS rows_out, count(DISTINCT _offset) AS sources FROM {{target}} AS _row WHERE {_OF_TABLE}
+        SELECT count(*) AS rows_out, count(DISTINCT _offset) AS sources FROM {{rows}} AS _row WHERE {_OF_TABLE}
     ) AS held, (
         SELECT count(*) AS quarantined FROM millrace.quarantine AS bad WHERE {_ASIDE}
     ) AS aside
@@ -142,6 +142,7 @@ class Ledger:
         timeline: int,
         epoch: int,
         records: Sequence[int | None],
+        rows: sql.Composable | None = None,
     ) -> int:
         """Write what lies of these ranges in the table and in quarantine, in the place of what was booked of them.
 
@@ -154,9 +155,10 @@ class Ledger:
             timeline: theirs.
             epoch: of who writes.
             records: how many records were read of each range; None: that is not known.
+            rows: where their rows lie, where that is not the table.
 
         Returns:
-            how many rows of the table lie in these ranges.
+            how many rows lie in these ranges.
         """
         asked: list[dict[str, Any]] = [
             {
@@ -175,13 +177,13 @@ class Ledger:
         if not asked:
             return 0
         cursor.executemany(_CUT, asked)
-        cursor.executemany(self._book, asked, returning=True)
-        rows = 0
+        cursor.executemany(self._book(rows or self.target.identifier), asked, returning=True)
+        found = 0
         while True:
             [(held,)] = cursor.fetchall()
-            rows += int(held)
+            found += int(held)
             if not cursor.nextset():
-                return rows
+                return found
 
     def move(self, cursor: Cursor, rows: Mapping[Source, int]) -> None:
         """Write that records have left quarantine: each is a source of so many rows now, or dropped.
@@ -201,10 +203,10 @@ class Ledger:
                 f"{entries} entries of the ledger were to be written, and {written} were", where=f"stream {self.stream}"
             )
 
-    @property
-    def _book(self) -> sql.Composed:
+    @staticmethod
+    def _book(rows: sql.Composable) -> sql.Composed:
         return sql.SQL(_BOOK).format(
-            target=self.target.identifier,
+            rows=rows,
             grows_bytes=sql.Literal(_GROWS_BYTES),
             largest=sql.Literal(LARGEST_ENTRY),
         )

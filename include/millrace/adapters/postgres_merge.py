@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from psycopg import sql
 
@@ -12,7 +13,6 @@ from millrace.adapters.postgres_staging import Staging
 from millrace.adapters.postgres_tables import (
     BY_THE_KEY,
     QUARANTINE_COLUMNS,
-    SOURCE_COLUMNS,
     STAGING_SCHEMA,
     Cursor,
     TargetColumn,
@@ -20,7 +20,7 @@ from millrace.adapters.postgres_tables import (
 )
 from millrace.domain.offsets import OffsetRange, Source
 
-_TRIED_TOGETHER = 500  # sources; each try takes one of the server's transaction ids
+TRIED_TOGETHER = 500  # sources; each try takes one of the server's transaction ids
 _LONGEST_CHAIN = 100  # of rows that refer to one another
 # Tries the rows of many sources at once, and of each source alone only where those are refused. A savepoint a source:
 # ten thousand refused ones among fifty thousand take a second, where halving them from outside took a minute.
@@ -73,7 +73,15 @@ $search$
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """The statements of one epoch's batches; every method works inside the caller's transaction."""
+    """The statements of one epoch's batches; every method works inside the caller's transaction.
+
+    Here rows are appended: a source has its rows for good, and a range that is read again replaces them.
+
+    Attributes:
+        in_rounds: whether more may be refused once what was refused is left out: rows that others stood before.
+    """
+
+    in_rounds: ClassVar[bool] = False
 
     target: TargetTable
     staging: Staging
@@ -86,8 +94,12 @@ class Merge:
 
     def replace_range(self, cursor: Cursor, stream: str, entry: OffsetRange) -> None:
         """Remove the rows and the quarantine that a former run of this range left."""
-        source = (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next)
         self.delete_rows(cursor, entry)
+        self.delete_quarantine(cursor, stream, entry)
+
+    def delete_quarantine(self, cursor: Cursor, stream: str, entry: OffsetRange) -> None:
+        """Remove the quarantine of a range."""
+        source = (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next)
         cursor.execute(
             "DELETE FROM millrace.quarantine WHERE stream = %s "
             'AND topic_id = %s AND partition = %s AND "offset" >= %s AND "offset" < %s',
@@ -95,18 +107,27 @@ class Merge:
         )
 
     def insert_rows(self, cursor: Cursor, timeline: int, attempts: Sequence[int]) -> int:
-        """Insert what these attempts staged; how many rows."""
+        """Put what these attempts staged where it belongs; how many of the rows came there."""
         cursor.execute(
             sql.SQL("{} WHERE _attempt = ANY(%s)").format(self._insert(sql.SQL("%s"))), (timeline, list(attempts))
         )
         return cursor.rowcount
 
+    def rows_to_book(self, attempts: Sequence[int]) -> sql.Composable:
+        """Where the rows of a batch are, once they are inserted: a relation with their sources."""
+        return self.target.identifier
+
     def _insert(self, timeline: sql.Composable) -> sql.Composed:
-        names = [name for name, _ in SOURCE_COLUMNS] + [column.name for column in self.columns]
-        fields = sql.SQL(", ").join(sql.Identifier(name) for name in names)
-        return sql.SQL("INSERT INTO {} ({}, _timeline) SELECT {}, {} FROM {}").format(
+        fields = self._fields
+        return sql.SQL("INSERT INTO {} AS _held ({}, _timeline) SELECT {}, {} FROM {}").format(
             self.target.identifier, fields, fields, timeline, self.staging.rows
         )
+
+    @property
+    def _fields(self) -> sql.Composed:
+        """What a staged row and a row of the table both have."""
+        own = [name for name, _ in self.target.own_columns if name != "_timeline"]
+        return sql.SQL(", ").join(map(sql.Identifier, [*own, *(column.name for column in self.columns)]))
 
     def insert_quarantine(self, cursor: Cursor, stream: str, timeline: int, epoch: int, attempts: Sequence[int]) -> int:
         """Insert the bad records these attempts staged."""
@@ -207,7 +228,7 @@ class Merge:
             staging=self.staging.rows,
             attempts=sql.Literal(list(attempts)),
             classes=sql.Literal(list(REFUSED_CLASSES)),
-            together=sql.Literal(_TRIED_TOGETHER),
+            together=sql.Literal(TRIED_TOGETHER),
         )
 
     def delete_rows(self, cursor: Cursor, entry: OffsetRange) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from psycopg import sql
+
 from millrace.adapters.postgres_tables import Cursor
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import WorkRecord
 from millrace.errors import DeclarationError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _SCHEMA_LOCK = 7_305_001  # advisory lock: CREATE ... IF NOT EXISTS by two sessions at once can fail
 
 _OWN_TABLES = """
@@ -90,17 +92,29 @@ CREATE TABLE IF NOT EXISTS millrace.redrives (  -- since version 4
     redriven_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (stream, plan, topic_id, partition, "offset")
 );
+CREATE TABLE IF NOT EXISTS millrace.replaced (  -- since version 5
+    stream text NOT NULL,
+    timeline int NOT NULL,
+    target text NOT NULL,
+    key_hash bytea NOT NULL,
+    key jsonb NOT NULL,
+    former jsonb,
+    replaced_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream, timeline, target, key_hash)
+);
+CREATE INDEX IF NOT EXISTS replaced_by_age ON millrace.replaced (stream, replaced_at);
 """
 
-# Whoever may use the tables that were there may use the ones that come later, whoever makes those.
+# Whoever may use a table that was there may use those that come later and hold the like, whoever makes them.
+_COMES_LATER = {"ledger": (3, "progress"), "redrives": (4, "progress"), "replaced": (5, "quarantine")}
 _GRANTS = """
 DO $grants$
-DECLARE one record; of_table text;
+DECLARE one record; of_table text; like_table text;
 BEGIN
-    FOREACH of_table IN ARRAY ARRAY['ledger', 'redrives'] LOOP FOR one IN
+    FOR of_table, like_table IN SELECT * FROM unnest({made}::text[], {like}::text[]) LOOP FOR one IN
         SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END AS role, privilege_type
         FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner)))
-        WHERE oid = 'millrace.progress'::regclass AND grantee <> (
+        WHERE oid = format('millrace.%I', like_table)::regclass AND grantee <> (
             SELECT relowner FROM pg_class WHERE oid = format('millrace.%I', of_table)::regclass
         ) AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')
     LOOP
@@ -165,7 +179,9 @@ def ensure_schema(cursor: Cursor) -> None:
         for name, type_ in _SINCE.items():
             if name not in there:
                 cursor.execute(f"ALTER TABLE millrace.quarantine ADD COLUMN {name} {type_}".encode())
-        cursor.execute(_GRANTS)
+        made = {table: like for table, (since, like) in _COMES_LATER.items() if since > found}
+        grants = sql.SQL(_GRANTS).format(made=sql.Literal(list(made)), like=sql.Literal(list(made.values())))
+        cursor.execute(grants)
         cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
 
 

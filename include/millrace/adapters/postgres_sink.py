@@ -39,32 +39,35 @@ class Views:
 
 
 class PostgresSink(StagedConnection):
-    """A table in PostgreSQL that a stream appends to (`SinkStore`).
+    """A stream's table in PostgreSQL, whatever becomes of its rows there.
 
     Guarantees: exactly once by offset range. A batch's rows, its quarantine and the record of work are written in one
     transaction that holds the fence row FOR SHARE; an older epoch writes nothing after `take_over` has returned, also
     one that was stopped meanwhile.
-    Does not guarantee: anything about the consumer group, which is committed afterwards and may lag behind; an order
-    among the rows; that what the server has acknowledged is still there once a standby without it was promoted (the
-    next batch finds the gap, and is refused).
+    Does not guarantee: anything about the consumer group, which is committed afterwards and may lag behind; that what
+    the server has acknowledged is still there once a standby without it was promoted (the next batch finds the gap,
+    and is refused).
 
     Args:
         settings: its database.
         identity: who writes.
-        table: `schema.table`.
+        target: the table.
         views: what the app says about the table beside it.
     """
 
-    def __init__(self, settings: PostgresSettings, identity: Identity, table: str, views: Views | None = None) -> None:
+    def __init__(
+        self, settings: PostgresSettings, identity: Identity, target: TargetTable, views: Views | None = None
+    ) -> None:
         super().__init__(settings, identity)
-        self.target = TargetTable.parse(table)
-        self.where = f"table {table}"
+        self.target = target
+        self.where = f"table {target}"
         self._views = views
         self._ledger = Ledger(identity.stream, self.target)
         self._key = self.target.primary_key
 
     @property
-    def _statements(self) -> Merge:
+    def statements(self) -> Merge:
+        """Those of its merge."""
         return Merge(self.target, self.staging, self.columns)
 
     def read_record(self) -> WorkRecord:
@@ -120,11 +123,13 @@ class PostgresSink(StagedConnection):
         """
         self.columns = target_columns(columns, f"what the app gives for {self.where}")
 
+        indexed = self._is_indexed()
+
         def make(cursor: Cursor) -> str:
             self._hold_fence(cursor)
             key = self.target.ensure(cursor, self.columns)
             self.staging.drop(cursor)
-            self.staging.create(cursor, self.columns)
+            self.staging.create(cursor, self.staged_columns, indexed=indexed)
             return key
 
         self._key = self._bounded("prepare the table and its staging", make)
@@ -226,7 +231,7 @@ class PostgresSink(StagedConnection):
         todo: Sequence[OffsetRange],
         written: Written,
     ) -> BatchCounts:
-        stream, merge = self.identity.stream, self._statements
+        stream, merge = self.identity.stream, self.statements
         first = {entry.partition: entry.first for entry in todo}
         left_rows = left_records = 0
         self._doing = "take out of staging what is on record"
@@ -284,8 +289,9 @@ class PostgresSink(StagedConnection):
             else records.get((entry.partition.topic, entry.partition.partition), 0)
             for entry in full
         ]
-        found = self._ledger.book(cursor, full, timeline=timeline, epoch=self.identity.epoch, records=counts)
-        outside = self._statements.count_outside(cursor, ranges, attempts) if found < inserted else 0
+        rows = self.statements.rows_to_book(attempts)
+        found = self._ledger.book(cursor, full, timeline=timeline, epoch=self.identity.epoch, records=counts, rows=rows)
+        outside = self.statements.count_outside(cursor, ranges, attempts) if found < inserted else 0
         if outside:
             raise DeclarationError(
                 f"{outside} of {inserted} rows name a source that is not of their batch",
@@ -340,7 +346,8 @@ class PostgresSink(StagedConnection):
             f"the table refuses the rows of this batch together, and none of them alone: {reason}",
             where=where,
             next_step=f"see constraint {cause.diag.constraint_name or 'or trigger'} of the table: a row here may need "
-            "another one that comes in a later batch",
+            "another one that comes in a later batch; where one row hands a unique value to another, make the "
+            "constraint DEFERRABLE INITIALLY DEFERRED",
         )
 
     def _find_refused(
@@ -350,11 +357,35 @@ class PostgresSink(StagedConnection):
         try:
             with self._transaction("look for the refused rows") as cursor:
                 self._hold_fence(cursor)
-                self._statements.unstage(cursor, written.refused, written.attempts)
-                refused = self._statements.find_refused(cursor, ranges, timeline, written.attempts, deferred=deferred)
-                raise psycopg.Rollback
+                merge, attempts = self.statements, written.attempts
+                merge.unstage(cursor, written.refused, attempts)
+                refused: dict[Source, str] = {}
+                while True:
+                    with cursor.connection.transaction(force_rollback=True):
+                        found = merge.find_refused(cursor, ranges, timeline, attempts, deferred=deferred)
+                    refused |= found
+                    if not found or not merge.in_rounds:
+                        raise psycopg.Rollback
+                    merge.unstage(cursor, found, attempts)
         except SinkFailedError as error:
             if isinstance(error.__cause__, psycopg.Error) and fault_of(error.__cause__) is Fault.REFUSED:
                 return {}
             raise
         return refused
+
+
+class PostgresAppend(PostgresSink):
+    """A table in PostgreSQL that a stream appends to (`SinkStore`): a row a source and ordinal.
+
+    Guarantees: as `PostgresSink`; a range that is read again replaces its rows.
+    Does not guarantee: an order among the rows.
+
+    Args:
+        settings: its database.
+        identity: who writes.
+        table: `schema.table`.
+        views: what the app says about the table beside it.
+    """
+
+    def __init__(self, settings: PostgresSettings, identity: Identity, table: str, views: Views | None = None) -> None:
+        super().__init__(settings, identity, TargetTable.parse(table), views)

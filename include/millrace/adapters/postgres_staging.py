@@ -12,7 +12,14 @@ from psycopg import sql
 from millrace.adapters.postgres_copy import BadRecordsCopy, RowsCopy
 from millrace.adapters.postgres_fence import FencedConnection
 from millrace.adapters.postgres_locks import BOUNDS, is_locked
-from millrace.adapters.postgres_tables import QUARANTINE_COLUMNS, SOURCE_COLUMNS, STAGING_SCHEMA, Cursor, TargetColumn
+from millrace.adapters.postgres_tables import (
+    METADATA_COLUMNS,
+    QUARANTINE_COLUMNS,
+    SOURCE_COLUMNS,
+    STAGING_SCHEMA,
+    Cursor,
+    TargetColumn,
+)
 from millrace.domain.sinks import Identity
 from millrace.errors import SinkFailedError
 from millrace.settings import PostgresSettings
@@ -46,8 +53,8 @@ class Staging:
         """Where tasks copy records for quarantine."""
         return sql.Identifier(STAGING_SCHEMA, f"{self.name}!")
 
-    def create(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
-        """Make both tables, empty."""
+    def create(self, cursor: Cursor, columns: Sequence[TargetColumn], *, indexed: bool = False) -> None:
+        """Make both tables, empty; that of rows with an index by their source, where it is asked for."""
         source = [("_attempt", "bigint"), *SOURCE_COLUMNS]
         rows = [*source, *((column.name, column.type) for column in columns)]
         bad = [*source, *QUARANTINE_COLUMNS]
@@ -58,6 +65,8 @@ class Staging:
                     name, sql.SQL(", ").join(fields)
                 )
             )
+        if indexed:
+            cursor.execute(sql.SQL("CREATE INDEX ON {} (_topic_id, _partition, _offset)").format(self.rows))
 
     def truncate(self, cursor: Cursor) -> None:
         """Empty both tables."""
@@ -80,16 +89,31 @@ class Staging:
 class StagedConnection(FencedConnection):
     """A fenced connection with the staging of its epoch.
 
+    Attributes:
+        metadata: which of `METADATA_COLUMNS` are staged with a row.
+
     Args:
         settings: the sink's database.
         identity: who writes.
     """
+
+    metadata: tuple[str, ...] = ()
 
     def __init__(self, settings: PostgresSettings, identity: Identity) -> None:
         super().__init__(settings, identity)
         self.staging = Staging(identity.application_name)
         self.columns: tuple[TargetColumn, ...] = ()
         """The transform's columns, as prepared."""
+
+    @property
+    def staged_columns(self) -> tuple[TargetColumn, ...]:
+        """What is staged of a row beside its source."""
+        own = (TargetColumn(name, type_) for name, type_ in METADATA_COLUMNS if name in self.metadata)
+        return (*own, *self.columns)
+
+    def _is_indexed(self) -> bool:
+        """Whether staged rows need an index by their source."""
+        return False
 
     def rows_writer(self) -> RowsCopy:
         """What a task of the present batch writes rows with."""
@@ -147,12 +171,12 @@ class StagedConnection(FencedConnection):
 
     def _change_staging(self) -> None:
         """Go on with new staging tables, and drop those of former times that are free by now."""
-        another = replace(self.staging, turn=self.staging.turn + 1)
+        another, indexed = replace(self.staging, turn=self.staging.turn + 1), self._is_indexed()
 
         def make(cursor: Cursor) -> None:
             self._hold_fence(cursor)
             another.drop(cursor)
-            another.create(cursor, self.columns)
+            another.create(cursor, self.staged_columns, indexed=indexed)
 
         self._bounded("make other staging tables", make)
         log.warning("staging_changed", turn=another.turn, why="somebody reads the former tables")

@@ -25,6 +25,9 @@ SOURCE_COLUMNS = (
     ("_ordinal", "int"),
 )
 
+# What else a row of a table with a key has: when its record was written, and whether the key is deleted.
+METADATA_COLUMNS = (("_timestamp", "timestamptz"), ("_deleted", "boolean"))
+
 QUARANTINE_COLUMNS = (
     ("topic", "text"),
     ("timestamp", "timestamptz"),
@@ -68,14 +71,33 @@ class TargetTable:
 
     @property
     def primary_key(self) -> str:
-        """The name of the key that keeps one row a source and ordinal, where Millrace makes it and it is free."""
+        """The name of its key, where Millrace makes it and it is free."""
         return f"{self.name[:48]}_source"
+
+    @property
+    def own_columns(self) -> tuple[tuple[str, str], ...]:
+        """What Millrace itself keeps with each row: names, and types that are never null."""
+        return (*SOURCE_COLUMNS, ("_timeline", "int"))
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of which no two rows have the same values; here one row a source and ordinal."""
+        return tuple(name for name, _ in SOURCE_COLUMNS)
+
+    @property
+    def _key_told(self) -> str:
+        return "its source columns"
+
+    @property
+    def _in_order(self) -> bool:
+        """Whether a key has to have its columns in order: ranges of sources are looked for by it."""
+        return True
 
     def ensure(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> str:
         """Make the table, or add the columns it lacks; nothing is ever dropped or retyped.
 
         Returns:
-            the name of the key that keeps one row a source and ordinal, as PostgreSQL calls it in an error.
+            the name of its key, as PostgreSQL calls it in an error.
 
         Raises:
             DeclarationError: the table cannot take these columns: another type, a column of its own that must be
@@ -114,7 +136,7 @@ class TargetTable:
         return self._key(cursor)
 
     def _check(self, present: Mapping[str, tuple[str, bool]], columns: Sequence[TargetColumn]) -> None:
-        own = [*_source_names(), "_timeline"]
+        own = [name for name, _ in self.own_columns]
         if missing := [name for name in own if name not in present]:
             raise self._unfit(
                 f"it exists and lacks {', '.join(missing)}: it was not made by Millrace", "name another table"
@@ -151,11 +173,11 @@ class TargetTable:
         self._key(cursor)
 
     def find_key(self, cursor: Cursor) -> str | None:
-        """The unique index that finds a range of sources, by its name; None where there is none."""
+        """The unique index on its key columns, by its name; None where there is none."""
         return next((name for name, _, fits in self._indexes(cursor) if fits), None)
 
     def _indexes(self, cursor: Cursor) -> list[tuple[str, bool, bool]]:
-        """The table's indexes: the name, whether it is the primary key, whether it is a key on the source columns.
+        """The table's indexes: the name, whether it is the primary key, whether it is a key on the key columns.
 
         Its first columns count, not those that it only includes; in another collation it finds nothing.
         """
@@ -164,23 +186,27 @@ class TargetTable:
             "AND indnkeyatts = %s AND %s::name[] = ARRAY("
             "SELECT attname FROM unnest(indkey, indcollation) WITH ORDINALITY AS part (at, collation_, nr) "
             "JOIN pg_attribute ON attrelid = indrelid AND attnum = at AND attcollation = collation_ "
-            "WHERE nr <= indnkeyatts ORDER BY nr) "
+            f"WHERE nr <= indnkeyatts ORDER BY {'nr' if self._in_order else 'attname'}) "
             "FROM pg_index JOIN pg_class AS index ON index.oid = indexrelid WHERE indrelid = to_regclass(%s)",
-            (len(SOURCE_COLUMNS), _source_names(), self._quoted(cursor)),
+            (
+                len(self.key_columns),
+                list(self.key_columns if self._in_order else sorted(self.key_columns)),
+                self._quoted(cursor),
+            ),
         )
         return [(str(name), bool(primary), bool(fits)) for name, primary, fits in cursor.fetchall()]
 
     def _key(self, cursor: Cursor) -> str:
-        """The key on the source columns: without it every batch would read the whole table."""
+        """The key on the key columns: without it every batch would read the whole table."""
         found = self._indexes(cursor)
         for name, _, fits in found:
             if fits:
                 return name
-        what = "it has no key on its source columns, so nothing keeps a row from being there twice"
+        what = f"it has no key on {self._key_told}, so nothing keeps a row from being there twice"
         if self._is_partitioned_otherwise(cursor):
             raise self._unfit(
                 f"{what}, and can have none: it is partitioned by another column",
-                "partition it by its source columns, or name another table",
+                f"partition it by {self._key_told}, or name another table",
             )
         kind = "UNIQUE" if any(primary for _, primary, _ in found) else "PRIMARY KEY"
         statement = sql.SQL("ALTER TABLE {} ADD {}").format(self.identifier, self._constraint(cursor, kind))
@@ -196,12 +222,12 @@ class TargetTable:
         return [str(name) for (name,) in cursor.fetchall()]
 
     def _is_partitioned_otherwise(self, cursor: Cursor) -> bool:
-        """Whether it is partitioned by what is no source column: PostgreSQL wants those in every key."""
+        """Whether it is partitioned by what is no key column: PostgreSQL wants those in every key."""
         cursor.execute(
             "SELECT EXISTS (SELECT FROM pg_partitioned_table, unnest(partattrs) AS part (at) "
             "LEFT JOIN pg_attribute ON attrelid = to_regclass(%s) AND attnum = at "
             "WHERE partrelid = to_regclass(%s) AND (attname = ANY(%s::name[])) IS NOT TRUE)",
-            (self._quoted(cursor), self._quoted(cursor), _source_names()),
+            (self._quoted(cursor), self._quoted(cursor), list(self.key_columns)),
         )
         return cursor.fetchone() == (True,)
 
@@ -213,7 +239,7 @@ class TargetTable:
             "OR EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass(%s) AND conname = %s)",
             (self.schema, self.primary_key, self._quoted(cursor), self.primary_key),
         )
-        key = sql.SQL("{} ({})").format(sql.SQL(kind), sql.SQL(", ").join(map(sql.Identifier, _source_names())))
+        key = sql.SQL("{} ({})").format(sql.SQL(kind), sql.SQL(", ").join(map(sql.Identifier, self.key_columns)))
         if cursor.fetchone() == (True,):
             return key
         return sql.SQL("CONSTRAINT {} {}").format(sql.Identifier(self.primary_key), key)
@@ -232,8 +258,7 @@ class TargetTable:
     def _create(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
         cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self.schema)))
         body: list[sql.Composable] = [sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(c.type)) for c in columns]
-        body += [sql.SQL("{} {} NOT NULL").format(sql.Identifier(n), sql.SQL(t)) for n, t in SOURCE_COLUMNS]
-        body.append(sql.SQL("_timeline int NOT NULL"))
+        body += [sql.SQL("{} {} NOT NULL").format(sql.Identifier(n), sql.SQL(t)) for n, t in self.own_columns]
         body.append(self._constraint(cursor, "PRIMARY KEY"))
         cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(self.identifier, sql.SQL(", ").join(body)))
 
@@ -241,8 +266,77 @@ class TargetTable:
         return DeclarationError(f"the table does not fit: {what}", where=f"table {self}", next_step=next_step)
 
 
-def _source_names() -> list[str]:
-    return [name for name, _ in SOURCE_COLUMNS]
+@dataclass(frozen=True, slots=True)
+class KeyedTable(TargetTable):
+    """A table of one row a key, the last one; a row says by itself where it comes from, and whether it is deleted.
+
+    Attributes:
+        key: the columns that tell one row from another.
+    """
+
+    key: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str, key: tuple[str, ...]) -> KeyedTable:
+        """From `schema.table`."""
+        table = TargetTable.parse(text)
+        return cls(table.schema, table.name, key)
+
+    @property
+    def primary_key(self) -> str:
+        """The name of its key, where Millrace makes it and it is free."""
+        return f"{self.name[:48]}_key"
+
+    @property
+    def own_columns(self) -> tuple[tuple[str, str], ...]:
+        """What Millrace itself keeps with each row: names, and types that are never null."""
+        return (*SOURCE_COLUMNS, ("_timeline", "int"), *METADATA_COLUMNS)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of which no two rows have the same values."""
+        return self.key
+
+    @property
+    def _key_told(self) -> str:
+        return ", ".join(self.key)
+
+    @property
+    def _in_order(self) -> bool:
+        return False
+
+    def _key(self, cursor: Cursor) -> str:
+        cursor.execute(
+            "SELECT attname FROM pg_attribute JOIN pg_collation ON pg_collation.oid = attcollation "
+            "WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) AND NOT collisdeterministic LIMIT 1",
+            (self._quoted(cursor), list(self.key)),
+        )
+        if loose := cursor.fetchone():
+            raise self._unfit(
+                f"its key column {loose[0]} has a collation that takes different texts for one, and batches do not",
+                "name another table, or give the column a deterministic collation",
+            )
+        return TargetTable._key(self, cursor)
+
+    def _check(self, present: Mapping[str, tuple[str, bool]], columns: Sequence[TargetColumn]) -> None:
+        given = {column.name for column in columns}
+        if missing := [name for name in self.key if name not in given]:
+            raise self._unfit(
+                f"its key is {self._key_told}, and the app does not give {', '.join(missing)}",
+                "give the column in the transform, or declare another `key`",
+            )
+        TargetTable._check(self, present, columns)
+        for name, type_ in self.own_columns:
+            if present[name] != (wanted := canonical(type_.partition(" ")[0]), True):
+                raise self._unfit(
+                    f"Millrace's own column {name} is not {wanted} NOT NULL, or has a default", "name another table"
+                )
+        if nullable := [name for name in self.key if name in present and not present[name][1]]:
+            raise self._unfit(
+                f"its key column {nullable[0]} may be null or has a default: rows without a key would look alike",
+                f"with the stream stopped: ALTER TABLE {self} ALTER COLUMN {nullable[0]} SET NOT NULL, ALTER COLUMN "
+                f"{nullable[0]} DROP DEFAULT",
+            )
 
 
 # What pg_class.relkind calls a table, partitioned ones too, and some of the rest.

@@ -32,9 +32,13 @@ def target_columns(columns: pa.Schema, where: str) -> tuple[TargetColumn, ...]:
         where: what gives them, for people.
 
     Raises:
-        DeclarationError: a name is too long, or PostgreSQL has no plain column for a type.
+        DeclarationError: a name is too long or has a %, or PostgreSQL has no plain column for a type.
     """
     for name in columns.names:
+        if "%" in name:
+            raise DeclarationError(
+                f"column {name}: a name with % cannot be written", where=where, next_step="rename the column"
+            )
         if len(name.encode()) > _LONGEST_NAME_BYTES:
             raise DeclarationError(
                 f"column {name}: {_LONGEST_NAME_BYTES} bytes are the longest name that PostgreSQL has",

@@ -125,18 +125,31 @@ class SinkReader:
         work = tuple(Work(row[0], TopicPartition(*row[1:4]), row[4], row[5]) for row in rows)
         return work, max((row[6] for row in rows), default=None)
 
-    def count_in(self, stream: str, table: str, ranges: Sequence[OffsetRange], *, timeline: int) -> RangeCounts:
+    def count_in(self, stream: str, table: str | None, ranges: Sequence[OffsetRange], *, timeline: int) -> RangeCounts:
         """How many rows of a table, and records of the stream's quarantine, come from these ranges.
 
         Args:
             stream: the stream that wrote them.
-            table: `schema.table`; one that is not there has no rows.
+            table: `schema.table`; one that is not there has no rows. None: only quarantine is counted.
             ranges: sources.
             timeline: rows of others are counted as `older` too.
 
         Raises:
             UnreachableError: the database does not answer.
         """
+        about = {"timeline": timeline, "stream": stream}
+        of_rows = (0, 0) if table is None else self._rows_in(table, ranges, about)
+        bad = _COUNTED.format(
+            sql.SQL(
+                "SELECT count(*) AS held, count(*) FILTER (WHERE timeline <> %(timeline)s) AS older "
+                "FROM millrace.quarantine WHERE stream = %(stream)s AND topic_id = _t AND partition = _p "
+                'AND "offset" >= _first AND "offset" < _next'
+            )
+        )
+        of_bad = self._counts("millrace.quarantine", bad, ranges, about)
+        return RangeCounts(of_rows[0], of_bad[0], of_rows[1] + of_bad[1])
+
+    def _rows_in(self, table: str, ranges: Sequence[OffsetRange], about: Mapping[str, object]) -> tuple[int, int]:
         schema, _, name = table.partition(".")
         target = sql.Identifier(schema, name)
         rows = _COUNTED.format(
@@ -145,17 +158,7 @@ class SinkReader:
                 "WHERE _topic_id = _t AND _partition = _p AND _offset >= _first AND _offset < _next"
             ).format(target)
         )
-        bad = _COUNTED.format(
-            sql.SQL(
-                "SELECT count(*) AS held, count(*) FILTER (WHERE timeline <> %(timeline)s) AS older "
-                "FROM millrace.quarantine WHERE stream = %(stream)s AND topic_id = _t AND partition = _p "
-                'AND "offset" >= _first AND "offset" < _next'
-            )
-        )
-        about = {"timeline": timeline, "stream": stream}
-        of_rows = self._counts(target.as_string(), rows, ranges, about)
-        of_bad = self._counts("millrace.quarantine", bad, ranges, about)
-        return RangeCounts(of_rows[0], of_bad[0], of_rows[1] + of_bad[1])
+        return self._counts(target.as_string(), rows, ranges, about)
 
     def columns(self, table: str) -> Mapping[str, str]:
         """The columns of a table and their types, as `format_type` spells them; none where it is not there.

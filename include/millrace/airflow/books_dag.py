@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import (
 from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
 from millrace.airflow.defaults import RETRIED, common, daily
-from millrace.domain.declaration import Pipeline
+from millrace.domain.declaration import Pipeline, SinkMode
 from millrace.domain.quality.recompute import MOST_SAMPLED
 
 if TYPE_CHECKING:
@@ -138,14 +138,21 @@ class ReconcileBooks(BaseOperator):
             self._make_again(platform, pipeline, sample)
 
     def _make_again(self, platform: Platform, pipeline: Pipeline, sample: int) -> None:
-        """Make the rows of so many offsets again, by chance; red where one differs, or there is nothing to compare."""
+        """Make the rows of so many offsets again, by chance; red where one differs, or there is nothing to compare.
+
+        Of a stream that upserts none is made: the log says so.
+        """
         from millrace.domain.quality.recompute import Likeness
         from millrace.usecases import quality_recompute
 
+        stream = pipeline.stream(self.stream)
+        if stream.sink.mode is SinkMode.UPSERT:
+            self.log.warning("no row is made again: %s", quality_recompute.UPSERTED)
+            return
         found = quality_recompute.recompute(
             platform,
             pipeline,
-            pipeline.stream(self.stream),
+            stream,
             sample=sample,
             seed=secrets.randbelow(1 << 32),
             progress=lambda done, total: self.log.info("%d of %d offsets made again", done, total),
@@ -213,6 +220,6 @@ def _doc(pipeline: Pipeline) -> str:
         f"| stream | table |\n|---|---|\n{rows}\n\n"
         "Red: the first lines of the log name the offsets, and one alarm of the stream is open until its books balance "
         "or somebody accepts what was found. **Trigger** with `deep` looks from the first offset on, with `sample` it "
-        "also makes rows again. By hand: "
+        "also makes rows again, but none of a stream that upserts. By hand: "
         f"`millrace quality reconcile {pipeline.name}.STREAM`, `quality accept {pipeline.name}.STREAM --books`."
     )

@@ -63,7 +63,10 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
     if pipeline.apps:
         made.append(_operate_dag(pipeline))
     if pipeline.streams:
-        made += [_rewind_dag(pipeline), redrive_dag(pipeline), books_dag(pipeline)]
+        made.append(_rewind_dag(pipeline))
+        if pipeline.redrivable:
+            made.append(redrive_dag(pipeline))
+        made.append(books_dag(pipeline))
     made += [quality_dag(pipeline, stream, stream.quality) for stream in pipeline.streams if stream.quality is not None]
     return {dag.dag_id: dag for dag in made}
 

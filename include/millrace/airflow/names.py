@@ -92,6 +92,7 @@ def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
         yield operate(pipeline)
     if pipeline.streams:
         yield rewind(pipeline)
-        yield redrive(pipeline)
+        if pipeline.redrivable:
+            yield redrive(pipeline)
         yield books(pipeline)
     yield from (quality(stream) for stream in pipeline.streams if stream.quality is not None)

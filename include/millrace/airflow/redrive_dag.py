@@ -15,7 +15,10 @@ from millrace.domain.quarantine import Rule
 
 
 def redrive_dag(pipeline: Pipeline) -> DAG:
-    """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first."""
+    """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first.
+
+    Streams that upsert are not in its form.
+    """
     dag = DAG(
         dag_id=names.redrive(pipeline),
         description=f"Put records in quarantine of {pipeline.name} through once more: planned, confirmed, run.",
@@ -23,7 +26,7 @@ def redrive_dag(pipeline: Pipeline) -> DAG:
         schedule=None,
         allowed_run_types=["manual"],
         params={
-            "stream": stream_param(pipeline.streams, preset=True),
+            "stream": stream_param(pipeline.redrivable, preset=True),
             "rule": Param(
                 default=None,
                 type=["null", "string"],

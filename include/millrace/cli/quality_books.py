@@ -15,13 +15,14 @@ from millrace.cli.actor import actor
 from millrace.cli.declared import pipelines_of
 from millrace.cli.output import emit, error_document, show_error
 from millrace.cli.quality_recompute import any_seed, print_recomputed, recompute_document, working
+from millrace.domain.declaration import SinkMode
 from millrace.domain.quality.books import OPEN, Balance, Finding, Reconciliation
 from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.recompute import MOST_SAMPLED, Likeness, Recomputed
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, RefusedError
 from millrace.settings import open_settings
 from millrace.usecases import quality_books
-from millrace.usecases.quality_recompute import recompute
+from millrace.usecases.quality_recompute import UPSERTED, recompute
 from millrace.wiring import open_platform
 
 _STYLES = {
@@ -50,43 +51,70 @@ def reconcile(
     """Prove that every offset is a row, in quarantine, dropped, or held no record; name those that are not.
 
     Ends with 1 where something does not balance, differs or cannot be told, and where the stream that is named has
-    never written anything; with 3 where a server does not answer, once the other streams were looked at.
+    never written anything; with 3 where a server does not answer, once the other streams were looked at. A sample
+    leaves streams that upsert out, with a notice; where one of them is named, it ends with 4 once its books balance.
     """
     platform = open_platform(open_settings())
     runs, problems = list[Reconciliation](), list[MillraceError]()
     again: list[tuple[str, int, Recomputed]] = []
+    left_out = list[str]()
     for pipeline, stream in quality_books.declared(pipelines_of(platform, name), name):
         try:
             with _working(stream.qualified_name) as progress:
                 runs += quality_books.reconcile_on(
                     platform, pipeline, stream, actor=actor(), deep=deep, progress=progress
                 )
-            if sample:
+            if sample and name is None and stream.sink.mode is SinkMode.UPSERT:
+                left_out.append(stream.qualified_name)
+            elif sample:
                 with working(stream.qualified_name) as counting:
                     seed = any_seed()
                     made = recompute(platform, pipeline, stream, sample=sample, seed=seed, progress=counting)
                 again.append((stream.qualified_name, seed, made))
         except MillraceError as error:
-            if name is not None:
+            if name is not None and not runs:
                 raise
             problems.append(error)
     document = {
         "schema": "millrace.quality.reconcile/1",
         "runs": [books_document(run) for run in runs],
         "recomputed": [recompute_document(*one) for one in again],
+        "not_recomputed": left_out,
         "problems": [error_document(problem) for problem in problems],
     }
     emit(document, as_json=as_json, text=lambda console: _print(console, runs, again))
+    for one in left_out:
+        _show_left_out(one)
     for problem in problems:
         show_error(problem)
-    if problems:
-        raise typer.Exit(problems[0].exit_code)
-    fine = {Balance.BALANCED} if name is not None else {Balance.BALANCED, Balance.EMPTY}
+    if code := _exit_code(runs, again, problems, named=name is not None):
+        raise typer.Exit(code)
+
+
+def _exit_code(
+    runs: Sequence[Reconciliation],
+    again: Sequence[tuple[str, int, Recomputed]],
+    problems: Sequence[MillraceError],
+    *,
+    named: bool,
+) -> int:
+    """What could not be looked at, then what is wrong, then what was refused: that is known, and hides nothing else."""
+    refused = [problem for problem in problems if isinstance(problem, RefusedError)]
+    if failed := [problem for problem in problems if problem not in refused]:
+        return failed[0].exit_code
+    fine = {Balance.BALANCED} if named else {Balance.BALANCED, Balance.EMPTY}
     if red := [run for run in runs if run.balance not in fine]:
-        raise typer.Exit(3 if all(run.only_waits for run in red) else 1)
-    alike = {Likeness.ALIKE} if name is not None else {Likeness.ALIKE, Likeness.NOTHING}
+        return 3 if all(run.only_waits for run in red) else 1
+    alike = {Likeness.ALIKE} if named else {Likeness.ALIKE, Likeness.NOTHING}
     if any(found.likeness not in alike for _, _, found in again):
-        raise typer.Exit(1)
+        return 1
+    return refused[0].exit_code if refused else 0
+
+
+def _show_left_out(stream: str) -> None:
+    """Say on standard error that a sample has nothing of a stream, and why."""
+    text = f"{stream}: no row is made again: {UPSERTED}"
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print(console: Console, runs: Sequence[Reconciliation], again: Sequence[tuple[str, int, Recomputed]]) -> None:

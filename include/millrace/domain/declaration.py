@@ -6,7 +6,7 @@ size is bytes. `spec/` makes them from text and is the only place that knows abo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -42,6 +42,13 @@ class ValueFormat(StrEnum):
     BYTES = "bytes"  # not decoded: the columns are the record's own `key` and `value`
 
 
+class Tombstones(StrEnum):
+    """What a record without a value is: a bad record, or a delete of its key."""
+
+    QUARANTINE = "quarantine"
+    DELETE = "delete"
+
+
 class Start(StrEnum):
     """Where a stream with no work on record and no committed group begins."""
 
@@ -67,6 +74,7 @@ class SinkMode(StrEnum):
     """How rows meet what the sink table already holds."""
 
     APPEND = "append"
+    UPSERT = "upsert"
 
 
 class ColumnType(StrEnum):
@@ -104,12 +112,27 @@ class Column:
         return self.type.value
 
 
+DELETED_COLUMN = Column("_deleted", ColumnType.BOOLEAN, required=True)
+"""Whether a record has no value and so deletes its key; no declared column may have this name."""
+
+
 @dataclass(frozen=True, slots=True)
 class ValueSchema:
-    """The format of a topic's record values and their columns in declared order."""
+    """The format of a topic's record values and their columns in declared order.
+
+    Attributes:
+        tombstones: whether a record without a value is a delete of its key, instead of a bad record; of a declared
+            topic, for streams that upsert (`Pipeline.topics_of`).
+    """
 
     format: ValueFormat
     columns: tuple[Column, ...]
+    tombstones: bool = False
+
+    @property
+    def decoded(self) -> tuple[Column, ...]:
+        """The columns that a record has once it is decoded: those declared, and `_deleted` where records delete."""
+        return (*self.columns, DELETED_COLUMN) if self.tombstones else self.columns
 
     @property
     def ddl(self) -> str:
@@ -191,11 +214,24 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class PostgresSink:
-    """A table in PostgreSQL. `connection` names an Airflow Connection; `table` is `schema.table`."""
+    """A table in PostgreSQL.
+
+    Attributes:
+        connection: the name of an Airflow Connection.
+        table: `schema.table`.
+        mode: whether every row is kept, or the last one of each key.
+        key: the columns of the transform's output that identify a row, as declared; of `upsert` only, empty else.
+    """
 
     connection: str
     table: str
     mode: SinkMode = SinkMode.APPEND
+    key: tuple[str, ...] = ()
+
+    @property
+    def appended(self) -> str | None:
+        """The table, where its rows can be found by their source."""
+        return self.table if self.mode is SinkMode.APPEND else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +358,20 @@ class Pipeline:
                 return topic
         raise KeyError(name)
 
+    def topics_of(self, stream: Stream) -> dict[str, Topic]:
+        """What a stream reads, by name, each as it decodes it; `KeyError` where one is not there.
+
+        Only what is upserted can be deleted: for a stream that appends a record without a value is bad, whatever the
+        topic says.
+        """
+        topics = {name: self.topic(name) for name in stream.reads}
+        if stream.sink.mode is SinkMode.UPSERT:
+            return topics
+        return {
+            name: replace(topic, value=replace(topic.value, tombstones=False)) if topic.value else topic
+            for name, topic in topics.items()
+        }
+
     def stream(self, name: str) -> Stream:
         """The stream of this name; `KeyError` where there is none."""
         for stream in self.streams:
@@ -339,6 +389,11 @@ class Pipeline:
     def apps(self) -> tuple[App, ...]:
         """Every app of this pipeline: its streams, then the backup."""
         return (*self.streams, *([self.backup] if self.backup else []))
+
+    @property
+    def redrivable(self) -> tuple[Stream, ...]:
+        """The streams whose quarantine can be put through again; rows of an upserted table have no place by source."""
+        return tuple(stream for stream in self.streams if stream.sink.mode is not SinkMode.UPSERT)
 
     def app(self, name: str) -> App:
         """The stream of this name, or the backup; `KeyError` where there is none."""

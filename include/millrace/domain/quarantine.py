@@ -12,18 +12,19 @@ from millrace.domain.offsets import SourceAt
 class Rule(StrEnum):
     """One reason a record cannot become rows. The name is what people see in the quarantine table."""
 
-    NULL_VALUE = "null_value"
+    NULL_VALUE = "null_value"  # unless the stream upserts and the topic says that such a record deletes its key
     EMPTY_VALUE = "empty_value"
     NULL_KEY = "null_key"  # the topic declares a key, the record has none
     NO_TIMESTAMP = "no_timestamp"  # the record's timestamp is absent or negative
     FAR_TIMESTAMP = "far_timestamp"  # the record's timestamp is after the year 9999: not in milliseconds, as a rule
-    INVALID_UTF8 = "invalid_utf8"
+    INVALID_UTF8 = "invalid_utf8"  # also a key that would be deleted
     NOT_JSON = "not_json"  # also truncated documents and trailing garbage
     DUPLICATE_FIELD = "duplicate_field"
     MISSING_FIELD = "missing_field"  # a NOT NULL column is absent
     WRONG_TYPE = "wrong_type"  # also null in a NOT NULL column
     OUT_OF_RANGE = "out_of_range"  # a number or a date that its declared type cannot hold exactly
-    NUL_CHARACTER = "nul_character"  # valid JSON, but no PostgreSQL text can hold it
+    NUL_CHARACTER = "nul_character"  # valid JSON, or a key that would be deleted, but no PostgreSQL text can hold it
+    KEY_MISMATCH = "key_mismatch"  # where records delete their keys: the key is not the text of the field it is made of
     SINK_REFUSED = "sink_refused"  # the row is well-formed and the sink's own constraints refuse it
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
 from millrace.adapters.postgres_sink import Views
-from millrace.domain.declaration import Pipeline, Stream, ValueSchema
+from millrace.domain.declaration import DELETED_COLUMN, Pipeline, Stream, Topic, ValueSchema
 from millrace.errors import DeclarationError
 from millrace.runtime.source import SOURCE_TYPE, declared_type
 
@@ -22,6 +22,7 @@ Transform = Callable[[Mapping[str, DataFrame], Mapping[str, DataFrame]], DataFra
 
 SOURCE_FIELD = "_source"
 ORDINAL_FIELD = "_ordinal"
+DELETED_FIELD = DELETED_COLUMN.name
 
 
 def load_transform(root: Path, app: str) -> Transform:
@@ -69,15 +70,18 @@ def output_type(session: SparkSession, pipeline: Pipeline, stream: Stream, trans
     """What the transform gives for empty inputs of the declared schemas, checked for what a sink needs.
 
     Raises:
-        DeclarationError: the transform fails, loses `_source`, or gives what no table can hold.
+        DeclarationError: the transform fails, loses `_source`, or `_deleted` where the sink needs it, or gives a column
+            twice, or what no table can hold.
     """
     where = f"spark_apps/{stream.app}/transform.py"
-    inputs = {topic: session.createDataFrame([], input_type(_schema(pipeline, topic))) for topic in stream.reads}
+    schemas = {name: _schema(pipeline, topic) for name, topic in pipeline.topics_of(stream).items()}
+    inputs = {name: session.createDataFrame([], input_type(schema)) for name, schema in schemas.items()}
     try:
         output = transform(inputs, {})
         found = output.schema
     except Exception as error:
         raise DeclarationError(f"the transform fails on empty inputs: {str(error)[:500]}", where=where) from error
+    _check_names(found.names, stream.app, where)
     if SOURCE_FIELD not in found.names or found[SOURCE_FIELD].dataType != SOURCE_TYPE:
         raise DeclarationError(
             f"app {stream.app} lost `_source`: without it no row can be told from another",
@@ -90,17 +94,54 @@ def output_type(session: SparkSession, pipeline: Pipeline, stream: Stream, trans
             where=where,
             next_step='cast it: col("_ordinal").cast("int")',
         )
+    deletes = any(schema.tombstones for schema in schemas.values())
+    _check_deleted(found, stream.app, where, needed=deletes)
     return found
 
 
+def _check_names(names: Sequence[str], app: str, where: str) -> None:
+    """Refuse two columns of one name, whatever their case: no batch could say which of them it takes."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (first := seen.get(name.lower())) is not None:
+            twice = f"`{name}` twice" if first == name else f"`{first}` and `{name}`, which Spark takes for one name"
+            raise DeclarationError(
+                f"app {app} gives the column {twice}",
+                where=where,
+                next_step="drop or rename one of them: a join keeps the columns of both its sides",
+            )
+        seen[name.lower()] = name
+
+
+def _check_deleted(output: spark.StructType, app: str, where: str, *, needed: bool) -> None:
+    if DELETED_FIELD in output.names:
+        if not isinstance(output[DELETED_FIELD].dataType, spark.BooleanType):
+            raise DeclarationError(
+                f"app {app} gives `_deleted` as {output[DELETED_FIELD].dataType.simpleString()}, not boolean",
+                where=where,
+                next_step='cast it: col("_deleted").cast("boolean")',
+            )
+    elif needed:
+        raise DeclarationError(
+            f"app {app} lost `_deleted`: without it a deleted key would come back as a row of nulls",
+            where=where,
+            next_step="keep the column `_deleted` in every select",
+        )
+
+
 def input_type(schema: ValueSchema) -> spark.StructType:
-    """What a transform sees of a topic: the declared columns and `_source`."""
-    fields = [spark.StructField(column.name, declared_type(column)) for column in schema.columns]
+    """What a transform sees of a topic: the declared columns, `_deleted` where records delete, and `_source`."""
+    fields = [spark.StructField(column.name, declared_type(column)) for column in schema.decoded]
     return spark.StructType([*fields, spark.StructField(SOURCE_FIELD, SOURCE_TYPE)])
 
 
-def output_columns(output: spark.StructType, app: str) -> pa.Schema:
+def output_columns(output: spark.StructType, app: str, metadata: Sequence[str] = ()) -> pa.Schema:
     """What a transform gives beside the source columns, in its order, as Arrow has it.
+
+    Args:
+        output: what it gives.
+        app: its name.
+        metadata: what the sink takes of a row beside its source.
 
     Raises:
         DeclarationError: a column has a reserved name, or a type that leaves Spark for no sink.
@@ -108,7 +149,7 @@ def output_columns(output: spark.StructType, app: str) -> pa.Schema:
     where = f"spark_apps/{app}/transform.py"
     columns = []
     for field in output.fields:
-        if field.name in {SOURCE_FIELD, ORDINAL_FIELD}:
+        if field.name in {SOURCE_FIELD, ORDINAL_FIELD, *metadata}:
             continue
         if field.name.startswith("_"):
             raise DeclarationError(
@@ -117,6 +158,8 @@ def output_columns(output: spark.StructType, app: str) -> pa.Schema:
                 next_step="rename the column in the transform",
             )
         try:
+            if isinstance(field.dataType, spark.UserDefinedType):  # Arrow would have what it is made of, for good
+                raise PySparkTypeError(f"{field.dataType.simpleString()} means something to its own code alone")
             columns.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
         except PySparkException as error:
             raise DeclarationError(
@@ -127,8 +170,7 @@ def output_columns(output: spark.StructType, app: str) -> pa.Schema:
     return pa.schema(columns)
 
 
-def _schema(pipeline: Pipeline, topic: str) -> ValueSchema:
-    schema = pipeline.topic(topic).value
-    if schema is None:
-        raise DeclarationError(f"topic {topic} declares no value schema", where=f"pipeline {pipeline.name}")
-    return schema
+def _schema(pipeline: Pipeline, topic: Topic) -> ValueSchema:
+    if topic.value is None:
+        raise DeclarationError(f"topic {topic.name} declares no value schema", where=f"pipeline {pipeline.name}")
+    return topic.value

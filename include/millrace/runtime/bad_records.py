@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from millrace.domain.declaration import Topic
 from millrace.domain.offsets import Source
 from millrace.domain.quarantine import Rule
-from millrace.runtime.decode import Decoder
-from millrace.runtime.decoders import Untouched, decoder_of
+from millrace.runtime.decoders import RecordDecoder, decoder_of
 from millrace.runtime.source import timestamps
 from millrace.runtime.writing import Blocks
 
@@ -33,7 +32,7 @@ def find_bad_records(
 
     def find(blocks: Blocks) -> Blocks:
         decoders = {
-            name: (decoder_of(topic.value, key_required=topic.key is not None), topic_id)
+            name: (decoder_of(topic.value, topic.key), topic_id)
             for name, (topic, topic_id) in topics.items()
             if topic.value is not None
         }
@@ -47,7 +46,7 @@ def find_bad_records(
 
 
 def _bad_of(
-    block: pa.RecordBatch, decoder: Decoder | Untouched, topic_id: str, refused: Mapping[Source, str]
+    block: pa.RecordBatch, decoder: RecordDecoder, topic_id: str, refused: Mapping[Source, str]
 ) -> pa.RecordBatch:
     milliseconds = block.column("timestamp_ms").to_pylist()
     found = decoder.decode(block.column("value").to_pylist(), block.column("key").to_pylist(), milliseconds)

@@ -306,9 +306,12 @@ class BatchRunner:
         fixed.sink.begin_batch()
         writer = fixed.sink.rows_writer()
         inputs = {name: decoded(by_topic[name], fixed.topics[name], ids[name]) for name in fixed.stream.reads}
-        return write_counted(
-            inputs, lambda good: writing(with_sources(fixed.transform(good, {}), fixed.columns), writer)
-        )
+
+        def of_good(good: Mapping[str, DataFrame]) -> DataFrame:
+            output = fixed.transform(good, {})
+            return writing(with_sources(output, fixed.columns, fixed.sink.metadata), writer)
+
+        return write_counted(inputs, of_good)
 
     def _check_topics(self, ids: Mapping[str, str]) -> None:
         """A topic that was deleted and made again begins at offset 0 with other records under the old numbers."""

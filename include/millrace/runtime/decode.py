@@ -75,7 +75,8 @@ class Decoded:
     """A block of records after decoding.
 
     Attributes:
-        columns: one Arrow array for each declared column; null where the record is bad.
+        columns: one Arrow array for each column of `ValueSchema.decoded`; null where the record is bad, but for
+            `_deleted`, which is false there.
         rules: for each record the rule it broke, or None.
         errors: for each record what is wrong with it, or None.
         truncated: for each record whether a timestamp of it was finer than a microsecond, and so lost something (zeros
@@ -191,13 +192,8 @@ class Decoder:
         if not value:
             raise BadRecordError(Rule.EMPTY_VALUE, "the value is empty")
         if key is None and self._key_required:
-            raise BadRecordError(Rule.NULL_KEY, "the topic declares a key and the record has none")
-        if timestamp_ms is None or timestamp_ms < 0:
-            raise BadRecordError(Rule.NO_TIMESTAMP, f"the record's timestamp is {timestamp_ms} ms")
-        if timestamp_ms > _LATEST_MS:
-            raise BadRecordError(
-                Rule.FAR_TIMESTAMP, f"the record's timestamp, {timestamp_ms} ms, is after the year 9999"
-            )
+            raise null_key()
+        check_timestamp(timestamp_ms)
         try:
             record, cut = self._parsed(value)
         except (ValueError, RecursionError) as error:
@@ -265,6 +261,23 @@ class Decoder:
                     if rules[row] is None:
                         rules[row], errors[row] = bad.rule, str(bad)
             return pa.array(values, type=arrow)
+
+
+def null_key() -> BadRecordError:
+    """What is wrong with a record without a key in a topic that declares one."""
+    return BadRecordError(Rule.NULL_KEY, "the topic declares a key and the record has none")
+
+
+def check_timestamp(timestamp_ms: int | None) -> None:
+    """Refuse a record's own timestamp that no sink can hold.
+
+    Raises:
+        BadRecordError: it is absent, negative or too late.
+    """
+    if timestamp_ms is None or timestamp_ms < 0:
+        raise BadRecordError(Rule.NO_TIMESTAMP, f"the record's timestamp is {timestamp_ms} ms")
+    if timestamp_ms > _LATEST_MS:
+        raise BadRecordError(Rule.FAR_TIMESTAMP, f"the record's timestamp, {timestamp_ms} ms, is after the year 9999")
 
 
 def arrow_type(column: Column) -> pa.DataType:

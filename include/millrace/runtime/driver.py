@@ -141,12 +141,12 @@ class Driver:
         self._life.pulse.at(f"load the app {self._stream.app}")
         transform = load_transform(self._life.settings.root, self._stream.app)
         output = output_type(session, self._pipeline, self._stream, transform)
-        columns = output_columns(output, self._stream.app)
+        columns = output_columns(output, self._stream.app, self._sink.metadata)
         self._life.pulse.at("prepare the sink", in_sink=True)
         self._sink.prepare(columns)
         return Batches(
             stream=self._stream,
-            topics={name: self._pipeline.topic(name) for name in self._stream.reads},
+            topics=self._pipeline.topics_of(self._stream),
             transform=transform,
             sink=self._sink,
             member=self._life.member,

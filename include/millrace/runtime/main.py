@@ -132,6 +132,8 @@ def _parse(argv: Sequence[str]) -> Launch:
 
 def _configure_logging() -> None:
     logging.basicConfig(stream=sys.stdout, level=logging.WARNING)
+    # At DEBUG it logs all that goes to the JVM: the tasks' functions too, with the passwords in them.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     structlog.configure(
         processors=[
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -92,11 +92,9 @@ class RowMaker:
         self._app = app
         self._folder = folder
         self._columns = tuple(columns)
-        self._topics = {name: app.pipeline.topic(name) for name in app.stream.reads}
+        self._topics = app.pipeline.topics_of(app.stream)
         self._decoders = {
-            name: decoder_of(topic.value, key_required=topic.key is not None)
-            for name, topic in self._topics.items()
-            if topic.value is not None
+            name: decoder_of(topic.value, topic.key) for name, topic in self._topics.items() if topic.value is not None
         }
 
     def copy(

@@ -44,6 +44,10 @@ def open_session(
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.python.daemon.module": "millrace.runtime.worker_daemon",
         "spark.local.dir": str(scratch / "local"),
+        # What tasks bring along, a sink's password too, gets there: PySpark writes a function of over 1 MiB to a file,
+        # and Spark spills what it broadcasts. The key is in memory alone; that Spark warns of keys on the wire is about
+        # executors elsewhere.
+        "spark.io.encryption.enabled": "true",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
-from millrace.domain.declaration import Column, ColumnType, Stream, Topic, ValueFormat, ValueSchema
+from millrace.domain.declaration import Column, ColumnType, Key, Stream, Topic, ValueFormat, ValueSchema
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.runtime.coordinator_log import OFFSETS_TOPIC, commit_key_prefixes
 from millrace.runtime.decode import arrow_type
@@ -206,7 +207,7 @@ def holds_only_commits_of(raw: DataFrame, group: str) -> bool:
 
 
 def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
-    """One topic's records as its declared columns, `_source`, `_bad` and `_truncated`.
+    """One topic's records as its columns (`ValueSchema.decoded`), `_source`, `_bad` and `_truncated`.
 
     `_bad` is true where the record does not fit, `_truncated` where a timestamp in it was finer than a microsecond.
     What is the same for all its records, topic and topic id, does not travel through Python and back.
@@ -217,15 +218,16 @@ def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
         topic_id: the id it has now.
     """
     assert topic.value is not None
-    decode = _decode_blocks(topic.value, topic.key is not None)
-    names = [column.name for column in topic.value.columns]
-    result = spark.StructType([spark.StructField(column.name, declared_type(column)) for column in topic.value.columns])
+    decode = _decode_blocks(topic.value, topic.key)
+    names = [column.name for column in topic.value.decoded]
+    result = spark.StructType([spark.StructField(column.name, declared_type(column)) for column in topic.value.decoded])
     for name in _OWN:
         result = result.add(f"_{name}", SOURCE_TYPE[name].dataType)
     for name in (BAD_FIELD, TRUNCATED_FIELD):
         result = result.add(name, spark.BooleanType())
-    key = "key" if topic.value.format is ValueFormat.BYTES else F.col("key").isNotNull().alias("has_key")
-    needed = raw.where(F.col("topic") == topic.name).select("partition", "offset", "timestamp_ms", "value", key)
+    needed = raw.where(F.col("topic") == topic.name).select(
+        "partition", "offset", "timestamp_ms", "value", _key_as_needed(topic.value)
+    )
     source = F.struct(
         F.lit(topic.name).alias("topic"),
         F.lit(topic_id).alias("topic_id"),
@@ -237,15 +239,15 @@ def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
 
 
 def _decode_blocks(
-    schema: ValueSchema, key_required: bool
+    schema: ValueSchema, key: Key | None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def decode(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = decoder_of(schema, key_required=key_required)
-        types = [(column.name, arrow_type(column)) for column in schema.columns]
+        decoder = decoder_of(schema, key)
+        types = [(column.name, arrow_type(column)) for column in schema.decoded]
         own_types = [(f"_{name}", arrow) for name, arrow in _OWN.items()]
         result = pa.schema([*types, *own_types, (BAD_FIELD, pa.bool_()), (TRUNCATED_FIELD, pa.bool_())])
         for block in blocks:
-            keys = _keys(block, schema)
+            keys = _keys(block)
             milliseconds = block.column("timestamp_ms")
             found = decoder.decode(block.column("value").to_pylist(), keys, milliseconds.to_pylist())
             own = [block.column("partition"), block.column("offset"), timestamps(milliseconds)]
@@ -256,9 +258,17 @@ def _decode_blocks(
     return decode
 
 
-def _keys(block: pa.RecordBatch, schema: ValueSchema) -> list[bytes | None]:
-    """The keys where they are a column; else whether there is one, which is all that is asked of them."""
-    if schema.format is ValueFormat.BYTES:
+def _key_as_needed(schema: ValueSchema) -> SparkColumn:
+    """`key`, where keys are decoded or compared; else `has_key`: whether there is one."""
+    key = F.col("key")
+    if schema.format is ValueFormat.BYTES or schema.tombstones:
+        return key
+    return key.isNotNull().alias("has_key")
+
+
+def _keys(block: pa.RecordBatch) -> list[bytes | None]:
+    """The keys as `_key_as_needed` gives them; empty where it says no more than that there is one."""
+    if "key" in block.schema.names:
         found: list[bytes | None] = block.column("key").to_pylist()
         return found
     return [b"" if has_key else None for has_key in block.column("has_key").to_pylist()]

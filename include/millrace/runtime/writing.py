@@ -24,7 +24,7 @@ from millrace.errors import (
     SinkUnreachableError,
 )
 from millrace.ports import TaskWriter
-from millrace.runtime.app import ORDINAL_FIELD
+from millrace.runtime.app import DELETED_FIELD, ORDINAL_FIELD
 
 REPORT = "attempt bigint, rows bigint, refused string, failure string"
 _REPORTED = pa.schema(
@@ -37,13 +37,20 @@ _FAILURES: dict[str, type[MillraceError]] = {
 Blocks = Iterator[pa.RecordBatch]
 
 
-def with_sources(output: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """A transform's output as a sink takes it: the source columns, then these."""
+def with_sources(output: DataFrame, columns: Sequence[str], metadata: Sequence[str] = ()) -> DataFrame:
+    """A transform's output as a sink takes it: the source columns, the sink's `metadata`, then these.
+
+    Where the transform gives `_deleted`, a null in it stays one, for the sink to refuse: to take it for false could put
+    the nulls of a record that deletes in the place of a row.
+    """
+    deleted = F.col(DELETED_FIELD) if DELETED_FIELD in output.columns else F.lit(False)
+    of_rows = {"_timestamp": F.col("_source.timestamp"), DELETED_FIELD: deleted}
     return output.select(
         F.col("_source.topic_id").alias("_topic_id"),
         F.col("_source.partition").alias("_partition"),
         F.col("_source.offset").alias("_offset"),
         (F.col(ORDINAL_FIELD) if ORDINAL_FIELD in output.columns else F.lit(0)).alias("_ordinal"),
+        *(of_rows[name].alias(name) for name in metadata),
         *(F.col(name) for name in columns),
     )
 
@@ -69,7 +76,7 @@ def task(writer: TaskWriter, prepare: Callable[[Blocks], Blocks] = iter) -> Call
         try:
             result = writer(prepare(blocks), attempt)
         except tuple(_FAILURES.values()) as error:
-            told = json.dumps([type(error).__name__, error.what, error.where, error.next_step])
+            told = json.dumps([_kind(error), error.what, error.where, error.next_step])
             for _ in blocks:  # a task that does not read to the end would end its worker
                 pass
         refused = json.dumps([(*source, why) for source, why in result.refused.items()])
@@ -77,6 +84,11 @@ def task(writer: TaskWriter, prepare: Callable[[Blocks], Blocks] = iter) -> Call
         yield pa.RecordBatch.from_pydict(report, schema=_REPORTED)
 
     return write
+
+
+def _kind(error: MillraceError) -> str:
+    """The one of the four that an error is: a subclass is an adapter's own, and means the same to the driver."""
+    return next(name for name, kind in _FAILURES.items() if isinstance(error, kind))
 
 
 def written(writing: DataFrame) -> TaskResults:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from collections.abc import Sequence as Items
 
-from millrace.domain.declaration import Manage, ValueFormat
+from millrace.domain.declaration import Cleanup, Manage, SinkMode, Tombstones, ValueFormat
 from millrace.domain.retention.advice import PARTITIONS, REPLICATION, advise
 from millrace.domain.retention.settings import LogSettings, log_settings
 from millrace.domain.topics import wanted_config
 from millrace.spec.build import build_topic
-from millrace.spec.documents import TopicDocument
+from millrace.spec.documents import StreamDocument, TopicDocument
 from millrace.spec.draft import Draft
 from millrace.spec.fields import nearest
 from millrace.spec.findings import Finding, Place, Severity, finding, shown
+from millrace.spec.reader import Sequence
 from millrace.spec.rules import OWN_FIELDS
 from millrace.spec.validate import Part
+from millrace.spec.world import World
 
 _SETTINGS = """
 cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level
@@ -41,6 +44,83 @@ def warnings(draft: Draft, *, embedded: bool, fed: Collection[str] = ()) -> Iter
         if topic.document.manage is Manage.FULL:
             yield from _topic(draft, topic, embedded, topic.name in fed)
         yield from _config(topic)
+
+
+def upsert_warnings(draft: Draft, world: World) -> Iterator[Finding]:
+    """Advice about the streams of a sound pipeline that keep the last row of each key.
+
+    Records of one key have an order within one partition only. Whether they are in one, their topic's key says. A
+    tombstone has its topic's key alone, so it deletes a row only where that is all of the row's key.
+
+    Args:
+        draft: the pipeline.
+        world: all pipelines: a stream may read topics of others.
+    """
+    for stream in draft.streams.values():
+        if stream.document.writes.postgres.mode is SinkMode.UPSERT:
+            yield from _upserted(stream, world)
+
+
+def _upserted(stream: Part[StreamDocument], world: World) -> Iterator[Finding]:
+    columns = stream.document.writes.postgres.key
+    reads = stream.tree.get("reads")
+    items = reads.items if isinstance(reads, Sequence) else ()
+    for name, item in zip(stream.document.reads, items, strict=True):
+        topic = world.topic(name)
+        document = topic.document if topic else TopicDocument()
+        for what, step in (*_scattered(name, document, columns), *_undeleted(name, document, columns)):
+            yield finding(item.place, what, step, Severity.WARNING)
+
+
+def _scattered(name: str, topic: TopicDocument, columns: Items[str]) -> Iterator[tuple[str, str]]:
+    """Where records of one row may be in several partitions; adding to the sink's key would lose a topic's deletes."""
+    if topic.key is None:
+        what = f"the topic `{name}` declares no key"
+        step = f"declare its key, as `key: {{field: {columns[0]}}}`"
+    elif topic.key.field not in columns:
+        what = f"the topic `{name}` has the key `{topic.key.field}`, which is no column of the sink's key"
+        if _deletes(topic) or _compacted(topic):
+            step = _narrowed(topic.key.field)
+        else:
+            step = f"add `{topic.key.field}` to the sink's key where it belongs to it"
+    else:
+        return
+    what += ": records of one row may come from several partitions, and then the latest timestamp decides"
+    yield what, step + ", or see that its timestamps say which record is the last"
+
+
+def _undeleted(name: str, topic: TopicDocument, columns: Items[str]) -> Iterator[tuple[str, str]]:
+    """Where records that stand for deletes would go to quarantine, and their rows stay."""
+    if topic.key is None or topic.value is None or topic.value.format is ValueFormat.BYTES:
+        return
+    field = topic.key.field
+    unknown = [column for column in columns if column != field]
+    if _deletes(topic) and unknown:
+        named = ", ".join(f"`{column}`" for column in unknown)
+        what = (
+            f"a tombstone of the topic `{name}` knows `{field}` and no other column, and the sink's key has {named}: "
+            "where the app does not make that of it, the tombstone goes to quarantine, and its row stays"
+        )
+        yield what, f"{_narrowed(field)}, or see that the app makes {named} of `{field}` alone"
+    elif _compacted(topic) and not _deletes(topic):
+        what = (
+            f"the topic `{name}` is compacted, and without `tombstones: delete` its deletes go to quarantine and their "
+            "rows stay; compaction may remove them from the topic before anybody rewinds"
+        )
+        step = "add `tombstones: delete` to its `value`"
+        yield what, f"{step}, and {_narrowed(field)}" if unknown else step
+
+
+def _narrowed(field: str) -> str:
+    return f"make `{field}` alone the sink's key, as `key: [{field}]`"
+
+
+def _deletes(topic: TopicDocument) -> bool:
+    return topic.value is not None and topic.value.tombstones is Tombstones.DELETE
+
+
+def _compacted(topic: TopicDocument) -> bool:
+    return topic.cleanup in (Cleanup.COMPACT, Cleanup.COMPACT_DELETE)
 
 
 def _topic(draft: Draft, topic: Part[TopicDocument], embedded: bool, fed: bool) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from millrace.domain.declaration import (
     Retention,
     SourceProgram,
     Stream,
+    Tombstones,
     Topic,
     ValueFormat,
     ValueSchema,
@@ -79,7 +80,7 @@ def build_topic(pipeline: str, name: str, document: TopicDocument) -> Topic:
 
 def _value(document: ValueDocument) -> ValueSchema:
     columns = BYTES_COLUMNS if document.format is ValueFormat.BYTES else document.columns
-    return ValueSchema(document.format, columns)
+    return ValueSchema(document.format, columns, document.tombstones is Tombstones.DELETE)
 
 
 def build_stream(pipeline: str, name: str, document: StreamDocument, rules: tuple[Rule, ...] = ()) -> Stream:
@@ -97,7 +98,7 @@ def build_stream(pipeline: str, name: str, document: StreamDocument, rules: tupl
         pipeline=pipeline,
         app=document.app,
         reads=tuple(document.reads),
-        sink=PostgresSink(sink.connection, sink.table, sink.mode),
+        sink=PostgresSink(sink.connection, sink.table, sink.mode, tuple(sink.key)),
         group=document.group or f"millrace.{pipeline}.{name}",
         trigger=document.trigger,
         stuck_after=document.stuck_after,

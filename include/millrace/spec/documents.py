@@ -22,6 +22,7 @@ from millrace.domain.declaration import (
     Partitioner,
     SinkMode,
     Start,
+    Tombstones,
     ValueFormat,
 )
 from millrace.domain.vitals import STUCK_AFTER
@@ -80,7 +81,11 @@ Description = Annotated[str, sentence(2000, "Purchases of the shop.")]
 Person = Annotated[str, sentence(100, "commerce-data")]
 _OTHER_FORMATS = {word: not_yet(f"the value format `{word}`") for word in ("avro", "protobuf", "csv", "text", "raw")}
 Format = Annotated[ValueFormat, choice(ValueFormat, _OTHER_FORMATS)]
-Mode = Annotated[SinkMode, choice(SinkMode, {"upsert": not_yet("the sink mode `upsert`")})]
+MOST_KEY_COLUMNS = 16
+KeyColumns = Annotated[
+    list[FieldName], Field(json_schema_extra={"minItems": 1, "maxItems": MOST_KEY_COLUMNS, "uniqueItems": True})
+]
+Mode = Annotated[SinkMode, choice(SinkMode)]
 Rewind = Annotated[OnRewind, choice(OnRewind, {"rebuild": not_yet("`on_rewind: {rebuild: ...}`")})]
 Trigger = Annotated[
     timedelta,
@@ -129,6 +134,7 @@ class ValueDocument(Document):
 
     format: Format = ValueFormat.JSON
     columns: Columns = Field(default=(), alias="schema")
+    tombstones: Annotated[Tombstones, choice(Tombstones)] = Tombstones.QUARANTINE
 
 
 class BackupDocument(Document):
@@ -170,6 +176,7 @@ class PostgresDocument(Document):
     connection: ConnectionName
     table: Table
     mode: Mode = SinkMode.APPEND
+    key: KeyColumns = Field(default_factory=list)
 
 
 class WritesDocument(Document):

@@ -158,6 +158,7 @@ def load(root: Path, environment: str | None = None) -> Project:
     sound = [draft for draft in found.drafts.values() if draft.sound]
     fed = {source.document.writes for draft in sound for source in draft.sources.values()}
     warnings = [each for draft in sound for each in advice.warnings(draft, embedded=embedded, fed=fed)]
+    warnings += [each for draft in sound for each in advice.upsert_warnings(draft, world)]
     warnings += [each for draft in sound for each in _of_columns(root, draft, world)]
     warnings += [each for each in findings if each.severity is Severity.WARNING]
     return Project(root, found.overlay.environment, pipelines, errors(findings), in_order(warnings))

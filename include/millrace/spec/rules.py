@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millrace.domain.declaration import BYTES_COLUMNS, Cleanup, Manage, ValueFormat
-from millrace.spec.documents import TopicDocument
+from millrace.domain.declaration import BYTES_COLUMNS, Cleanup, ColumnType, Manage, SinkMode, Tombstones, ValueFormat
+from millrace.spec.documents import MOST_KEY_COLUMNS, StreamDocument, TopicDocument
 from millrace.spec.draft import SECTIONS, Draft
 from millrace.spec.fields import KAFKAS_OWN, PIPELINE_NAME, nearest
 from millrace.spec.findings import WHOLE_FILE, Place, shown
@@ -37,6 +37,7 @@ def check_pipeline(draft: Draft, root: Path) -> None:
         _managed(draft, topic)
         _value(draft, topic)
         _key(draft, topic)
+        _tombstones(draft, topic)
         _retention(draft, topic)
         _config(draft, topic)
         _backup(draft, topic)
@@ -112,6 +113,28 @@ def _key(draft: Draft, topic: Part[TopicDocument]) -> None:
         draft.say(topic.place("key", "field"), what, nearest(document.key.field, names))
 
 
+def _tombstones(draft: Draft, topic: Part[TopicDocument]) -> None:
+    """Only where the key is the text of a column can a record without a value say what it deletes."""
+    value, key = topic.document.value, topic.document.key
+    if value is None or topic.tree.get("value", "tombstones") is None:
+        return
+    place = topic.place("value", "tombstones")
+    if value.format is ValueFormat.BYTES:
+        what = "records of the format `bytes` are not decoded, and one without a value is as good as any"
+        draft.say(place, what, "remove `tombstones`: the column `value` of such a record is null")
+    elif value.tombstones is Tombstones.QUARANTINE:
+        return
+    elif key is None:
+        if "key" not in topic.wrong:
+            what = "a record without a value deletes its key, and this topic declares no key"
+            draft.say(place, what, "add `key: {field: COLUMN}`, or write `tombstones: quarantine`")
+    else:
+        column = next((each for each in value.columns if each.name == key.field), None)
+        if column is not None and column.type is not ColumnType.STRING:
+            what = f"a record without a value has its key as text, and the key `{column.name}` is {column.sql_type}"
+            draft.say(place, what, f"declare `{column.name}` as STRING, or write `tombstones: quarantine`")
+
+
 def _retention(draft: Draft, topic: Part[TopicDocument]) -> None:
     document = topic.document
     if document.cleanup is Cleanup.COMPACT and document.retention is not None:
@@ -178,6 +201,8 @@ def _stream(draft: Draft, name: str, root: Path) -> None:
         what = f"the group `{group}` is reserved: `millrace.` begins the groups Millrace names itself"
         draft.say(stream.place("group"), what, "remove `group`, or choose a name that begins otherwise")
     _sinks(draft, stream.tree, stream.place("writes"))
+    if stream.document.writes:
+        _sink_key(draft, stream, stream.document.writes.postgres.mode)
     _reads(draft, stream.tree, stream.place("reads"))
 
 
@@ -193,6 +218,39 @@ def _sinks(draft: Draft, tree: Mapping, place: Place) -> None:
             if isinstance(item, Scalar) and not item.broken and item.value == target.value:
                 what = f"the stream would read its own sink `{shown(item.value)}`"
                 draft.say(item.place, what, "read another topic, or write to another one")
+
+
+def _sink_key(draft: Draft, stream: Part[StreamDocument], mode: SinkMode) -> None:
+    """What identifies a row: said of a sink with `mode: upsert`, and of no other."""
+    place, key = stream.place("writes", "postgres", "key"), stream.tree.get("writes", "postgres", "key")
+    if mode is not SinkMode.UPSERT:
+        if key is not None:
+            what = "a sink with `mode: append` keeps every row, so it has no `key`"
+            draft.say(place, what, "remove `key`, or write `mode: upsert`")
+        return
+    if "quality" in stream.tree.entries:
+        what = "quality rules are held against appended rows only, and this sink has `mode: upsert`"
+        draft.say(stream.place("quality"), what, "remove `quality`, or write `mode: append`")
+    if key is None:
+        what = "a sink with `mode: upsert` keeps the last row of each key, and this one has no `key`"
+        draft.say(place, what, f"add `key: {EXAMPLES['key']}`: the columns of the app's rows that tell them apart")
+    elif isinstance(key, Sequence):
+        _key_columns(draft, key, place)
+
+
+def _key_columns(draft: Draft, key: Sequence, place: Place) -> None:
+    if not key.items:
+        draft.say(place, "the key has no column", f"name at least one, like {EXAMPLES['key']}")
+    if len(key.items) > MOST_KEY_COLUMNS:
+        what = f"the key has {len(key.items)} columns, more than {MOST_KEY_COLUMNS}"
+        draft.say(place, what, "name the fewest that tell rows apart")
+    seen: set[str] = set()
+    for item in key.items:
+        if isinstance(item, Scalar):
+            name = str(item.value)
+            if name.casefold() in seen:
+                draft.say(item.place, f"the column `{shown(name)}` is in the key twice", "remove one of them")
+            seen.add(name.casefold())
 
 
 def _reads(draft: Draft, tree: Mapping, place: Place) -> None:

@@ -8,7 +8,17 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from millrace.domain.declaration import Backup, Expect, Pipeline, SourceProgram, Stream, Topic, ValueFormat, ValueSchema
+from millrace.domain.declaration import (
+    Backup,
+    Expect,
+    Pipeline,
+    SourceProgram,
+    Stream,
+    Tombstones,
+    Topic,
+    ValueFormat,
+    ValueSchema,
+)
 from millrace.spec.build import build_pipeline
 from millrace.spec.environment import BUILT_IN, ENVIRONMENTS
 from millrace.spec.project import survey_pipeline
@@ -119,6 +129,7 @@ def _value(schema: ValueSchema) -> Iterator[tuple[Path_, str]]:
     yield ("value", "format"), schema.format.value
     if schema.format is not ValueFormat.BYTES:
         yield ("value", "schema"), schema.ddl
+        yield ("value", "tombstones"), (Tombstones.DELETE if schema.tombstones else Tombstones.QUARANTINE).value
 
 
 def _backup(backup: Backup) -> Iterator[tuple[Path_, str]]:
@@ -142,6 +153,8 @@ def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:
     yield ("writes", "postgres", "connection"), stream.sink.connection
     yield ("writes", "postgres", "table"), stream.sink.table
     yield ("writes", "postgres", "mode"), stream.sink.mode.value
+    if stream.sink.key:
+        yield ("writes", "postgres", "key"), ", ".join(stream.sink.key)
     yield ("trigger",), spell_duration(stream.trigger)
     yield ("stuck_after",), spell_duration(stream.stuck_after)
     yield ("start",), stream.start.value

@@ -124,8 +124,8 @@ def test_each_record_becomes_one_row_that_keeps_its_source(spark: SparkSession) 
     loaded.loader.exec_module(app)
     value = spec.load_pipeline(ROOT, "{name}").topic("{topic}").value
     # a schema without NOT NULL, so that one row of nulls will do
-    columns = ", ".join(f"{{column.name}} {{column.sql_type}}" for column in value.columns)
-    row = (*(None for _ in value.columns), ("{topic}", "id", 0, 7, None))
+    columns = ", ".join(f"{{column.name}} {{column.sql_type}}" for column in value.decoded)
+    row = (*(None for _ in value.decoded), ("{topic}", "id", 0, 7, None))
 
     events = spark.createDataFrame([row], f"{{columns}}, {{SOURCE}}")
     rows = app.transform({{"{topic}": events}}, {{}}).collect()

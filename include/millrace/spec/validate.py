@@ -48,6 +48,7 @@ EXAMPLES = {
     "connection": "millrace_sink",
     "table": "shop.purchases",
     "field": "customer_id",
+    "key": "[customer_id]",
     "time": "7d",
     "schema": '"id STRING NOT NULL, amount DECIMAL(12,2)"',
     "program": "cdnow",

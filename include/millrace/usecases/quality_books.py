@@ -100,7 +100,7 @@ def reconcile(
     run = Reconciliation(name, began, began, reached(work), from_, from_, deep=deep, actor=actor)
     stops: Mapping[TopicPartition, int] = {}
     if work:
-        with sink.opened(name, stream.sink.table) as books:
+        with sink.opened(name, stream.sink.table, stream.sink.key) as books:
             settled = _settled(mark, work) if deep and not back else {}
             look = _Look(books, work, settled, Witnesses(platform, pipeline, progress), progress, findings=list(back))
             look.at(ranges)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import BackupApp, Pipeline, Stream
+from millrace.domain.declaration import BackupApp, Pipeline, SinkMode, Stream
 from millrace.domain.offsets import OffsetRange
 from millrace.domain.plan import (
     LIFETIME,
@@ -91,12 +91,19 @@ def make_plan(
 
     Raises:
         UsageError: there is no such stream.
-        RefusedError: nothing is selected, or nothing of it would leave quarantine; it says why it would stay.
+        RefusedError: the stream upserts; nothing is selected, or nothing of it would leave quarantine; it says why it
+            would stay.
         DeclarationError: the app or its table is not what it has to be.
         UnreachableError: the sink or the control database does not answer.
         PartFailedError: Spark ended without an answer.
     """
     given = _declared(platform, stream)
+    if given.stream.sink.mode is SinkMode.UPSERT:
+        raise RefusedError(
+            "a redrive puts rows by their source, and an upserted table has them by key",
+            where=stream,
+            next_step="rewind the stream to before the records; see docs/guide/rewind.md",
+        )
     code = platform.digest_of(given.pipeline, given.stream)
     tried = platform.redriving().attempt(
         stream, selection, given.connections, lambda done: tell(f"{stream}: {done:,} records tried")
@@ -300,7 +307,8 @@ def _unbalanced(platform: Platform, stream: Stream, plan: Plan) -> list[Finding]
     """What does not balance in the entries of the ledger that records have left quarantine in."""
     found: list[Finding] = []
     touched = platform.sink(plan.connection).touched(plan.target, plan.id)
-    with platform.sink_books(plan.connection).opened(stream.qualified_name, stream.sink.table) as books:
+    books_of = platform.sink_books(plan.connection)
+    with books_of.opened(stream.qualified_name, stream.sink.table, stream.sink.key) as books:
         for entry in touched:
             part = books.part(OffsetRange(entry.partition, entry.first, entry.first + 1))
             found += [finding for finding in judged(part) if finding.fault not in OPEN]

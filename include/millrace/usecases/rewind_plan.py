@@ -257,13 +257,14 @@ def _target_text(target: Target) -> str:
 
 
 def _replaced(platform: Platform, given: _Stream, moved: Sequence[Move], timeline: int) -> dict[str, object]:
-    sink = platform.sink(given.stream.sink.connection)
+    declared, sink = given.stream.sink, platform.sink(given.stream.sink.connection)
     ranges = [OffsetRange(move.partition, move.target, move.now) for move in moved]
     try:
-        found = sink.count_in(given.name, given.stream.sink.table, ranges, timeline=timeline)
+        found = sink.count_in(given.name, declared.appended, ranges, timeline=timeline)
     except UnreachableError as error:
         return {"rows": f"not counted: {error.what}", "quarantined": "not counted"}
-    return {"rows": found.rows, "quarantined": found.quarantined}
+    rows = found.rows if declared.appended else "not counted: the table has the last row of each key"
+    return {"rows": rows, "quarantined": found.quarantined}
 
 
 def _duration(platform: Platform, given: _Stream, records: int) -> dict[str, object]:

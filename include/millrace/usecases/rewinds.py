@@ -351,11 +351,12 @@ class _Work:
         sink = declared(self.platform, self.rewind.stream).stream.sink
         timeline = self.rewind.timeline + 1
         found = self.platform.sink(sink.connection).count_in(
-            self.rewind.stream, sink.table, self.rewind.ranges(ends), timeline=timeline
+            self.rewind.stream, sink.appended, self.rewind.ranges(ends), timeline=timeline
         )
         if found.older:
             raise self._unlike(f"{found.older} rows of an older timeline lie in the range that was read again")
-        self._end(Step.PROGRESS, rows=str(found.rows), quarantined=str(found.quarantined), records=str(todo))
+        rows = {"rows": str(found.rows)} if sink.appended else {}
+        self._end(Step.PROGRESS, **rows, quarantined=str(found.quarantined), records=str(todo))
         return [ChangeResult(c.action, c.subject, Outcome.DONE) for c in self.stored.plan.changes]
 
     # Putting back

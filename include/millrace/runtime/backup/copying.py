@@ -72,7 +72,12 @@ Blocks = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where tasks write to, and by which key; it travels to the workers, which read no file and no variable for it."""
+    """Where tasks write to, and by which key; it travels to the workers.
+
+    Where the Connection names no key, or no region, a worker searches for one as botocore does: in its own variables,
+    files and machine. What the Connection names reaches tasks with the driver's next start where it is renewed: a
+    session token too.
+    """
 
     bucket: S3Settings
     most_bytes: int = MOST_OBJECT_BYTES

@@ -1,0 +1,123 @@
+"""What sinks cost, in turns: the same batches written and committed by each, and plain ways of inserting for scale.
+
+Called as `./millrace test tests/bench/bench_sinks.py -s`. MILLRACE_BENCH_ROWS says how many rows (1,000,000) each gets,
+in batches of 200,000, written by one task at a time over the way that tasks go. A rate is of rows a second.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from millrace.adapters.postgres_connection import connect
+from millrace.domain.offsets import OffsetRange
+from millrace.domain.sinks import Written
+from support.sink_worlds import COLUMNS, P0, P1, TOPIC_ID, AppendWorld, UpsertWorld, World, Writer, at_second
+
+if TYPE_CHECKING:
+    from millrace.embedded.stack import Stack
+    from millrace.settings import PostgresSettings
+
+ROWS = int(os.environ.get("MILLRACE_BENCH_ROWS", "1000000"))
+BATCH, ROUNDS, BLOCK, BY_ONE = 200_000, 3, 20_000, 5_000
+FEW, MANY = 20_000, 10_000_000
+
+
+def block(first: int, count: int, customers: int, metadata: tuple[str, ...]) -> pa.RecordBatch:
+    """Rows of partition 0, their customers scattered."""
+    offsets = pa.array(range(first, first + count), pa.int64())
+    scattered = [offset * 7_919 % customers for offset in range(first, first + count)]
+    columns: dict[str, Any] = {
+        "_topic_id": pa.array([TOPIC_ID] * count),
+        "_partition": pa.array([0] * count, pa.int32()),
+        "_offset": offsets,
+        "_ordinal": pa.array([0] * count, pa.int32()),
+        "_timestamp": pa.array([at_second(0)] * count, pa.timestamp("us", tz="UTC")),
+        "_deleted": pa.array([False] * count),
+        "customer": pc.binary_join_element_wise("c", pa.array(scattered).cast(pa.string()), ""),
+        "amount": offsets.cast(pa.decimal128(19, 0)).cast(COLUMNS.field("amount").type),
+    }
+    unwanted = {"_timestamp", "_deleted"} - {*metadata}
+    return pa.RecordBatch.from_pydict({name: column for name, column in columns.items() if name not in unwanted})
+
+
+def batches(writer: Writer, customers: int) -> float:
+    """Seconds of all batches, each begun, written and committed."""
+    blocks = [
+        [block(at, BLOCK, customers, writer.sink.metadata) for at in range(first, first + BATCH, BLOCK)]
+        for first in range(0, ROWS, BATCH)
+    ]
+    began = time.perf_counter()
+    for number, of_batch in enumerate(blocks):
+        writer.sink.begin_batch()
+        done = writer.sink.rows_writer()(iter(of_batch), number + 1)
+        range_ = OffsetRange(P0, number * BATCH, (number + 1) * BATCH)
+        writer.sink.commit_batch(1, [range_, OffsetRange(P1, 0, 0)], Written((number + 1,), done.rows))
+    return time.perf_counter() - began
+
+
+@contextmanager
+def world(settings: PostgresSettings, kind: Callable[..., World]) -> Iterator[World]:
+    name = f"b{uuid.uuid4().hex[:10]}"
+    with connect(settings, "bench") as admin:
+        admin.autocommit = True
+        yield kind(settings, name, admin)
+        admin.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+def rate_of(settings: PostgresSettings, kind: Callable[..., World], customers: int) -> float:
+    with world(settings, kind) as made:
+        writer = Writer(made, 1).ready()
+        seconds = batches(writer, customers)
+        writer.sink.close()
+    return ROWS / seconds
+
+
+def rate_of_inserts(settings: PostgresSettings, rows: int, together: int) -> float:
+    """INSERT into a table as a stream appends to, so many rows a statement and a transaction."""
+    with world(settings, AppendWorld) as made, connect(settings, "bench inserts") as connection:
+        Writer(made, 1).ready().sink.close()
+        connection.autocommit = True
+        names = "_topic_id, _partition, _offset, _ordinal, _timeline, customer, amount"
+        insert = f"INSERT INTO {made.name}.rows ({names}) VALUES "  # type: ignore[attr-defined]
+        began = time.perf_counter()
+        for first in range(0, rows, together):
+            values = (f"('{TOPIC_ID}', 0, {at}, 0, 1, 'c', {at})" for at in range(first, first + together))
+            connection.execute((insert + ", ".join(values)).encode())
+        return rows / (time.perf_counter() - began)
+
+
+@pytest.mark.timeout(3600)
+def test_sinks_in_turns(postgres: Stack) -> None:
+    settings = postgres.settings().postgres("millrace_sink")
+    kinds: dict[str, Callable[[], float]] = {
+        "append, staged and merged": partial(rate_of, settings, AppendWorld, FEW),
+        f"upsert, {FEW:,} keys": partial(rate_of, settings, UpsertWorld, FEW),
+        f"upsert, a key a row of {MANY:,}": partial(rate_of, settings, UpsertWorld, MANY),
+        "one row an INSERT": partial(rate_of_inserts, settings, BY_ONE, 1),
+        "1,000 rows an INSERT": partial(rate_of_inserts, settings, min(ROWS, 200_000), 1_000),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(ROUNDS):
+        for name, run in kinds.items():
+            rates[name].append(run())
+    table = Table(title=f"{ROWS:,} rows, batches of {BATCH:,}, {ROUNDS} rounds in turns")
+    for heading in ("sink", "rows/s, each round", "median", "of append"):
+        table.add_column(heading, justify="left" if heading == "sink" else "right")
+    first = median(next(iter(rates.values())))
+    for name, found in rates.items():
+        each = "  ".join(f"{rate:,.0f}" for rate in found)
+        table.add_row(name, each, f"{median(found):,.0f}", f"{median(found) / first:.2f}")
+    Console(width=120).print(table)
