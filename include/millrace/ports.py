@@ -115,6 +115,18 @@ class TaskWriter(Protocol):
 
         Raises:
             SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError: the batch's try is over.
+            DeclarationError: it is, and every other would end in the same way.
+        """
+        ...
+
+
+class Quarantine(Protocol):
+    """Where a sink keeps bad records whose rows are seen as soon as they are written: before any of them is."""
+
+    def keep(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> int:
+        """Keep the bad records of a batch, in the place of what a former run of these ranges left; how many.
+
+        Twice is once. Arguments and errors are those of `SinkStore.commit_batch`; of `written` the rows say nothing.
         """
         ...
 
@@ -123,9 +135,10 @@ class SinkStore(Protocol):
     """What one epoch of a stream writes to. Each adapter says in its docstring what it guarantees, and what not.
 
     The order of its calls: `take_over`; `read_record`; `open_positions` where something is new; `prepare`; then for
-    each try of a batch `begin_batch`, the tasks' writers, `commit_batch`; at last `discard` and `close`. They come
-    one at a time, but for `waits_for`, and from more than one thread: Spark hands a batch over in another than began
-    the life. A life may end between any two of them, and in them.
+    each try of a batch `begin_batch`, the tasks' writers, `commit_batch`; at last `discard` and `close`. Where there
+    is a `quarantine`, bad records are written and kept before the rows are written. The calls come one at a time, but
+    for `waits_for`, and from more than one thread: Spark hands a batch over in another than began the life. A life may
+    end between any two of them, and in them.
 
     Any call may raise
         FencedError: a newer epoch has taken over, where the sink can tell.
@@ -137,10 +150,12 @@ class SinkStore(Protocol):
         where: what is written to, for people.
         metadata: what it wants of a row beside its source: `_timestamp` (the record's), `_deleted` (whether the row
             says that its key is gone), in this order.
+        quarantine: where bad records are kept before rows are written; None: they count together, with the commit.
     """
 
     where: str
     metadata: tuple[str, ...]
+    quarantine: Quarantine | None
 
     def take_over(self) -> None:
         """Keep older epochs from writing, as far as the sink can. Comes before its record of work is read.
@@ -177,8 +192,13 @@ class SinkStore(Protocol):
         """
         ...
 
-    def rows_writer(self) -> TaskWriter:
-        """Writes rows: `_topic_id`, `_partition`, `_offset`, `_ordinal`, `metadata`, then the columns as prepared."""
+    def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange]) -> TaskWriter:
+        """Writes rows: `_topic_id`, `_partition`, `_offset`, `_ordinal`, `metadata`, then the columns as prepared.
+
+        Args:
+            timeline: the timeline the batch belongs to.
+            ranges: every range of the batch.
+        """
         ...
 
     def bad_records_writer(self) -> TaskWriter:

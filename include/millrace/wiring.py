@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import SinkMode
-from millrace.errors import RefusedError, UsageError
+from millrace.domain.declaration import CONTROL, KafkaSink, SinkMode
+from millrace.errors import DeclarationError, RefusedError, UsageError
 from millrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from millrace.usecases.example import ExampleParts
     from millrace.usecases.sources import LoadProgress, LoadReport
 
-CONTROL = "millrace_control"
 CONTROL_OWNER = "millrace_control_owner"
 SPARK = "millrace_spark"
 BOOKS_SECONDS = 600  # for one statement about a million offsets: in a table whose key was dropped it reads all rows
@@ -361,20 +360,55 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
     )
 
 
-def open_sink(settings: Settings, stream: Stream, identity: Identity, views: Views | None) -> SinkStore:
+def open_sink(
+    settings: Settings, pipeline: Pipeline, stream: Stream, identity: Identity, views: Views | None
+) -> SinkStore:
     """What a stream writes to, for one instance of it; nothing is connected to yet.
 
     Args:
         settings: the installation's.
+        pipeline: the stream's.
         stream: as declared.
         identity: the instance.
         views: what its app says about its table, where it says something.
+
+    Raises:
+        DeclarationError: it says something about a table that the stream does not have.
     """
     from millrace.adapters.postgres_sink import PostgresAppend
     from millrace.adapters.postgres_upsert import PostgresUpsert
 
     sink = stream.sink
+    if isinstance(sink, KafkaSink):
+        if views is not None:
+            raise DeclarationError(
+                f"the app has statements about a table, and {stream.qualified_name} writes to {sink.named}",
+                where=views.where,
+                next_step="remove the file",
+            )
+        return _kafka_sink(settings, pipeline, stream, sink, identity)
     to = settings.postgres(sink.connection)
     if sink.mode is SinkMode.UPSERT:
         return PostgresUpsert(to, identity, sink.table, sink.key, views)
     return PostgresAppend(to, identity, sink.table, views)
+
+
+def _kafka_sink(
+    settings: Settings, pipeline: Pipeline, stream: Stream, sink: KafkaSink, identity: Identity
+) -> SinkStore:
+    from millrace.adapters import kafka_sink
+    from millrace.adapters.kafka_log import KafkaLog
+    from millrace.adapters.kafka_topics import KafkaTopicAdmin
+    from millrace.adapters.postgres_aside import Aside
+
+    kafka = settings.kafka(pipeline.kafka)
+    logs = KafkaLog(kafka, client_id=f"millrace.{identity.application_name}")
+    return kafka_sink.KafkaSink(
+        kafka,
+        identity,
+        sink,
+        [pipeline.topic(name) for name in sink.topics],
+        admin=KafkaTopicAdmin(kafka),
+        commits=lambda: logs.committed(stream.group, logs.partitions(stream.reads)),
+        aside=Aside(settings.postgres(sink.connection), identity),
+    )

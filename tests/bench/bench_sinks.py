@@ -61,10 +61,10 @@ def batches(writer: Writer, customers: int) -> float:
     ]
     began = time.perf_counter()
     for number, of_batch in enumerate(blocks):
+        ranges = [OffsetRange(P0, number * BATCH, (number + 1) * BATCH), OffsetRange(P1, 0, 0)]
         writer.sink.begin_batch()
-        done = writer.sink.rows_writer()(iter(of_batch), number + 1)
-        range_ = OffsetRange(P0, number * BATCH, (number + 1) * BATCH)
-        writer.sink.commit_batch(1, [range_, OffsetRange(P1, 0, 0)], Written((number + 1,), done.rows))
+        done = writer.sink.rows_writer(1, ranges)(iter(of_batch), number + 1)
+        writer.finish(1, ranges, Written((number + 1,), done.rows))
     return time.perf_counter() - began
 
 
@@ -85,6 +85,42 @@ def rate_of(settings: PostgresSettings, kind: Callable[..., World], customers: i
     return ROWS / seconds
 
 
+def rate_of_topics(stack: Stack, customers: int) -> float:
+    """To a topic of three partitions, acknowledged, and the group's commit."""
+    from support.kafka_world import KafkaWorld
+
+    made = KafkaWorld(stack, f"b{uuid.uuid4().hex[:10]}", settings={"retention.ms": "-1"})
+    writer = Writer(made, 1).ready()
+    seconds = batches(writer, customers)
+    writer.sink.close()
+    return ROWS / seconds
+
+
+def rate_of_produce(stack: Stack, customers: int) -> float:
+    """The same records, made beforehand, by the same client without headers, without a look at them: its limit."""
+    from confluent_kafka import Producer
+
+    from support.kafka_world import KafkaWorld
+
+    made = KafkaWorld(stack, f"b{uuid.uuid4().hex[:10]}", settings={"retention.ms": "-1"})
+    keys = [b"c%d" % (at * 7_919 % customers) for at in range(ROWS)]
+    values = [b'{"customer":"%b","amount":%d}' % (key, at) for at, key in enumerate(keys)]
+    more = {"linger.ms": 20, "compression.type": "lz4", "batch.size": 1_000_000, "enable.idempotence": True}
+    producer = Producer({**made.kafka.librdkafka, "partitioner": "murmur2_random", **more})
+    topic = made.topics[0].name
+    began = time.perf_counter()
+    for key, value in zip(keys, values, strict=True):
+        while True:
+            try:
+                producer.produce(topic, value, key)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return ROWS / (time.perf_counter() - began)
+
+
 def rate_of_inserts(settings: PostgresSettings, rows: int, together: int) -> float:
     """INSERT into a table as a stream appends to, so many rows a statement and a transaction."""
     with world(settings, AppendWorld) as made, connect(settings, "bench inserts") as connection:
@@ -100,12 +136,14 @@ def rate_of_inserts(settings: PostgresSettings, rows: int, together: int) -> flo
 
 
 @pytest.mark.timeout(3600)
-def test_sinks_in_turns(postgres: Stack) -> None:
+def test_sinks_in_turns(postgres: Stack, kafka: Stack) -> None:
     settings = postgres.settings().postgres("millrace_sink")
     kinds: dict[str, Callable[[], float]] = {
         "append, staged and merged": partial(rate_of, settings, AppendWorld, FEW),
         f"upsert, {FEW:,} keys": partial(rate_of, settings, UpsertWorld, FEW),
         f"upsert, a key a row of {MANY:,}": partial(rate_of, settings, UpsertWorld, MANY),
+        f"kafka, {FEW:,} keys": partial(rate_of_topics, kafka, FEW),
+        "plain produce of ready records": partial(rate_of_produce, kafka, FEW),
         "one row an INSERT": partial(rate_of_inserts, settings, BY_ONE, 1),
         "1,000 rows an INSERT": partial(rate_of_inserts, settings, min(ROWS, 200_000), 1_000),
     }

@@ -20,20 +20,24 @@ from millrace.adapters.postgres_merge import Merge
 from millrace.adapters.postgres_sink import PostgresSink
 from millrace.domain.offsets import Meeting, OffsetRange
 from millrace.domain.sinks import TaskResults, Written
+from millrace.embedded.stack import Stack
 from millrace.errors import DeclarationError, FencedError, RowsRefusedError, SinkFailedError
 from millrace.settings import PostgresSettings
 from support.drills_points import EPOCH_IGNORED, NO_COMPARE_AND_SET, NO_FENCE
 from support.faults import Life, Moment, crash_at_every_call, put_in, unexpected
+from support.kafka_world import KafkaWorld
 from support.sink_worlds import (
+    ANYWHERE,
     BAD_AT,
     COLUMNS,
     P0,
     P1,
     RECORDS,
+    TABLES,
     TOPIC_ID,
-    WORLDS,
     Commit,
     Row,
+    StagedWorld,
     World,
     Writer,
     life_commit,
@@ -45,7 +49,9 @@ from support.sink_worlds import (
 from support.waiting import Deadline
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
-MakeWorld = Callable[[], World]
+MakeWorld = Callable[[], StagedWorld]
+KAFKA = "kafka"
+WORLDS = (*TABLES, KAFKA)
 LIFE = (
     "sink.take_over",
     "sink.read_record",
@@ -62,14 +68,17 @@ LIFE = (
 @pytest.fixture(params=WORLDS)
 def make_world(
     request: pytest.FixtureRequest, database: PostgresSettings, admin: psycopg.Connection[Any]
-) -> Iterator[MakeWorld]:
+) -> Iterator[Callable[[], World]]:
     """Makes worlds of one kind, each with a sink of its own."""
     made = list[str]()
+    brokers: Stack | None = request.getfixturevalue("kafka") if request.param == KAFKA else None
 
     def make() -> World:
         own = f"t{uuid.uuid4().hex[:10]}"
+        if brokers is not None:
+            return KafkaWorld(brokers, own)
         made.append(own)
-        return WORLDS[request.param](database, own, admin)
+        return TABLES[request.param](database, own, admin)
 
     yield make
     for own in made:
@@ -77,8 +86,12 @@ def make_world(
 
 
 @pytest.fixture
-def world(make_world: MakeWorld) -> World:
+def world(make_world: Callable[[], World]) -> World:
     return make_world()
+
+
+tables_only = pytest.mark.parametrize("make_world", TABLES, indirect=True)
+"""What a sink does not promise whose rows are seen at once."""
 
 
 def committed(first: int, end: int, *, timeline: int = 1, given: list[Row] | None = None, **more: int) -> Commit:
@@ -98,13 +111,15 @@ def test_a_batch_counts_with_its_commit_and_moves_the_record(world: World) -> No
     done = writer.write(rows(0, 2), rows(2, 3), [])
     assert (done.rows, done.refused, len(done.attempts)) == (3, {}, 3)
     assert writer.done == 0
-    must_hold(world)
+    if not world.at_once:
+        must_hold(world)
     assert writer.commit(done, 0, 3).rows_out == 3
     assert writer.done == 3
     must_hold(world, committed(0, 3))
 
 
-def test_what_is_on_record_is_skipped_or_left_out_and_a_gap_refused(world: World) -> None:
+@tables_only
+def test_what_is_on_record_is_skipped_or_left_out_and_a_gap_refused(world: StagedWorld) -> None:
     writer = Writer(world, 1).ready()
     writer.batch(rows(0, 5, amount=100), 0, 5)
     assert writer.batch(rows(2, 5, amount=200), 2, 5).rows_out == 0
@@ -125,17 +140,18 @@ def test_a_range_without_rows_moves_the_record_too(world: World) -> None:
 def test_positions_opened_twice_stay_and_are_never_moved(world: World) -> None:
     """The answer to the first commit may have been lost."""
     writer = Writer(world, 1).ready()
-    writer.sink.open_positions(2, {P0: 0, P1: 5})
-    writer.sink.open_positions(2, {P0: 0, P1: 5})
+    writer.open(2, {P0: 0, P1: 5})
+    writer.open(2, {P0: 0, P1: 5})
     writer.batch(rows(0, 3), 0, 3, timeline=2)
-    for elsewhere in ({P0: 0}, {P1: 6}):
+    for elsewhere in ({P0: 1 if world.at_once else 0}, {P1: 6}):
         with pytest.raises(SinkFailedError):
             writer.sink.open_positions(2, elsewhere)
     record = writer.sink.read_record()
     assert (record.timeline, dict(record.next_offsets)) == (2, {P0: 3, P1: 5})
 
 
-def test_of_a_task_that_is_tried_again_only_the_try_that_reported_counts(world: World) -> None:
+@tables_only
+def test_of_a_task_that_is_tried_again_only_the_try_that_reported_counts(world: StagedWorld) -> None:
     writer = Writer(world, 1).ready()
     writer.sink.begin_batch()
     writer.write(rows(3, 5, amount=100))  # what it has written last stands in no other's way
@@ -143,7 +159,8 @@ def test_of_a_task_that_is_tried_again_only_the_try_that_reported_counts(world: 
     must_hold(world, committed(0, 5, given=rows(0, 3, amount=200)))
 
 
-def test_what_a_failed_try_of_a_batch_wrote_does_not_count(world: World) -> None:
+@tables_only
+def test_what_a_failed_try_of_a_batch_wrote_does_not_count(world: StagedWorld) -> None:
     writer = Writer(world, 1).ready()
     writer.sink.begin_batch()
     writer.write(rows(3, 5, amount=100))
@@ -152,7 +169,8 @@ def test_what_a_failed_try_of_a_batch_wrote_does_not_count(world: World) -> None
     must_hold(world, committed(0, 5, given=rows(0, 3, amount=200)))
 
 
-def test_nothing_moves_where_not_all_that_was_written_is_there(world: World) -> None:
+@tables_only
+def test_nothing_moves_where_not_all_that_was_written_is_there(world: StagedWorld) -> None:
     writer = Writer(world, 1).ready()
     writer.sink.begin_batch()
     done = writer.write(rows(0, 3))
@@ -174,14 +192,15 @@ def test_rows_of_other_sources_than_the_batchs_are_refused(world: World) -> None
 def test_a_new_timeline_replaces_what_it_reads_again_and_nothing_else(world: World) -> None:
     writer = Writer(world, 1).ready()
     writer.batch(rows(0, 10, amount=100), 0, 10)
-    writer.sink.open_positions(2, {P0: 4, P1: 0})
+    writer.open(2, {P0: 4, P1: 0})
     again = [row(4, amount=200), row(6, amount=200)]  # offset 5 gives no row any more
     writer.batch(again, 4, 7, timeline=2)
     must_hold(world, committed(0, 10, amount=100), committed(4, 7, timeline=2, given=again))
     assert writer.sink.read_record().timeline == 2
 
 
-def test_rows_that_are_refused_are_named_and_set_aside(world: World) -> None:
+@tables_only
+def test_rows_that_are_refused_are_named_and_set_aside(world: StagedWorld) -> None:
     writer = Writer(world, 1).ready()
     world.refuse(3)
     world.refuse(17)
@@ -205,20 +224,32 @@ def test_bad_records_are_set_aside_with_their_batch_and_go_when_their_range_is_r
     writer.sink.begin_batch()
     aside = writer.write_bad([(0, 1), (0, 2)])
     assert world.quarantined() == {}
-    written = Written(aside.attempts, 0, aside.rows)
-    assert writer.sink.commit_batch(1, [OffsetRange(P0, 0, 3)], written).quarantined == 2
+    written, ranges = Written(aside.attempts, 0, aside.rows), [OffsetRange(P0, 0, 3)]
+    writer.keep(1, ranges, written)
+    assert writer.finish(1, ranges, written).quarantined == 2
     assert set(world.quarantined()) == {(TOPIC_ID, 0, 1), (TOPIC_ID, 0, 2)}
-    writer.sink.open_positions(2, {P0: 2, P1: 0})
-    writer.batch(rows(2, 3), 2, 3, timeline=2)
+    again = Writer(world, 2)
+    again.sink.take_over()
+    again.open(2, {P0: 2, P1: 0})
+    again.sink.prepare(COLUMNS)
+    again.sink.begin_batch()
+    again.keep(2, [OffsetRange(P0, 2, 3)], Written((), 0))
+    again.commit(again.write(rows(2, 3), timeline=2), 2, 3, timeline=2)
     assert set(world.quarantined()) == {(TOPIC_ID, 0, 1)}
 
 
 def test_what_is_set_aside_and_lost_on_the_way_moves_nothing(world: World) -> None:
     writer = Writer(world, 1).ready()
     writer.sink.begin_batch()
-    done, aside = writer.write(rows(0, 2)), writer.write_bad([(0, 2)])
+    aside, ranges = writer.write_bad([(0, 2)]), [OffsetRange(P0, 0, 3)]
+
+    def go_on() -> None:
+        writer.keep(1, ranges, Written((), 0, aside.rows))
+        done = writer.write(rows(0, 2))
+        writer.finish(1, ranges, Written(done.attempts, done.rows, aside.rows))
+
     with pytest.raises(SinkFailedError):
-        writer.sink.commit_batch(1, [OffsetRange(P0, 0, 3)], Written(done.attempts, done.rows, aside.rows))
+        go_on()
     assert writer.done == 0
     must_hold(world)
 
@@ -231,7 +262,7 @@ def test_a_writer_brings_along_all_that_its_task_needs(world: World, tmp_path: P
     writer = Writer(world, 1).ready()
     writer.sink.begin_batch()
     block = row_block(rows(0, 3), writer.sink.metadata)
-    sent = base64.b64encode(cloudpickle.dumps((writer.sink.rows_writer(), block))).decode()
+    sent = base64.b64encode(cloudpickle.dumps((writer.sink.rows_writer(1, ANYWHERE), block))).decode()
     script = (
         "import base64, pickle, sys\n"
         "write, block = pickle.loads(base64.b64decode(sys.stdin.read()))\n"
@@ -255,14 +286,15 @@ def test_a_writer_brings_along_all_that_its_task_needs(world: World, tmp_path: P
 
 def test_what_a_writer_shows_of_itself_holds_no_secret(world: World) -> None:
     writer = Writer(world, 1).ready()
-    shown = f"{writer.sink.rows_writer()!r} {writer.sink.bad_records_writer()!r}"
+    shown = f"{writer.sink.rows_writer(1, ANYWHERE)!r} {writer.sink.bad_records_writer()!r}"
     assert world.secret not in shown
 
 
 # Epochs
 
 
-def test_an_older_epoch_writes_nothing_after_a_takeover(world: World) -> None:
+@tables_only
+def test_an_older_epoch_writes_nothing_after_a_takeover(world: StagedWorld) -> None:
     """It wakes with a batch that is written and a new connection, when the next one has just taken over."""
     old = Writer(world, 1).ready()
     old.batch(rows(0, 2), 0, 2)
@@ -294,7 +326,8 @@ def test_another_instance_and_an_older_epoch_leave_the_running_one_alone(world: 
     must_hold(world, committed(0, 2), committed(2, 4))
 
 
-def test_two_processes_of_one_submission_do_a_range_once(world: World) -> None:
+@tables_only
+def test_two_processes_of_one_submission_do_a_range_once(world: StagedWorld) -> None:
     """The fence lets both write; one comes with a range that the other has done."""
     first, twin = Writer(world, 1).ready(), Writer(world, 1).ready()
     twin.batch(rows(0, 3, amount=100), 0, 3)
@@ -309,7 +342,7 @@ def test_two_processes_of_one_submission_do_a_range_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("moment", [Moment.AFTER, Moment.BEFORE, Moment.ANSWER_LOST])
-def test_an_epoch_that_dies_at_any_call_is_gone_on_with(make_world: MakeWorld, moment: Moment) -> None:
+def test_an_epoch_that_dies_at_any_call_is_gone_on_with(make_world: Callable[[], World], moment: Moment) -> None:
     """Also one that reads again from offset 2, on the timeline after the first."""
 
     def once(life: Life) -> list[str]:
@@ -330,7 +363,8 @@ def test_an_epoch_that_dies_at_any_call_is_gone_on_with(make_world: MakeWorld, m
             *([] if set(world.quarantined()) == {(TOPIC_ID, *BAD_AT)} else [f"quarantine: {world.quarantined()}"]),
         ]
 
-    crash_at_every_call(moment, once, together=4).must_be_well(*LIFE)
+    tried = crash_at_every_call(moment, once, together=4)
+    tried.must_be_well(*LIFE, *(("quarantine.keep", "group.commit") if make_world().at_once else ()))
 
 
 # Guards: what each is there for is seen when it is gone
@@ -441,7 +475,7 @@ APPENDED_ONLY = {"former rows kept"}
     [
         pytest.param(kind, *guard, id=f"{kind}: {what}")
         for what, *guard in GUARDS
-        for kind in WORLDS
+        for kind in TABLES
         if what not in APPENDED_ONLY or kind == "postgres append"
     ],
     indirect=["make_world"],

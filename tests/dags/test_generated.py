@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.declarations import SHOP, example_project, replace_once, upsert_instead
+from support.declarations import IN_KAFKA, SHOP, example_project, kafka_instead, replace_once, upsert_instead
 from support.waiting import Deadline
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -261,6 +261,42 @@ def test_a_pipeline_that_only_upserts_has_nothing_to_redrive_and_the_rest(
     dags = built(root, monkeypatch)
     assert before - set(dags) == {"shop.redrive", "shop.quality.purchases"}
     assert list(dags) == list(names.of_pipeline(load_pipeline(root, "shop")))
+
+
+def test_a_pipeline_that_only_writes_to_kafka_has_no_dag_of_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millrace.airflow import names
+    from millrace.spec import load_pipeline
+
+    root = example_project(tmp_path)
+    before = set(built(root, monkeypatch))
+    kafka_instead(root)
+    dags = built(root, monkeypatch)
+    assert before - set(dags) == {"shop.rewind", "shop.redrive", "shop.books", "shop.quality.purchases"}
+    assert list(dags) == list(names.of_pipeline(load_pipeline(root, "shop")))
+    assert "writes topic shop.purchases. The task" in dags["shop.stream.purchases"].doc_md
+    assert dags["shop.operate"].params.get_param("stream").schema["enum"] == ["purchases", "backup"]
+    assert serialised(dags) == serialised(built(root, monkeypatch))
+
+
+def test_of_a_mixed_pipeline_what_writes_to_kafka_is_in_no_form_but_the_one_that_operates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millrace.airflow import names
+    from millrace.spec import load_pipeline
+
+    root = example_project(tmp_path)
+    before = built(root, monkeypatch)
+    head, _, _ = MORE.partition("    writes:")
+    replace_once(root / SHOP, "\nsources:\n", f"{head}    writes: {IN_KAFKA}\n\nsources:\n")
+    dags = built(root, monkeypatch)
+    assert list(dags) == list(names.of_pipeline(load_pipeline(root, "shop")))
+    assert set(dags) - set(before) == {"shop.stream.customers"}
+    assert dags["shop.operate"].params.get_param("stream").schema["enum"] == ["purchases", "customers", "backup"]
+    assert "customers" not in dags["shop.books"].doc_md
+    for name in ("shop.rewind", "shop.redrive", "shop.books", "shop.quality.purchases"):
+        assert graph({name: dags[name]}) == graph({name: before[name]})
 
 
 def test_names_are_in_the_order_in_which_dags_are_made() -> None:

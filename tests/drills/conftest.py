@@ -27,11 +27,13 @@ def make_drill(idle_stack: Stack, tmp_path: Path) -> Iterator[MakeDrill]:
     databases = control_databases.on(idle_stack)
     drills: list[Drill] = []
 
-    def make(records: int, **settings: Any) -> Drill:
-        project = StreamProject(tmp_path / f"m{len(drills)}", idle_stack, databases.create(), **settings).make()
+    def make(
+        records: int, project_of: type[StreamProject] = StreamProject, drill_of: type[Drill] = Drill, **settings: Any
+    ) -> Drill:
+        project = project_of(tmp_path / f"m{len(drills)}", idle_stack, databases.create(), **settings).make()
         project.create_topic()
         project.produce(records)
-        drills.append(Drill(project))
+        drills.append(drill_of(project))
         return drills[-1]
 
     def on_second_machine(first: Drill, mutants: tuple[str, ...] = ()) -> Drill:

@@ -12,6 +12,7 @@ from support.drills import SERVERS, SUPERVISOR, Drill, Order, dying_supervisor
 from support.drills_points import AFTER_GROUP, AFTER_SINK, ALL, BEFORE_SINK, CLAIM, DRAIN, JVM, PYTHON
 from support.drills_sampler import Sampler
 from support.drills_supervisor import BEFORE_ANSWER, BEFORE_SUBMIT
+from support.kafka_project import KafkaDrill, KafkaProject
 from support.plain_table import table
 
 POSTGRES, BROKER = "PostgreSQL", "broker"
@@ -61,8 +62,34 @@ def one_round(drill: Drill, point: str, victim: str, start_point: str | None, st
     drill.recovered(blows)
 
 
-def tried(drill: Drill, rounds: Sequence[Any], capsys: pytest.CaptureFixture[str]) -> None:
+def dealt(drill: Drill, rounds: Sequence[Any], capsys: pytest.CaptureFixture[str]) -> None:
     """Deal all blows, print what they did, and hold that no record was lost or doubled by any of them."""
+    try:
+        drill.start()
+        drill.eventually(drill.running, what="the first start")
+        for one in rounds:
+            keep_loaded(drill)
+            one_round(drill, *one)
+        drill.must_be_complete()
+    finally:
+        report(drill, capsys)
+    assert {hit.result for hit in drill.hits} == {"ok"}
+
+
+def report(drill: Drill, capsys: pytest.CaptureFixture[str], more: str = "") -> None:
+    """Print what the blows did."""
+    with capsys.disabled():
+        rows = [
+            (h.point, h.victim, h.batch, h.running and f"{h.running:.1f}", f"{h.batch_after:.1f}", h.result)
+            for h in drill.hits
+        ]
+        columns = ("point", "victim", "batch in flight", "s to running", "s to next batch", "result")
+        print(table(f"kills of a loaded stream, {len(rows)} hits", columns, rows))
+        print(more)
+
+
+def tried(drill: Drill, rounds: Sequence[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """The same, while group and record of work are looked at five times a second."""
     sampler = Sampler(drill.project)
     try:
         drill.start()
@@ -74,14 +101,7 @@ def tried(drill: Drill, rounds: Sequence[Any], capsys: pytest.CaptureFixture[str
             sampler.long_enough(drill)
         drill.must_be_complete()
     finally:
-        with capsys.disabled():
-            rows = [
-                (h.point, h.victim, h.batch, h.running and f"{h.running:.1f}", f"{h.batch_after:.1f}", h.result)
-                for h in drill.hits
-            ]
-            columns = ("point", "victim", "batch in flight", "s to running", "s to next batch", "result")
-            print(table(f"kills of a loaded stream, {len(rows)} hits", columns, rows))
-            print(sampler.report())
+        report(drill, capsys, sampler.report())
     assert {hit.result for hit in drill.hits} == {"ok"}
     sampler.must_hold()
 
@@ -107,3 +127,20 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed_wherever(
     assert set(points) == {BEFORE_SINK, AFTER_SINK, AFTER_GROUP, DRAIN, CLAIM, BEFORE_SUBMIT, BEFORE_ANSWER}
     assert min(points.values()) >= 3
     assert min(victims.values()) >= 3
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_of_what_is_written_to_kafka_nothing_is_lost_and_a_batch_a_try_comes_twice(
+    make_drill: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """None of it is new twice to who reads with our reader. The database is beside the stream, not on its way."""
+    batch = 1_500
+    drill: KafkaDrill = make_drill(BATCHES_AHEAD * batch, KafkaProject, KafkaDrill, batch=batch)
+    dealt(drill, EVERYTHING, capsys)
+    _, again = drill.project.written()
+    with capsys.disabled():
+        print(f"{again} rows were written again")
+    assert 0 < again <= batch * len(drill.hits)
+    assert min(Counter(hit.point for hit in drill.hits).values()) >= 3
+    assert min(Counter(hit.victim for hit in drill.hits).values()) >= 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,8 +10,8 @@ import pytest
 
 from millrace.embedded.stack import Stack
 from support.apps import App
-from support.streams_project import tool_environment
-from support.waiting import Deadline, eventually
+from support.streams_project import reset_by_stock_tool
+from support.waiting import Deadline
 
 FIRST_MS = 1_764_000_000_000
 CUSTOMERS = 5
@@ -66,23 +65,7 @@ class Upserting(App):
             return sorted(connection.execute(asked, (self.stream, timeline)).fetchall())
 
     def reset(self, *where: str) -> None:
-        """By Kafka's own tool, once the broker lets go of the member that has left."""
-        tool = self._stack.layout.tools / "kafka-consumer-groups"
-        server = self.settings.kafka().bootstrap_servers
-        order = [str(tool), "--bootstrap-server", server, "--group", f"millrace.{self.stream}", "--topic", self.topic]
-
-        def done() -> bool:
-            said = subprocess.run(
-                [*order, "--reset-offsets", *where, "--execute"],
-                env=tool_environment(self._stack),
-                capture_output=True,
-                text=True,
-                timeout=Deadline.COMMAND.seconds,
-                check=False,
-            )
-            return "Assignments can only be reset" not in said.stdout + said.stderr and said.returncode == 0
-
-        eventually(done, within=Deadline.SERVER, what="the reset")
+        reset_by_stock_tool(self._stack, f"millrace.{self.stream}", self.topic, *where)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ PROJECT = Path(__file__).parents[1] / "unit" / "declarations" / "project"
 SHOP = "include/pipelines/shop.yaml"
 RETURNS = "include/pipelines/returns.yaml"
 PRODUCTION = "include/environments/production.yaml"
+IN_KAFKA = "{kafka: {topic: shop.purchases}}"
 _PROGRAMS = (
     "spark_apps/shop_purchases/transform.py",
     "spark_apps/shop_customers/transform.py",
@@ -56,15 +57,23 @@ def example_project(root: Path, *, backup: bool = True, streams: bool = True) ->
 def upsert_instead(root: Path) -> None:
     """Have the stream of a copy of the example upsert, by customer."""
     replace_once(root / SHOP, "mode: append}}", "mode: upsert, key: [customer_id]}}")
-    text, removed = re.subn(r"(?m)^    quality: .*\n", "", (root / SHOP).read_text(encoding="utf-8"))
-    if removed != 1:
-        raise AssertionError(f"`quality` stands {removed} times in the example's declaration")
-    (root / SHOP).write_text(text, encoding="utf-8")
+    _remove_line(root, "quality")
+
+
+def kafka_instead(root: Path) -> None:
+    """Have the stream of a copy of the example write to Kafka: to the topic that it reads, which is declared."""
+    replace_once(root / SHOP, "{postgres: {connection: millrace_sink, table: shop.purchases, mode: append}}", IN_KAFKA)
+    _remove_line(root, "quality")
 
 
 def remove_backup(root: Path) -> None:
     """Have the topic of a copy of the example backed up no longer."""
-    text, removed = re.subn(r"(?m)^    backup: .*\n", "", (root / SHOP).read_text(encoding="utf-8"))
+    _remove_line(root, "backup")
+
+
+def _remove_line(root: Path, field: str) -> None:
+    """Remove a field of the example's topic or stream, which stands in a line of its own."""
+    text, removed = re.subn(rf"(?m)^    {field}: .*\n", "", (root / SHOP).read_text(encoding="utf-8"))
     if removed != 1:
-        raise AssertionError(f"`backup` stands {removed} times in the example's declaration")
+        raise AssertionError(f"`{field}` stands {removed} times in the example's declaration")
     (root / SHOP).write_text(text, encoding="utf-8")

@@ -69,6 +69,7 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
 
 def _put_points_in() -> None:
     from millrace.adapters.control_streams import StreamTables
+    from millrace.adapters.kafka_sink import KafkaSink
     from millrace.adapters.postgres_sink import PostgresSink
     from millrace.runtime import batches
     from millrace.runtime.batches import BatchRunner
@@ -85,9 +86,10 @@ def _put_points_in() -> None:
         return noted
 
     wrap(BatchRunner, "_run", noting_batch)
-    wrap(PostgresSink, "commit_batch", _around(before=BEFORE_SINK, after=AFTER_SINK))
+    for sink in (PostgresSink, KafkaSink):
+        wrap(sink, "commit_batch", _around(before=BEFORE_SINK, after=AFTER_SINK))
+        wrap(sink, "take_over", _around(after=TAKEN_OVER))
     wrap(PostgresSink, "_advance", _around(before=IN_MERGE))
-    wrap(PostgresSink, "take_over", _around(after=TAKEN_OVER))
     wrap(batches, "write_counted", _around(before=BEFORE_COPY))
     wrap(BatchRunner, "drain", _around(before=DRAIN))
     wrap(StreamTables, "claim", _around(after=CLAIM))

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.domain.declaration import Pipeline, Stream, Topic
+from millrace.domain.offsets import OffsetRange
 from millrace.domain.sinks import TaskResults
 from millrace.runtime import batches, driver
 from millrace.runtime import life as runtime_life
@@ -132,12 +133,14 @@ class NobodyOnTheLookout:
 class RunnerWithoutSpark(batches.BatchRunner):
     """Writes the declared columns of the good records by the real task."""
 
-    def _write(self, by_topic: Mapping[str, Any], ids: Mapping[str, str]) -> tuple[Read, TaskResults]:
+    def _write(
+        self, raw: Any, by_topic: Mapping[str, Any], ids: Mapping[str, str], ranges: Sequence[OffsetRange]
+    ) -> tuple[Read, TaskResults]:
         fixed = self._fixed
         fixed.sink.begin_batch()
-        [(name, raw)] = by_topic.items()
+        [name] = by_topic
         good = [_good_rows(block, fixed.topics[name], ids[name]) for block in raw.blocks]
-        rows = written(writing(raw.holding("write_rows", good), fixed.sink.rows_writer()))
+        rows = written(writing(raw.holding("write_rows", good), fixed.sink.rows_writer(fixed.timeline, ranges)))
         of_each = Counter((name, number) for block in raw.blocks for number in block.column("partition").to_pylist())
         read = of_each.total()
         return Read(read, read - sum(len(block) for block in good), of_each=of_each), rows

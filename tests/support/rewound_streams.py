@@ -211,8 +211,9 @@ class RewoundStream(StreamProject):
 
     def live(self, epoch: int, instance: str) -> str:
         """All that there is to do, as a driver does it; why it was refused, where it was."""
-        declared = load_pipeline(self.root, self.name).stream("s")
-        sink: Any = open_sink(self.settings, declared, Identity(self.stream, epoch, instance), None)
+        pipeline = load_pipeline(self.root, self.name)
+        declared = pipeline.stream("s")
+        sink: Any = open_sink(self.settings, pipeline, declared, Identity(self.stream, epoch, instance), None)
         log = self.of.log
         sink.take_over()
         partitions = log.partitions([self.topic])

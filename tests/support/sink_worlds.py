@@ -32,6 +32,7 @@ from support.faults import Life, hang_up
 TOPIC, TOPIC_ID = "t", "id-one"
 P0, P1 = (TopicPartition(TOPIC, TOPIC_ID, number) for number in (0, 1))
 COLUMNS = pa.schema([("customer", pa.string()), ("amount", pa.decimal128(12, 2))])
+ANYWHERE = tuple(OffsetRange(partition, 0, 1000) for partition in (P0, P1))
 _SOURCES = pa.schema(
     [("_topic_id", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()), ("_ordinal", pa.int32())]
 )
@@ -86,9 +87,11 @@ class World(Protocol):
 
     Attributes:
         secret: what lets a writer in.
+        at_once: whether rows are seen as soon as they are written, and the group is the record of work.
     """
 
     secret: str
+    at_once: bool
 
     def sink(self, epoch: int, instance: str = "") -> SinkStore:
         """That of one instance; nothing is connected to yet."""
@@ -106,12 +109,8 @@ class World(Protocol):
         """The rule of each bad record in it."""
         ...
 
-    def refuse(self, amount: int) -> None:
-        """From now on the sink takes no row of this amount."""
-        ...
-
-    def lose(self, sink: SinkStore) -> None:
-        """Take away what tasks have written of the batch that is not committed."""
+    def commit_group(self, epoch: int, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
+        """What the driver does after each commit of the sink, and before it reads anything."""
         ...
 
     def left_behind(self) -> list[str]:
@@ -139,25 +138,38 @@ class Writer:
 
     def __post_init__(self) -> None:
         real = self.world.sink(self.epoch, self.instance)
-        local = ("close", "rows_writer", "bad_records_writer")
+        local = ("close", "rows_writer") if self.world.at_once else ("close", "rows_writer", "bad_records_writer")
         self.sink = self.life.watch("sink", real, hang_up=lambda: self.world.hang_up(real), local=local)
 
     def ready(self, columns: pa.Schema = COLUMNS) -> Writer:
         """Take over and prepare; where nothing is on record, the first timeline begins."""
         self.sink.take_over()
-        if not self.sink.read_record().next_offsets:
-            self.sink.open_positions(1, {P0: 0, P1: 0})
+        record = self.sink.read_record()
+        if not record.next_offsets:
+            self.open(1, {P0: 0, P1: 0})
+        else:
+            self.commit_group(record.timeline, record.next_offsets)
         self.sink.prepare(columns)
         return self
+
+    def open(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
+        """Open a timeline, as a driver does at its start."""
+        self.sink.open_positions(timeline, positions)
+        self.commit_group(timeline, positions)
+
+    def commit_group(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
+        """Commit the group, where it is what the work on record is read from."""
+        if self.world.at_once:
+            self.life.call("group.commit", lambda: self.world.commit_group(self.epoch, timeline, positions))
 
     @property
     def done(self) -> int:
         """The next offset of partition 0 on the newest timeline."""
         return self.sink.read_record().next_offsets[P0]
 
-    def write(self, *tasks: Sequence[Row]) -> TaskResults:
+    def write(self, *tasks: Sequence[Row], timeline: int = 1, ranges: Sequence[OffsetRange] = ANYWHERE) -> TaskResults:
         """Each of these by a task of its own."""
-        writer = self.sink.rows_writer()
+        writer = self.sink.rows_writer(timeline, ranges)
         return together([self._task("write_rows", writer, row_block(given, self.sink.metadata)) for given in tasks])
 
     def write_bad(self, sources: Iterable[tuple[int, int]]) -> TaskResults:
@@ -172,7 +184,8 @@ class Writer:
     def batch(self, given: Sequence[Row], first: int, end: int, *, timeline: int = 1, **more: Any) -> BatchCounts:
         """A whole batch of partition 0."""
         self.sink.begin_batch()
-        return self.commit(self.write(given), first, end, timeline=timeline, **more)
+        done = self.write(given, timeline=timeline, ranges=[OffsetRange(P0, first, end)])
+        return self.commit(done, first, end, timeline=timeline, **more)
 
     def commit(
         self, done: TaskResults, first: int, end: int, *, timeline: int = 1, refused: Mapping[Source, str] = {}
@@ -181,7 +194,19 @@ class Writer:
         aside = self.write_bad((partition, offset) for _, partition, offset in refused) if refused else TaskResults()
         attempts = (*done.attempts, *aside.attempts)
         written = Written(attempts, done.rows, aside.rows, refused, {(TOPIC, 0): end - first})
-        return self.sink.commit_batch(timeline, [OffsetRange(P0, first, end)], written)
+        return self.finish(timeline, [OffsetRange(P0, first, end)], written)
+
+    def keep(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> None:
+        """Keep bad records, where that comes before the rows."""
+        quarantine = self.sink.quarantine
+        if quarantine is not None:
+            self.life.call("quarantine.keep", lambda: quarantine.keep(timeline, ranges, written))
+
+    def finish(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> BatchCounts:
+        """The commit of what was written, and kept, and then the group's."""
+        counts: BatchCounts = self.sink.commit_batch(timeline, ranges, written)
+        self.commit_group(timeline, {entry.partition: entry.next for entry in ranges})
+        return counts
 
 
 def together(done: Sequence[tuple[int, TaskResult]]) -> TaskResults:
@@ -262,19 +287,22 @@ def live(world: World, life: Life, epoch: int, *, timeline: int = 1, begins: int
     sink.take_over()
     record = sink.read_record()
     if record.timeline < timeline:
-        sink.open_positions(timeline, {P0: begins, P1: begins})
+        writer.open(timeline, {P0: begins, P1: begins})
         record = sink.read_record()
+    else:
+        writer.commit_group(timeline, record.next_offsets)
     sink.prepare(COLUMNS)
     while min(record.next_offsets.values()) < RECORDS:
         ranges = [OffsetRange(p, at, min(at + SIZE, RECORDS)) for p, at in sorted(record.next_offsets.items())]
         sink.begin_batch()
         commit = life_commit(timeline, ranges)
-        done = writer.write(*([one for one in commit.rows if one.partition == number] for number in (0, 1)))
-        aside = writer.write_bad((p, o) for _, p, o in commit.bad) if commit.bad else TaskResults()
+        tasks = [[one for one in commit.rows if one.partition == number] for number in (0, 1)]
         records = {(TOPIC, entry.partition.partition): len(entry) for entry in ranges}
-        sink.commit_batch(
-            timeline, ranges, Written((*done.attempts, *aside.attempts), done.rows, aside.rows, {}, records)
-        )
+        aside = writer.write_bad((p, o) for _, p, o in commit.bad) if commit.bad else TaskResults()
+        writer.keep(timeline, ranges, Written(aside.attempts, 0, aside.rows, {}, records))
+        done = writer.write(*tasks, timeline=timeline, ranges=ranges)
+        written = Written((*done.attempts, *aside.attempts), done.rows, aside.rows, {}, records)
+        writer.finish(timeline, ranges, written)
         record = sink.read_record()
     sink.discard()
     sink.close()
@@ -291,8 +319,22 @@ def life_commit(timeline: int, ranges: Sequence[OffsetRange]) -> Commit:
 # Worlds
 
 
+class StagedWorld(World, Protocol):
+    """A sink whose rows count with the commit, and that keeps its record of work itself."""
+
+    def refuse(self, amount: int) -> None:
+        """From now on the sink takes no row of this amount."""
+        ...
+
+    def lose(self, sink: SinkStore) -> None:
+        """Take away what tasks have written of the batch that is not committed."""
+        ...
+
+
 class PostgresWorld:
     """What two kinds of tables have of one."""
+
+    at_once = False
 
     def __init__(self, settings: PostgresSettings, name: str, admin: psycopg.Connection[Any]) -> None:
         self.settings, self.name, self.admin, self.secret = settings, name, admin, settings.password
@@ -300,6 +342,9 @@ class PostgresWorld:
 
     def identity(self, epoch: int, instance: str) -> Identity:
         return Identity(self.stream, epoch, instance or f"instance{epoch}")
+
+    def commit_group(self, epoch: int, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
+        """The group says nothing of the work."""
 
     def quarantined(self) -> dict[Source, str]:
         asked = 'SELECT topic_id, partition, "offset", rule FROM millrace.quarantine WHERE stream = %s'
@@ -385,4 +430,4 @@ def entry_offsets(entry: OffsetRange) -> range:
     return range(entry.first, entry.next)
 
 
-WORLDS: Mapping[str, Callable[..., World]] = {"postgres append": AppendWorld, "postgres upsert": UpsertWorld}
+TABLES: Mapping[str, Callable[..., StagedWorld]] = {"postgres append": AppendWorld, "postgres upsert": UpsertWorld}

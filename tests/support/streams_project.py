@@ -62,7 +62,7 @@ streams:
   s:
     app: {name}
     reads: [{topic}]
-    writes: {{postgres: {{connection: millrace_sink, table: {name}.rows, {mode}}}}}
+    writes: {writes}
     trigger: 250ms
     stuck_after: {stuck_after}
     start: earliest
@@ -125,6 +125,11 @@ class StreamProject:
         return f"millrace.{self.stream}"
 
     @property
+    def writes(self) -> str:
+        """What is declared of the sink."""
+        return f"{{postgres: {{connection: millrace_sink, table: {self.name}.rows, {self.mode}}}}}"
+
+    @property
     def settings(self) -> Settings:
         return open_settings(self.root)
 
@@ -155,7 +160,7 @@ class StreamProject:
             batch=self.batch,
             on_rewind=self.on_rewind,
             stuck_after=self.stuck_after,
-            mode=self.mode,
+            writes=self.writes,
         )
         (self.root / "include" / "pipelines" / f"{self.name}.yaml").write_text(text)
 
@@ -383,6 +388,26 @@ def group_tool(project: StreamProject, *arguments: str) -> subprocess.CompletedP
         timeout=Deadline.COMMAND.seconds,
         check=False,
     )
+
+
+def reset_by_stock_tool(stack: Stack, group: str, topic: str, *where: str) -> None:
+    """Reset a group on a topic by Kafka's own tool, once the broker lets go of the member that has left."""
+    server = open_settings(stack.root).kafka().bootstrap_servers
+    order = [str(stack.layout.tools / "kafka-consumer-groups"), "--bootstrap-server", server]
+    order += ["--group", group, "--topic", topic, "--reset-offsets", *where, "--execute"]
+
+    def done() -> bool:
+        said = subprocess.run(
+            order,
+            env=tool_environment(stack),
+            capture_output=True,
+            text=True,
+            timeout=Deadline.COMMAND.seconds,
+            check=False,
+        )
+        return "Assignments can only be reset" not in said.stdout + said.stderr and said.returncode == 0
+
+    eventually(done, within=Deadline.SERVER, what="the reset")
 
 
 def stock_offsets(project: StreamProject) -> dict[int, int]:

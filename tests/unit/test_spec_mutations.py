@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from millrace import spec
-from support.declarations import PRODUCTION, RETURNS, SHOP, valid_project
+from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
 
 SEED = int(os.environ.get("MILLRACE_TEST_SEED", "20261121"))
 MUTATIONS = int(os.environ.get("MILLRACE_TEST_MUTATIONS", "1000"))
@@ -113,6 +113,8 @@ MUTATORS: tuple[Mutation, ...] = (
 
 def test_any_mutation_of_a_valid_file_gives_findings_or_a_valid_file(tmp_path: Path) -> None:
     root = valid_project(tmp_path)
+    table = "{postgres: {connection: millrace_sink, table: shop.customers}}"
+    replace_once(root / SHOP, table, "\n      kafka:\n        topics: [shop.purchases, shop.customers]")
     valid = {file: (root / file).read_bytes() for file in (SHOP, RETURNS, PRODUCTION)}
     (root / RETURNS).unlink()
     random = Random(SEED)

@@ -16,6 +16,7 @@ from millrace.adapters.control_snapshot_tables import FUNCTIONS
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
 from millrace.adapters.postgres_connection import address, connect
 from millrace.adapters.postgres_locks import BOUNDS, Blocker, blockers_of, in_turns
+from millrace.adapters.postgres_schema import ensure_schema
 from millrace.domain.control import AppendOnly, MigrationReport
 from millrace.errors import RefusedError
 from millrace.settings import PostgresSettings
@@ -75,6 +76,7 @@ def _blockers(owner: PostgresSettings) -> tuple[Blocker, ...]:
 def _upgrade(engine: sa.Engine, owner: PostgresSettings, role: str) -> MigrationReport:
     with translated(owner), engine.begin() as connection:
         connection.exec_driver_sql(BOUNDS)
+        connection.exec_driver_sql("SET LOCAL search_path TO public")  # not the schema of a role named `millrace`
         connection.execute(_LOCK)
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
@@ -89,10 +91,19 @@ def _upgrade(engine: sa.Engine, owner: PostgresSettings, role: str) -> Migration
                 next_step="update Millrace on this machine; a database is never taken back to an older version",
             )
         command.upgrade(config, "head")
+        _make_sink_tables(connection)
         _grant(connection, owner, role)
         applied = known[known.index(before) + 1 :] if before else known
     append_only = AppendOnly.TRIGGER if role == owner.user else AppendOnly.PERMISSION
     return MigrationReport(address(owner), before, after, tuple(applied), append_only)
+
+
+def _make_sink_tables(connection: sa.Connection) -> None:
+    """Make what a sink database has of Millrace's own: for streams whose sink is none, and cannot hold it."""
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    with driver.cursor() as cursor:
+        ensure_schema(cursor)
 
 
 def _version(connection: sa.Connection) -> str | None:
@@ -110,7 +121,11 @@ def _grant(connection: sa.Connection, owner: PostgresSettings, role: str) -> Non
             next_step=f"create it in PostgreSQL with a password (create role {role} login password ...)",
         )
     quoted = connection.dialect.identifier_preparer.quote_identifier(role)
-    statements = [f"grant usage on schema public to {quoted}"]
+    statements = [
+        f"grant usage on schema public, millrace to {quoted}",
+        f"grant usage, create on schema millrace_staging to {quoted}",
+        f"grant select, insert, update, delete on all tables in schema millrace to {quoted}",
+    ]
     for table in METADATA.tables:
         rights = "select, insert" if table == _APPEND_ONLY else "select, insert, update, delete"
         statements += [f"revoke all on {table} from {quoted}, public", f"grant {rights} on {table} to {quoted}"]

@@ -12,7 +12,6 @@ from millrace.adapters.postgres_connection import REFUSED_CLASSES
 from millrace.adapters.postgres_staging import Staging
 from millrace.adapters.postgres_tables import (
     BY_THE_KEY,
-    QUARANTINE_COLUMNS,
     STAGING_SCHEMA,
     Cursor,
     TargetColumn,
@@ -95,16 +94,7 @@ class Merge:
     def replace_range(self, cursor: Cursor, stream: str, entry: OffsetRange) -> None:
         """Remove the rows and the quarantine that a former run of this range left."""
         self.delete_rows(cursor, entry)
-        self.delete_quarantine(cursor, stream, entry)
-
-    def delete_quarantine(self, cursor: Cursor, stream: str, entry: OffsetRange) -> None:
-        """Remove the quarantine of a range."""
-        source = (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next)
-        cursor.execute(
-            "DELETE FROM millrace.quarantine WHERE stream = %s "
-            'AND topic_id = %s AND partition = %s AND "offset" >= %s AND "offset" < %s',
-            (stream, *source),
-        )
+        self.staging.delete_quarantine(cursor, stream, entry)
 
     def insert_rows(self, cursor: Cursor, timeline: int, attempts: Sequence[int]) -> int:
         """Put what these attempts staged where it belongs; how many of the rows came there."""
@@ -128,18 +118,6 @@ class Merge:
         """What a staged row and a row of the table both have."""
         own = [name for name, _ in self.target.own_columns if name != "_timeline"]
         return sql.SQL(", ").join(map(sql.Identifier, [*own, *(column.name for column in self.columns)]))
-
-    def insert_quarantine(self, cursor: Cursor, stream: str, timeline: int, epoch: int, attempts: Sequence[int]) -> int:
-        """Insert the bad records these attempts staged."""
-        fields = sql.SQL(", ").join(sql.Identifier(name) for name, _ in QUARANTINE_COLUMNS)
-        cursor.execute(
-            sql.SQL(
-                'INSERT INTO millrace.quarantine (stream, timeline, epoch, topic_id, partition, "offset", {}) '
-                "SELECT %s, %s, %s, _topic_id, _partition, _offset, {} FROM {} WHERE _attempt = ANY(%s)"
-            ).format(fields, fields, self.staging.bad_records),
-            (stream, timeline, epoch, list(attempts)),
-        )
-        return cursor.rowcount
 
     def unstage_below(
         self, cursor: Cursor, batch: OffsetRange, keep_from: int, attempts: Sequence[int]

@@ -12,7 +12,7 @@ from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import WorkRecord
 from millrace.errors import DeclarationError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _SCHEMA_LOCK = 7_305_001  # advisory lock: CREATE ... IF NOT EXISTS by two sessions at once can fail
 
 _OWN_TABLES = """
@@ -103,10 +103,28 @@ CREATE TABLE IF NOT EXISTS millrace.replaced (  -- since version 5
     PRIMARY KEY (stream, timeline, target, key_hash)
 );
 CREATE INDEX IF NOT EXISTS replaced_by_age ON millrace.replaced (stream, replaced_at);
+CREATE TABLE IF NOT EXISTS millrace.timelines (  -- since version 6
+    stream text NOT NULL,
+    timeline int NOT NULL,
+    topic text NOT NULL,
+    topic_id text NOT NULL,
+    partition int NOT NULL,
+    first_offset bigint NOT NULL,
+    next_offset bigint NOT NULL CHECK (next_offset >= first_offset),
+    begun boolean NOT NULL DEFAULT false,
+    epoch bigint NOT NULL,
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (stream, timeline, topic_id, partition)
+);
 """
 
 # Whoever may use a table that was there may use those that come later and hold the like, whoever makes them.
-_COMES_LATER = {"ledger": (3, "progress"), "redrives": (4, "progress"), "replaced": (5, "quarantine")}
+_COMES_LATER = {
+    "ledger": (3, "progress"),
+    "redrives": (4, "progress"),
+    "replaced": (5, "quarantine"),
+    "timelines": (6, "progress"),
+}
 _GRANTS = """
 DO $grants$
 DECLARE one record; of_table text; like_table text;

@@ -25,6 +25,7 @@ from millrace.domain.offsets import Meeting, OffsetRange, Source, TopicPartition
 from millrace.domain.position import WorkRecord
 from millrace.domain.sinks import BatchCounts, Identity, Written
 from millrace.errors import DeclarationError, MillraceError, RowsRefusedError, SinkFailedError
+from millrace.ports import Quarantine
 from millrace.settings import PostgresSettings
 
 _INSERT_ROWS = "insert the rows"
@@ -60,6 +61,7 @@ class PostgresSink(StagedConnection):
     ) -> None:
         super().__init__(settings, identity)
         self.target = target
+        self.quarantine: Quarantine | None = None
         self.where = f"table {target}"
         self._views = views
         self._ledger = Ledger(identity.stream, self.target)
@@ -249,7 +251,7 @@ class PostgresSink(StagedConnection):
         self._doing = _INSERT_ROWS
         inserted = merge.insert_rows(cursor, timeline, written.attempts)
         self._doing = "insert the quarantine"
-        quarantined = merge.insert_quarantine(cursor, stream, timeline, self.identity.epoch, written.attempts)
+        quarantined = self.staging.insert_quarantine(cursor, stream, timeline, self.identity.epoch, written.attempts)
         self._balance("rows", written.rows, inserted, left_rows)
         self._balance("bad records", written.bad_records, quarantined, left_records)
         return BatchCounts(inserted, quarantined)

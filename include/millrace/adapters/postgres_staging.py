@@ -20,6 +20,7 @@ from millrace.adapters.postgres_tables import (
     Cursor,
     TargetColumn,
 )
+from millrace.domain.offsets import OffsetRange
 from millrace.domain.sinks import Identity
 from millrace.errors import SinkFailedError
 from millrace.settings import PostgresSettings
@@ -76,6 +77,27 @@ class Staging:
         """Drop both tables."""
         cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}, {}").format(self.rows, self.bad_records))
 
+    def delete_quarantine(self, cursor: Cursor, stream: str, entry: OffsetRange) -> None:
+        """Remove a stream's quarantine of a range."""
+        source = (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next)
+        cursor.execute(
+            "DELETE FROM millrace.quarantine WHERE stream = %s "
+            'AND topic_id = %s AND partition = %s AND "offset" >= %s AND "offset" < %s',
+            (stream, *source),
+        )
+
+    def insert_quarantine(self, cursor: Cursor, stream: str, timeline: int, epoch: int, attempts: Sequence[int]) -> int:
+        """Insert the bad records these attempts staged into a stream's quarantine; how many they were."""
+        fields = sql.SQL(", ").join(sql.Identifier(name) for name, _ in QUARANTINE_COLUMNS)
+        cursor.execute(
+            sql.SQL(
+                'INSERT INTO millrace.quarantine (stream, timeline, epoch, topic_id, partition, "offset", {}) '
+                "SELECT %s, %s, %s, _topic_id, _partition, _offset, {} FROM {} WHERE _attempt = ANY(%s)"
+            ).format(fields, fields, self.bad_records),
+            (stream, timeline, epoch, list(attempts)),
+        )
+        return cursor.rowcount
+
     def left_by_others(self, cursor: Cursor, stream: str) -> list[sql.Identifier]:
         """The staging tables of a stream that are not these: left behind by other epochs, or by other turns."""
         cursor.execute(
@@ -115,8 +137,20 @@ class StagedConnection(FencedConnection):
         """Whether staged rows need an index by their source."""
         return False
 
-    def rows_writer(self) -> RowsCopy:
-        """What a task of the present batch writes rows with."""
+    def prepare_staging(self) -> None:
+        """Make this epoch's staging tables afresh, and drop those of others."""
+        indexed = self._is_indexed()
+
+        def make(cursor: Cursor) -> None:
+            self._hold_fence(cursor)
+            self.staging.drop(cursor)
+            self.staging.create(cursor, self.staged_columns, indexed=indexed)
+
+        self._bounded("prepare the staging tables", make)
+        self._drop_others()
+
+    def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange]) -> RowsCopy:
+        """What a task of the present batch writes rows with; where they belong, its commit says."""
         return RowsCopy(self.settings, self.identity.application_name, self.staging.rows)
 
     def bad_records_writer(self) -> BadRecordsCopy:

@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import (
 from millrace.airflow import names
 from millrace.airflow.assets import topic_asset
 from millrace.airflow.defaults import RETRIED, common, daily
-from millrace.domain.declaration import Pipeline, SinkMode
+from millrace.domain.declaration import Pipeline
 from millrace.domain.quality.recompute import MOST_SAMPLED
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ TOLD = 50
 
 
 def books_dag(pipeline: Pipeline) -> DAG:
-    """A task a stream: one that is broken, or large, holds up no other."""
-    streams = [stream.name for stream in pipeline.streams]
+    """A task a stream that writes to a table: one that is broken, or large, holds up no other."""
+    streams = pipeline.tabled
     dag = DAG(
         dag_id=names.books(pipeline),
         description=f"Prove that every record is in the sinks of {pipeline.name} once, daily.",
@@ -45,7 +45,7 @@ def books_dag(pipeline: Pipeline) -> DAG:
             "stream": Param(
                 default=None,
                 type=["null", "string"],
-                enum=[None, *streams],
+                enum=[None, *(stream.name for stream in streams)],
                 title="Stream",
                 description="Only this one.",
             ),
@@ -66,7 +66,7 @@ def books_dag(pipeline: Pipeline) -> DAG:
         },
         **common(pipeline.owner, [pipeline.name, "quality"]) | {"max_active_tasks": 2},
     )
-    for stream in pipeline.streams:
+    for stream in streams:
         ReconcileBooks(
             task_id=stream.name,
             pipeline=pipeline.name,
@@ -146,7 +146,7 @@ class ReconcileBooks(BaseOperator):
         from millrace.usecases import quality_recompute
 
         stream = pipeline.stream(self.stream)
-        if stream.sink.mode is SinkMode.UPSERT:
+        if not stream.sink.appended:
             self.log.warning("no row is made again: %s", quality_recompute.UPSERTED)
             return
         found = quality_recompute.recompute(
@@ -213,11 +213,11 @@ def counts_of(run: Reconciliation) -> dict[str, int | str]:
 
 
 def _doc(pipeline: Pipeline) -> str:
-    rows = "\n".join(f"| `{stream.name}` | `{stream.sink.table}` |" for stream in pipeline.streams)
+    rows = "\n".join(f"| `{stream.name}` | {stream.sink.named} |" for stream in pipeline.tabled)
     return (
         "Daily, and after each rewind or redrive by form, it proves of every offset that a stream has done, from where "
         "it is proven on, that it is a row, in quarantine, dropped by the transform, or held no record.\n\n"
-        f"| stream | table |\n|---|---|\n{rows}\n\n"
+        f"| stream | writes |\n|---|---|\n{rows}\n\n"
         "Red: the first lines of the log name the offsets, and one alarm of the stream is open until its books balance "
         "or somebody accepts what was found. **Trigger** with `deep` looks from the first offset on, with `sample` it "
         "also makes rows again, but none of a stream that upserts. By hand: "

@@ -62,12 +62,12 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
         made.append(_audit_dag(pipeline, pipeline.backup))
     if pipeline.apps:
         made.append(_operate_dag(pipeline))
-    if pipeline.streams:
+    if pipeline.tabled:
         made.append(_rewind_dag(pipeline))
         if pipeline.redrivable:
             made.append(redrive_dag(pipeline))
         made.append(books_dag(pipeline))
-    made += [quality_dag(pipeline, stream, stream.quality) for stream in pipeline.streams if stream.quality is not None]
+    made += [quality_dag(pipeline, stream, stream.quality) for stream in pipeline.tabled if stream.quality is not None]
     return {dag.dag_id: dag for dag in made}
 
 
@@ -173,8 +173,8 @@ def _watch_dag(pipeline: Pipeline, app: App, kind: str, doc: str) -> DAG:
 def _stream_doc(stream: Stream) -> str:
     reads = ", ".join(f"`{topic}`" for topic in stream.reads)
     return (
-        f"A run is one watch of one start of **{stream.qualified_name}**, which reads {reads} and writes table "
-        f"`{stream.sink.table}`. The task that is deferred says how the stream is; its log says why.\n\n"
+        f"A run is one watch of one start of **{stream.qualified_name}**, which reads {reads} and writes "
+        f"{stream.sink.named}. The task that is deferred says how the stream is; its log says why.\n\n"
         + _tasks_doc(stream, "stream", ", or accepts a recreated topic")
     )
 
@@ -270,7 +270,10 @@ def _operate_dag(pipeline: Pipeline) -> DAG:
 
 
 def _rewind_dag(pipeline: Pipeline) -> DAG:
-    """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first."""
+    """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first.
+
+    Streams that write to Kafka are not in its form.
+    """
     dag = DAG(
         dag_id=names.rewind(pipeline),
         description=f"Read part of a stream of {pipeline.name} again: planned, confirmed, run, verified.",
@@ -286,7 +289,7 @@ def _rewind_dag(pipeline: Pipeline) -> DAG:
         schedule=None,
         allowed_run_types=["manual"],
         params={
-            "stream": stream_param(pipeline.streams, preset=True),
+            "stream": stream_param(pipeline.tabled, preset=True),
             "to": Param(
                 type="string",
                 minLength=len(EARLIEST),

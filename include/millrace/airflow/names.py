@@ -90,9 +90,9 @@ def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
         yield backup_audit(pipeline)
     if pipeline.apps:
         yield operate(pipeline)
-    if pipeline.streams:
+    if pipeline.tabled:
         yield rewind(pipeline)
         if pipeline.redrivable:
             yield redrive(pipeline)
         yield books(pipeline)
-    yield from (quality(stream) for stream in pipeline.streams if stream.quality is not None)
+    yield from (quality(stream) for stream in pipeline.tabled if stream.quality is not None)

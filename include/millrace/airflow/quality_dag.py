@@ -23,7 +23,7 @@ def quality_dag(pipeline: Pipeline, stream: Stream, quality: StreamQuality) -> D
     """A look as often as declared."""
     dag = DAG(
         dag_id=names.quality(stream),
-        description=f"Hold table {stream.sink.table} against the rules {quality.name}.",
+        description=f"Hold {stream.sink.named} against the rules {quality.name}.",
         doc_md=_doc(stream, quality),
         schedule=often(names.quality(stream), quality.every),
         params={"from": _time("From"), "to": _time("To")},
@@ -45,7 +45,7 @@ def quality_dag(pipeline: Pipeline, stream: Stream, quality: StreamQuality) -> D
 def _doc(stream: Stream, quality: StreamQuality) -> str:
     rows = "\n".join(f"| `{rule.name}` | {rule.kind} | {rule.severity.value} |" for rule in quality.rules)
     return (
-        f"Every {spell_duration(quality.every)} it holds the rows that table `{stream.sink.table}` gained since what "
+        f"Every {spell_duration(quality.every)} it holds the rows that {stream.sink.named} gained since what "
         f"is proven against the rules of `include/quality/{quality.name}.yaml`, by Great Expectations, inside the "
         "database.\n\n"
         f"| rule | kind | severity |\n|---|---|---|\n{rows}\n\n"

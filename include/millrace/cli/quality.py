@@ -33,6 +33,7 @@ from millrace.errors import UsageError
 from millrace.settings import open_settings
 from millrace.usecases import quality, quality_books
 from millrace.usecases.quality_evidence import page_of
+from millrace.usecases.tables import table_of
 from millrace.wiring import Platform, open_platform
 
 app = typer.Typer(no_args_is_help=True, help="Quality of what reached the sinks: rules, books, rows made again.")
@@ -167,7 +168,7 @@ def _working(name: str) -> Iterator[None]:
 def _listed(stream: Stream, declared: StreamQuality, last: QualityCheck | None) -> dict[str, object]:
     return {
         "stream": stream.qualified_name,
-        "table": stream.sink.table,
+        "table": table_of(stream).table,
         "rules": declared.name,
         "rule_count": len(declared.rules),
         "every_seconds": declared.every.total_seconds(),

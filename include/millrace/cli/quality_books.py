@@ -15,7 +15,6 @@ from millrace.cli.actor import actor
 from millrace.cli.declared import pipelines_of
 from millrace.cli.output import emit, error_document, show_error
 from millrace.cli.quality_recompute import any_seed, print_recomputed, recompute_document, working
-from millrace.domain.declaration import SinkMode
 from millrace.domain.quality.books import OPEN, Balance, Finding, Reconciliation
 from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.recompute import MOST_SAMPLED, Likeness, Recomputed
@@ -64,7 +63,7 @@ def reconcile(
                 runs += quality_books.reconcile_on(
                     platform, pipeline, stream, actor=actor(), deep=deep, progress=progress
                 )
-            if sample and name is None and stream.sink.mode is SinkMode.UPSERT:
+            if sample and name is None and not stream.sink.appended:
                 left_out.append(stream.qualified_name)
             elif sample:
                 with working(stream.qualified_name) as counting:
@@ -145,7 +144,7 @@ def books_document(run: Reconciliation) -> dict[str, object]:
 def print_books(console: Console, runs: Sequence[Reconciliation]) -> None:
     """Runs over books, each with a line for what does not balance in a partition."""
     if not runs:
-        console.print(Text("no stream is declared"))
+        console.print(Text("no stream that writes to a table is declared"))
     for run in runs:
         head = Text(f"{run.stream}: ", style="bold")
         head.append(str(run), style=_STYLES[run.balance])

@@ -233,6 +233,48 @@ class PostgresSink:
         """The table, where its rows can be found by their source."""
         return self.table if self.mode is SinkMode.APPEND else None
 
+    @property
+    def deletes(self) -> bool:
+        """Whether a row that says so deletes its key."""
+        return self.mode is SinkMode.UPSERT
+
+    @property
+    def named(self) -> str:
+        """What is written to, for people."""
+        return f"table {self.table}"
+
+
+CONTROL = "millrace_control"
+"""The Connection of the control database."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSink:
+    """Topics of the pipeline's cluster.
+
+    Its record of work are the group's own commits. Its fence, its timelines and its quarantine are kept in the control
+    database.
+
+    Attributes:
+        topics: their names; not empty.
+        by_column: whether each row names its topic, in the column `topic`; else there is one topic.
+    """
+
+    topics: tuple[str, ...]
+    by_column: bool = False
+
+    connection = CONTROL
+    appended = None
+    deletes = True
+
+    @property
+    def named(self) -> str:
+        """What is written to, for people."""
+        return f"topic {self.topics[0]}" if len(self.topics) == 1 else f"topics {', '.join(self.topics)}"
+
+
+Sink = PostgresSink | KafkaSink
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:
@@ -251,7 +293,7 @@ class Stream:
     pipeline: str
     app: str
     reads: tuple[str, ...]
-    sink: PostgresSink
+    sink: Sink
     group: str
     trigger: timedelta = timedelta(seconds=2)
     stuck_after: timedelta = STUCK_AFTER
@@ -269,7 +311,17 @@ class Stream:
     @property
     def connections(self) -> tuple[str, ...]:
         """The Connections that its app needs beside Kafka's and the control database's."""
-        return (self.sink.connection,)
+        return () if isinstance(self.sink, KafkaSink) else (self.sink.connection,)
+
+    @property
+    def writes_topics(self) -> tuple[str, ...]:
+        """The topics that it writes to."""
+        return self.sink.topics if isinstance(self.sink, KafkaSink) else ()
+
+    @property
+    def reads_itself(self) -> bool:
+        """Whether it reads a topic that it writes to, and so leaves out what it has written."""
+        return not set(self.reads).isdisjoint(self.writes_topics)
 
 
 BACKUP = "backup"
@@ -361,11 +413,11 @@ class Pipeline:
     def topics_of(self, stream: Stream) -> dict[str, Topic]:
         """What a stream reads, by name, each as it decodes it; `KeyError` where one is not there.
 
-        Only what is upserted can be deleted: for a stream that appends a record without a value is bad, whatever the
-        topic says.
+        Where nothing can be deleted by key, in a table that is appended to, a record without a value is bad, whatever
+        the topic says.
         """
         topics = {name: self.topic(name) for name in stream.reads}
-        if stream.sink.mode is SinkMode.UPSERT:
+        if stream.sink.deletes:
             return topics
         return {
             name: replace(topic, value=replace(topic.value, tombstones=False)) if topic.value else topic
@@ -392,8 +444,13 @@ class Pipeline:
 
     @property
     def redrivable(self) -> tuple[Stream, ...]:
-        """The streams whose quarantine can be put through again; rows of an upserted table have no place by source."""
-        return tuple(stream for stream in self.streams if stream.sink.mode is not SinkMode.UPSERT)
+        """The streams whose quarantine can be put through again: those whose rows have a place by source."""
+        return tuple(stream for stream in self.streams if stream.sink.appended)
+
+    @property
+    def tabled(self) -> tuple[Stream, ...]:
+        """The streams that write to a table."""
+        return tuple(stream for stream in self.streams if isinstance(stream.sink, PostgresSink))
 
     def app(self, name: str) -> App:
         """The stream of this name, or the backup; `KeyError` where there is none."""

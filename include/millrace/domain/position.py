@@ -20,12 +20,18 @@ from millrace.domain.offsets import TopicPartition
 class WorkRecord:
     """The sink's record of work on its newest timeline. Timeline 0 with no partitions: nothing is on record.
 
-    `first_offsets` are where the timeline began; next and first are equal where it has done nothing yet.
+    Attributes:
+        timeline: the newest.
+        next_offsets: where the work on it ends, for now.
+        first_offsets: where the timeline began; next and first are equal where it has done nothing yet.
+        moved: partitions whose group somebody has moved for certain, where the group's commits are the record of work:
+            their next offset is where the work ended at least.
     """
 
     timeline: int = 0
     next_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     first_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    moved: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +188,8 @@ def _position(
         return _older_sink(stream, record, partition, ours)
     if planned is not None and planned.timeline == record.timeline and planned.offset != done:
         return replace(_within(planned.offset, bounds), basis=Basis.PLAN)
+    if ours is None and committed is not None and partition in record.moved:
+        return _within(committed.offset, bounds)
     foreign = _foreign_move(record, partition, committed, bounds) if ours is None else None
     if foreign is not None and foreign.basis is not Basis.RECORD:
         return foreign
@@ -298,7 +306,7 @@ def _lost(stream: str, partition: TopicPartition, done: int, bounds: LogBounds) 
 def _moves(record: WorkRecord, moved: Mapping[TopicPartition, Position]) -> str:
     def lines() -> Iterator[str]:
         for partition, position in moved.items():
-            done = record.next_offsets.get(partition)
+            done = "where nobody knows" if partition in record.moved else record.next_offsets.get(partition)
             yield f"{partition} from {done} to {position.offset}" + (f" ({position.note})" if position.note else "")
 
     return "somebody moved the consumer group: " + ", ".join(lines())
@@ -311,4 +319,5 @@ def _way_back(stream: str, record: WorkRecord, moved: Mapping[TopicPartition, Po
 
 def _on_record(record: WorkRecord, partitions: Iterable[TopicPartition]) -> str:
     """Where the record of these partitions ends, as the stock tools would be told."""
-    return ", ".join(f"{p}:{record.next_offsets[p]}" for p in sorted(partitions) if p in record.next_offsets)
+    known = record.next_offsets.keys() - record.moved
+    return ", ".join(f"{p}:{record.next_offsets[p]}" for p in sorted(partitions) if p in known)

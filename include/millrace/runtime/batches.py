@@ -41,7 +41,7 @@ from millrace.runtime.coordinator_log import OFFSETS_TOPIC
 from millrace.runtime.inputs import Read, write_counted
 from millrace.runtime.plain_read import read_in_parts, spark_cannot_read
 from millrace.runtime.pulse import Pulse
-from millrace.runtime.source import RAW_TYPE, decoded, holds_only_commits_of
+from millrace.runtime.source import RAW_TYPE, decoded, holds_only_commits_of, without_own
 from millrace.runtime.tries import Tries
 from millrace.runtime.writing import with_sources, writing, written
 
@@ -236,8 +236,12 @@ class BatchRunner:
         times: list[float],
     ) -> tuple[Read, BatchCounts]:
         """Stage and merge these ranges; the end of each step is added to `times`."""
+        fixed = self._fixed
+        if fixed.stream.reads_itself:
+            name = fixed.stream.qualified_name
+            raw, by_topic = without_own(raw, name), {topic: without_own(one, name) for topic, one in by_topic.items()}
         self._at("copy")
-        read, rows = self._write(by_topic, ids)
+        read, rows = self._write(raw, by_topic, ids, ranges)
         times.append(time.monotonic())
         self._at("check")
         self._check_topics(ids)
@@ -300,18 +304,33 @@ class BatchRunner:
     def _topic_ids(self) -> dict[str, str]:
         return {partition.topic: partition.topic_id for partition in self._positions}
 
-    def _write(self, by_topic: Mapping[str, DataFrame], ids: Mapping[str, str]) -> tuple[Read, TaskResults]:
-        """Decode, count, transform and write."""
+    def _write(
+        self,
+        raw: DataFrame,
+        by_topic: Mapping[str, DataFrame],
+        ids: Mapping[str, str],
+        ranges: Sequence[OffsetRange],
+    ) -> tuple[Read, TaskResults]:
+        """Decode, count, transform and write; where rows are seen at once, bad records are kept before."""
         fixed = self._fixed
         fixed.sink.begin_batch()
-        writer = fixed.sink.rows_writer()
+        writer = fixed.sink.rows_writer(fixed.timeline, ranges)
+        quarantine = fixed.sink.quarantine
         inputs = {name: decoded(by_topic[name], fixed.topics[name], ids[name]) for name in fixed.stream.reads}
 
         def of_good(good: Mapping[str, DataFrame]) -> DataFrame:
             output = fixed.transform(good, {})
             return writing(with_sources(output, fixed.columns, fixed.sink.metadata), writer)
 
-        return write_counted(inputs, of_good)
+        def keep(read: Read) -> None:
+            assert quarantine is not None
+            if read.bad and fixed.stream.on_bad_record is OnBadRecord.FAIL:
+                raise self._bad_records(read.bad, {})
+            aside = self._set_aside(raw, ids, {}, read.bad)
+            self._check_topics(ids)
+            quarantine.keep(fixed.timeline, ranges, Written(aside.attempts, 0, aside.rows, {}, read.of_each))
+
+        return write_counted(inputs, of_good, None if quarantine is None else keep)
 
     def _check_topics(self, ids: Mapping[str, str]) -> None:
         """A topic that was deleted and made again begins at offset 0 with other records under the old numbers."""
@@ -340,7 +359,8 @@ class BatchRunner:
         if (bad or refused) and fixed.stream.on_bad_record is OnBadRecord.FAIL:
             raise self._bad_records(bad, refused)
         for _ in range(_REFUSED_ROUNDS):
-            aside = self._set_aside(raw, ids, refused, bad)
+            kept = fixed.sink.quarantine is not None and not refused
+            aside = TaskResults((), bad) if kept else self._set_aside(raw, ids, refused, bad)
             of_batch = Written((*rows.attempts, *aside.attempts), rows.rows, aside.rows, refused, read.of_each)
             try:
                 return fixed.sink.commit_batch(fixed.timeline, ranges, of_batch)

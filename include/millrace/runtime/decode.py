@@ -25,6 +25,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute
 
+from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import Column, ColumnType, ValueSchema
 from millrace.domain.quarantine import Rule
 
@@ -37,19 +38,6 @@ _PYTHON_TYPES: dict[ColumnType, Any] = {
     ColumnType.DECIMAL: Decimal,
     ColumnType.DATE: date,
     ColumnType.TIMESTAMP: datetime,
-}
-_ARROW_TYPES = {
-    ColumnType.STRING: pa.string(),
-    ColumnType.BOOLEAN: pa.bool_(),
-    ColumnType.TINYINT: pa.int8(),
-    ColumnType.SMALLINT: pa.int16(),
-    ColumnType.INT: pa.int32(),
-    ColumnType.BIGINT: pa.int64(),
-    ColumnType.FLOAT: pa.float32(),
-    ColumnType.DOUBLE: pa.float64(),
-    ColumnType.DATE: pa.date32(),
-    ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    ColumnType.BINARY: pa.binary(),
 }
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 _ERROR_SHOWN = 300
@@ -278,13 +266,6 @@ def check_timestamp(timestamp_ms: int | None) -> None:
         raise BadRecordError(Rule.NO_TIMESTAMP, f"the record's timestamp is {timestamp_ms} ms")
     if timestamp_ms > _LATEST_MS:
         raise BadRecordError(Rule.FAR_TIMESTAMP, f"the record's timestamp, {timestamp_ms} ms, is after the year 9999")
-
-
-def arrow_type(column: Column) -> pa.DataType:
-    """The Arrow type Spark uses for a declared column."""
-    if column.type is ColumnType.DECIMAL:
-        return pa.decimal128(column.precision or 10, column.scale or 0)
-    return _ARROW_TYPES[column.type]
 
 
 def _may_be_finer(text: bytes) -> bool:

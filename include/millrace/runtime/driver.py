@@ -80,8 +80,8 @@ class Driver:
             self._sink.close()
 
     def _open_sink(self) -> SinkStore:
-        settings = self._life.settings
-        return open_sink(settings, self._stream, self._identity, load_views(settings.root, self._stream.app))
+        settings, views = self._life.settings, load_views(self._life.settings.root, self._stream.app)
+        return open_sink(settings, self._pipeline, self._stream, self._identity, views)
 
     def _take_over(self) -> list[TopicPartition]:
         """Fence older writers in the sink, then in the group; only then may the record of work be read."""

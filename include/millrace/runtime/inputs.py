@@ -52,7 +52,9 @@ class Read:
 
 
 def write_counted(
-    inputs: Mapping[str, DataFrame], writing: Callable[[Mapping[str, DataFrame]], DataFrame]
+    inputs: Mapping[str, DataFrame],
+    writing: Callable[[Mapping[str, DataFrame]], DataFrame],
+    before: Callable[[Read], None] | None = None,
 ) -> tuple[Read, TaskResults]:
     """Write what the transform makes of these inputs, and count all of them; each is read once.
 
@@ -63,10 +65,13 @@ def write_counted(
         inputs: the batch's records by topic, as `runtime.source.decoded` gives them.
         writing: what the tasks will report, by the good records of each topic (`runtime.writing.writing`). It may be
             asked twice.
+        before: is to be called once all is counted, before anything is written; None: nothing is.
 
     Raises:
         SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError: what stopped a task.
     """
+    if before is not None:
+        return _counted_first(inputs, writing, before)
     names = [f"records of {topic}" for topic in inputs]
     counted = zip(names, inputs.items(), strict=True)
     watched = {topic: frame.observe(name, *_counts()) for name, (topic, frame) in counted}
@@ -81,11 +86,14 @@ def write_counted(
 
 
 def _counted_first(
-    inputs: Mapping[str, DataFrame], writing: Callable[[Mapping[str, DataFrame]], DataFrame]
+    inputs: Mapping[str, DataFrame],
+    writing: Callable[[Mapping[str, DataFrame]], DataFrame],
+    before: Callable[[Read], None] = lambda read: None,
 ) -> tuple[Read, TaskResults]:
     kept = {topic: frame.persist(StorageLevel.MEMORY_AND_DISK) for topic, frame in inputs.items()}
     try:
         read = sum((_read(topic, *frame.agg(*_counts()).collect()[0]) for topic, frame in kept.items()), Read())
+        before(read)
         return read, written(writing(good_records(kept)))
     finally:
         for frame in kept.values():

@@ -56,10 +56,11 @@ def recompute(app: OpenedApp, ranges: Sequence[OffsetRange], folder: Path, progr
         UnreachableError: Kafka or the sink does not answer.
     """
     settings, pipeline, stream = app.settings, app.pipeline, app.stream
-    sink = settings.postgres(stream.sink.connection)
+    sink, table = settings.postgres(stream.sink.connection), stream.sink.appended
+    assert table is not None, "who asks has refused every stream that does not append to a table"
     reader = _Rereader(TopicReader(settings.kafka(pipeline.kafka), sparing=True), list(ranges))
     tally, found = Tally(), Recomputed(offsets=sum(map(len, ranges)))
-    with open_comparison(sink, stream.qualified_name, stream.sink.table) as comparison:
+    with open_comparison(sink, stream.qualified_name, table) as comparison:
         columns = comparison.prepare(app.columns)
         maker = RowMaker(app, [column.name for column in columns.both], folder)
         for part, records in reader.parts():

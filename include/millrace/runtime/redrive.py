@@ -103,8 +103,9 @@ class _Work:
     def do(self) -> Redriven:
         stream = self._app.stream
         settings = self._app.settings.postgres(stream.sink.connection)
-        folder = self._scratch / uuid.uuid4().hex
-        with open_redrive(settings, stream.qualified_name, stream.sink.table, self._request.plan) as quarantine:
+        folder, table = self._scratch / uuid.uuid4().hex, stream.sink.appended
+        assert table is not None, "who asks has refused every stream that does not append to a table"
+        with open_redrive(settings, stream.qualified_name, table, self._request.plan) as quarantine:
             quarantine.prepare(self._app.columns)
             self._upto = self._upto or quarantine.now()
             maker = RowMaker(self._app, [column.name for column in self._app.columns], folder)

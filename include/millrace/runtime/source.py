@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
+from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import Column, ColumnType, Key, Stream, Topic, ValueFormat, ValueSchema
 from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.origin import STREAM
 from millrace.runtime.coordinator_log import OFFSETS_TOPIC, commit_key_prefixes
-from millrace.runtime.decode import arrow_type
 from millrace.runtime.decoders import decoder_of
 from millrace.settings import KafkaSettings
 
@@ -204,6 +205,17 @@ def holds_only_commits_of(raw: DataFrame, group: str) -> bool:
     own = [F.col("key").startswith(F.lit(prefix)) for prefix in commit_key_prefixes(group)]
     is_own = (F.col("topic") == OFFSETS_TOPIC) & F.coalesce(own[0] | own[1], F.lit(False))
     return bool(raw.where(~is_own).isEmpty())
+
+
+def without_own(raw: DataFrame, stream: str) -> DataFrame:
+    """The raw records but for those that this stream has written: it reads a topic that it writes to.
+
+    Args:
+        raw: a frame of `RAW_TYPE`.
+        stream: PIPELINE.STREAM.
+    """
+    is_own = F.exists("headers", lambda header: (header["key"] == STREAM) & (header["value"] == F.lit(stream.encode())))
+    return raw.where(~F.coalesce(is_own, F.lit(False)))
 
 
 def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:

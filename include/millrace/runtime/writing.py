@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from millrace.domain.offsets import Source
 from millrace.domain.sinks import TaskResult, TaskResults
 from millrace.errors import (
+    DeclarationError,
     MillraceError,
     SinkExhaustedError,
     SinkFailedError,
@@ -31,7 +32,8 @@ _REPORTED = pa.schema(
     [("attempt", pa.int64()), ("rows", pa.int64()), ("refused", pa.string()), ("failure", pa.string())]
 )
 _FAILURES: dict[str, type[MillraceError]] = {
-    kind.__name__: kind for kind in (SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError)
+    kind.__name__: kind
+    for kind in (SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError, DeclarationError)
 }
 
 Blocks = Iterator[pa.RecordBatch]
@@ -87,7 +89,7 @@ def task(writer: TaskWriter, prepare: Callable[[Blocks], Blocks] = iter) -> Call
 
 
 def _kind(error: MillraceError) -> str:
-    """The one of the four that an error is: a subclass is an adapter's own, and means the same to the driver."""
+    """The one of these that an error is: a subclass is an adapter's own, and means the same to the driver."""
     return next(name for name, kind in _FAILURES.items() if isinstance(error, kind))
 
 
@@ -95,7 +97,8 @@ def written(writing: DataFrame) -> TaskResults:
     """Run a writing: what its tasks report.
 
     Raises:
-        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError: what stopped one of them.
+        SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError, DeclarationError: what stopped
+            one of them.
     """
     reports = writing.collect()
     refused: dict[Source, str] = {}

@@ -57,12 +57,12 @@ def upsert_warnings(draft: Draft, world: World) -> Iterator[Finding]:
         world: all pipelines: a stream may read topics of others.
     """
     for stream in draft.streams.values():
-        if stream.document.writes.postgres.mode is SinkMode.UPSERT:
-            yield from _upserted(stream, world)
+        sink = stream.document.writes.postgres
+        if sink is not None and sink.mode is SinkMode.UPSERT:
+            yield from _upserted(stream, sink.key, world)
 
 
-def _upserted(stream: Part[StreamDocument], world: World) -> Iterator[Finding]:
-    columns = stream.document.writes.postgres.key
+def _upserted(stream: Part[StreamDocument], columns: Items[str], world: World) -> Iterator[Finding]:
     reads = stream.tree.get("reads")
     items = reads.items if isinstance(reads, Sequence) else ()
     for name, item in zip(stream.document.reads, items, strict=True):

@@ -6,12 +6,14 @@ from millrace.domain.declaration import (
     BYTES_COLUMNS,
     Backup,
     Expect,
+    KafkaSink,
     Key,
     Manage,
     Pipeline,
     PostgresSink,
     Resources,
     Retention,
+    Sink,
     SourceProgram,
     Stream,
     Tombstones,
@@ -20,7 +22,7 @@ from millrace.domain.declaration import (
     ValueSchema,
 )
 from millrace.domain.quality.rules import Rule, StreamQuality
-from millrace.spec.documents import SourceDocument, StreamDocument, TopicDocument, ValueDocument
+from millrace.spec.documents import SourceDocument, StreamDocument, TopicDocument, ValueDocument, WritesDocument
 from millrace.spec.draft import Draft
 from millrace.spec.world import World
 
@@ -35,7 +37,8 @@ def build_pipeline(draft: Draft, world: World) -> Pipeline:
         build_stream(draft.name, name, part.document, draft.rules.get(name, ())) for name, part in draft.streams.items()
     )
     sources = tuple(build_source(draft.name, name, part.document) for name, part in draft.sources.items())
-    used = {name for stream in streams for name in stream.reads} | {source.writes for source in sources}
+    used = {name for stream in streams for name in (*stream.reads, *stream.writes_topics)}
+    used |= {source.writes for source in sources}
     return Pipeline(
         name=draft.name,
         owner=header.owner,
@@ -92,13 +95,13 @@ def build_stream(pipeline: str, name: str, document: StreamDocument, rules: tupl
         document: what the pipeline says of it.
         rules: those of the rule file that it names.
     """
-    sink, resources, quality = document.writes.postgres, document.resources, document.quality
+    resources, quality = document.resources, document.quality
     return Stream(
         name=name,
         pipeline=pipeline,
         app=document.app,
         reads=tuple(document.reads),
-        sink=PostgresSink(sink.connection, sink.table, sink.mode, tuple(sink.key)),
+        sink=_sink(document.writes),
         group=document.group or f"millrace.{pipeline}.{name}",
         trigger=document.trigger,
         stuck_after=document.stuck_after,
@@ -110,6 +113,16 @@ def build_stream(pipeline: str, name: str, document: StreamDocument, rules: tupl
         if quality
         else None,
     )
+
+
+def _sink(document: WritesDocument) -> Sink:
+    if (table := document.postgres) is not None:
+        return PostgresSink(table.connection, table.table, table.mode, tuple(table.key))
+    topics = document.kafka
+    assert topics is not None
+    if topics.topic is not None:
+        return KafkaSink((topics.topic,))
+    return KafkaSink(tuple(topics.topics or ()), by_column=True)
 
 
 def build_source(pipeline: str, name: str, document: SourceDocument) -> SourceProgram:

@@ -85,6 +85,10 @@ MOST_KEY_COLUMNS = 16
 KeyColumns = Annotated[
     list[FieldName], Field(json_schema_extra={"minItems": 1, "maxItems": MOST_KEY_COLUMNS, "uniqueItems": True})
 ]
+MOST_TOPICS = 100
+TopicNames = Annotated[
+    list[TopicName], Field(json_schema_extra={"minItems": 1, "maxItems": MOST_TOPICS, "uniqueItems": True})
+]
 Mode = Annotated[SinkMode, choice(SinkMode)]
 Rewind = Annotated[OnRewind, choice(OnRewind, {"rebuild": not_yet("`on_rewind: {rebuild: ...}`")})]
 Trigger = Annotated[
@@ -179,10 +183,22 @@ class PostgresDocument(Document):
     key: KeyColumns = Field(default_factory=list)
 
 
+class KafkaDocument(Document):
+    """Topics of the pipeline's cluster: one, or several of which each row names its own."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["topic"]}, {"required": ["topics"]}]})
+
+    topic: TopicName | None = None
+    topics: TopicNames | None = None
+
+
 class WritesDocument(Document):
     """Exactly one sink."""
 
-    postgres: PostgresDocument
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    postgres: PostgresDocument | None = None
+    kafka: KafkaDocument | None = None
 
 
 class ResourcesDocument(Document):

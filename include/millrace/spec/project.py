@@ -36,6 +36,7 @@ from millrace.spec.quality import check_quality, column_advice, value_columns
 from millrace.spec.quality import unused as unused_rules
 from millrace.spec.reader import Mapping
 from millrace.spec.rules import PIPELINES, check_pipeline
+from millrace.spec.targets import written_topics
 from millrace.spec.world import World
 
 
@@ -201,16 +202,32 @@ def survey_pipeline(root: Path, name: str, environment: str | None = None) -> Su
     if name not in found.drafts:
         raise InvalidDeclarationError(found.findings)
     draft = found.drafts[name]
-    for other in _related(root, draft):
-        found.add(other)
+    _add_related(found, draft)
     found.world.check(draft)
     if wrong := errors(draft.findings):
         raise InvalidDeclarationError(wrong)
     return found
 
 
-def _related(root: Path, draft: Draft) -> Iterable[str]:
-    """The other files that hold the name of a topic, group or table of this one, looked for as plain text.
+def _add_related(found: Survey, draft: Draft) -> None:
+    """Read the other files that one has to do with: those that name something of it, and those that it writes to.
+
+    Whether records come back to a stream through others, only all the files show that they come by: what a file's
+    streams write is looked for in the others, what those write of it as well, and so on.
+    """
+    texts = {other: _text(found.root / file_of(other)) for other in names(found.root) if other != draft.name}
+    wanted, followed = _related(draft), found.world.downstream(draft)
+    while wanted:
+        for other in [name for name, text in texts.items() if wanted.search(text)]:
+            del texts[other]
+            found.add(other)
+        further = found.world.downstream(draft) - followed
+        wanted = re.compile("|".join(map(re.escape, sorted(further)))) if further else None
+        followed |= further
+
+
+def _related(draft: Draft) -> re.Pattern[str] | None:
+    """The name of a topic, group or table of a file, as it stands in others as plain text.
 
     A key that is like a topic's name but for `.` and `_` counts too, because Kafka takes them for the same.
     """
@@ -219,13 +236,11 @@ def _related(root: Path, draft: Draft) -> Iterable[str]:
     for name, stream in draft.streams.items():
         words.add(stream.document.group or f"millrace.{draft.name}.{name}")
         words.update(stream.document.reads or ())
-        if stream.document.writes:
+        words.update(topic for _, topic in written_topics(stream.tree))
+        if stream.document.writes and stream.document.writes.postgres:
             words.add(stream.document.writes.postgres.table)
     words.update(source.document.writes for source in draft.sources.values() if source.document.writes)
-    wanted = re.compile("|".join([re.escape(word) for word in words] + keys)) if words else None
-    for other in names(root):
-        if other != draft.name and wanted and wanted.search(_text(root / file_of(other))):
-            yield other
+    return re.compile("|".join([re.escape(word) for word in words] + keys)) if words else None
 
 
 def _of_columns(root: Path, draft: Draft, world: World) -> Iterable[Finding]:

@@ -224,7 +224,7 @@ def misfits(stream: Stream, problems: Iterable[tuple[str, str]]) -> Iterator[Fin
     rules = {rule.name: rule for rule in (stream.quality.rules if stream.quality else ())}
     for name, problem in problems:
         place = Place(rules[name].file, rules[name].line, f"rules.{name}")
-        step = f"mend the rule, or the table that {stream.qualified_name} writes: {stream.sink.table}"
+        step = f"mend the rule, or the table that {stream.qualified_name} writes: {stream.sink.appended}"
         yield finding(place, problem, step)
 
 

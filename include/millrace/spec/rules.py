@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from millrace.domain.declaration import BYTES_COLUMNS, Cleanup, ColumnType, Manage, SinkMode, Tombstones, ValueFormat
-from millrace.spec.documents import MOST_KEY_COLUMNS, StreamDocument, TopicDocument
+from millrace.spec.documents import MOST_KEY_COLUMNS, StreamDocument, TopicDocument, WritesDocument
 from millrace.spec.draft import SECTIONS, Draft
 from millrace.spec.fields import KAFKAS_OWN, PIPELINE_NAME, nearest
 from millrace.spec.findings import WHOLE_FILE, Place, shown
 from millrace.spec.reader import Mapping, Scalar, Sequence
 from millrace.spec.spelling import spell_duration
+from millrace.spec.targets import check_sink
 from millrace.spec.validate import EXAMPLES, Part
 
 PIPELINES = "include/pipelines"
@@ -201,7 +202,8 @@ def _stream(draft: Draft, name: str, root: Path) -> None:
         what = f"the group `{group}` is reserved: `millrace.` begins the groups Millrace names itself"
         draft.say(stream.place("group"), what, "remove `group`, or choose a name that begins otherwise")
     _sinks(draft, stream.tree, stream.place("writes"))
-    if stream.document.writes:
+    check_sink(draft, stream)
+    if stream.document.writes and stream.document.writes.postgres:
         _sink_key(draft, stream, stream.document.writes.postgres.mode)
     _reads(draft, stream.tree, stream.place("reads"))
 
@@ -211,13 +213,9 @@ def _sinks(draft: Draft, tree: Mapping, place: Place) -> None:
     if len(sinks) > 1:
         what = f"the stream has {len(sinks)} sinks: {', '.join(shown(each) for each in sinks)}"
         draft.say(place, what, "keep one; a second stream can read the same topic and write the other")
-    target = tree.get("writes", "kafka", "topic")
-    reads = tree.get("reads")
-    if isinstance(target, Scalar) and isinstance(reads, Sequence):
-        for item in reads.items:
-            if isinstance(item, Scalar) and not item.broken and item.value == target.value:
-                what = f"the stream would read its own sink `{shown(item.value)}`"
-                draft.say(item.place, what, "read another topic, or write to another one")
+    if isinstance(tree.get("writes"), Mapping) and not set(sinks) & set(WritesDocument.model_fields):
+        what = "the stream has no sink that exists yet" if sinks else "the stream has no sink"
+        draft.say(place, what, f"write `postgres: {EXAMPLES['postgres']}`, or `kafka: {{topic: {EXAMPLES['topic']}}}`")
 
 
 def _sink_key(draft: Draft, stream: Part[StreamDocument], mode: SinkMode) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from millrace.domain.declaration import (
     Backup,
     Expect,
+    KafkaSink,
     Pipeline,
+    Sink,
     SourceProgram,
     Stream,
     Tombstones,
@@ -150,11 +152,7 @@ def _expect(expect: Expect) -> Iterator[tuple[Path_, str]]:
 def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:
     yield ("app",), stream.app
     yield ("reads",), ", ".join(stream.reads)
-    yield ("writes", "postgres", "connection"), stream.sink.connection
-    yield ("writes", "postgres", "table"), stream.sink.table
-    yield ("writes", "postgres", "mode"), stream.sink.mode.value
-    if stream.sink.key:
-        yield ("writes", "postgres", "key"), ", ".join(stream.sink.key)
+    yield from ((("writes", *path), value) for path, value in _sink(stream.sink))
     yield ("trigger",), spell_duration(stream.trigger)
     yield ("stuck_after",), spell_duration(stream.stuck_after)
     yield ("start",), stream.start.value
@@ -169,6 +167,17 @@ def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:
         yield ("quality", "every"), spell_duration(stream.quality.every)
         yield ("quality", "keep"), spell_duration(stream.quality.keep)
         yield ("quality", "connection"), stream.quality.connection or stream.sink.connection
+
+
+def _sink(sink: Sink) -> Iterator[tuple[Path_, str]]:
+    if isinstance(sink, KafkaSink):
+        yield ("kafka", "topics" if sink.by_column else "topic"), ", ".join(sink.topics)
+        return
+    yield ("postgres", "connection"), sink.connection
+    yield ("postgres", "table"), sink.table
+    yield ("postgres", "mode"), sink.mode.value
+    if sink.key:
+        yield ("postgres", "key"), ", ".join(sink.key)
 
 
 def _source(source: SourceProgram) -> Iterator[tuple[Path_, str]]:

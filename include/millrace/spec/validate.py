@@ -33,7 +33,6 @@ NOT_YET = {
     ("streams", "*", "tables"): "joining lookup tables (`tables`)",
     ("streams", "*", "window"): "windows of event time (`window`)",
     ("streams", "*", "idle_after"): "windows of event time (`idle_after`)",
-    ("streams", "*", "writes", "kafka"): "writing to Kafka (`writes.kafka`)",
     ("streams", "*", "writes", "s3"): "writing to S3 (`writes.s3`)",
     ("streams", "*", "writes", "postgres", "subject"): "naming a row's person (`postgres.subject`)",
     ("streams", "*", "writes", "postgres", "shards"): "sharding a sink (`postgres.shards`)",
@@ -47,6 +46,8 @@ EXAMPLES = {
     "postgres": "{connection: millrace_sink, table: shop.purchases}",
     "connection": "millrace_sink",
     "table": "shop.purchases",
+    "topic": "shop.purchases",
+    "topics": "[shop.purchases, shop.returns]",
     "field": "customer_id",
     "key": "[customer_id]",
     "time": "7d",
@@ -145,17 +146,14 @@ def _findings(error: ErrorDetails, model: type[BaseModel], tree: Mapping, sectio
     else:
         place = key
     if error["type"] == "missing":
-        yield _missing(str(location[-1]), place, node)
+        yield _missing(str(location[-1]), place)
     elif error["type"] == "extra_forbidden":
         yield _unknown(location, key, model, section)
     elif not _has_broken(node):
         yield from _unusable(error, node, place)
 
 
-def _missing(name: str, parent: Place, node: Node) -> Finding:
-    if name == "postgres" and isinstance(node, Mapping):
-        what = "the stream has no sink that exists yet" if node.entries else "the stream has no sink"
-        return finding(parent, what, f"write `postgres: {EXAMPLES[name]}`")
+def _missing(name: str, parent: Place) -> Finding:
     example = EXAMPLES.get(name, "...")
     return finding(parent.below(name), f"`{name}` is missing", f"add `{name}: {example}`")
 

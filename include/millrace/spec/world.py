@@ -10,13 +10,41 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
-from millrace.spec.documents import TopicDocument
+from millrace.spec.circles import Flow, circles
+from millrace.spec.documents import StreamDocument, TopicDocument
 from millrace.spec.draft import Draft
-from millrace.spec.fields import KAFKAS_OWN, is_topic_name, nearest
+from millrace.spec.fields import KAFKAS_OWN, nearest
 from millrace.spec.findings import Place, errors, shown
-from millrace.spec.reader import Scalar, Sequence
+from millrace.spec.targets import misfits, read_topics, written_topics
 from millrace.spec.validate import Part
+
+_MOST_LEGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What somebody wants of a topic: fields that have to be sound for it, and what a topic without `value` lacks."""
+
+    fields: tuple[str, ...] = ()
+    without_value: str = ""
+
+
+_READ = _Use(("value",), "its records cannot be read")
+_WRITE = _Use(("value", "key", "cleanup"), "no row can become a record of it")
+_FEED = _Use()
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """A stream that writes to topics, `PIPELINE.STREAM`; of a circle, the last by `order` is refused."""
+
+    order: tuple[bool, str, int]
+    draft: Draft
+    name: str
+    written: list[tuple[Place, str]]
+    flow: Flow
 
 
 @dataclass
@@ -48,22 +76,37 @@ class World:
         self._declared_twice(draft)
         self._colliding(draft)
         for stream in draft.streams.values():
-            for place, name in self._reads(stream.tree.get("reads")):
-                self._reference(draft, place, name, reading=True)
+            for place, name in read_topics(stream.tree):
+                self._reference(draft, place, name, _READ)
+            for place, name in written_topics(stream.tree):
+                self._written(draft, stream, place, name)
         for source in draft.sources.values():
             if source.document.writes:
-                self._reference(draft, source.place("writes"), source.document.writes, reading=False)
-                if source.document.writes.startswith(KAFKAS_OWN):
-                    what = f"`{shown(source.document.writes)}` is reserved: Kafka alone writes it"
-                    draft.say(source.place("writes"), what, "write to a topic of your own")
+                self._reference(draft, source.place("writes"), source.document.writes, _FEED)
+                self._kafkas_own(draft, source.place("writes"), source.document.writes)
+        for place, way in self._circles.get(draft.name, ()):
+            what = f"what the stream writes comes back to it through others, without end: {way}"
+            step = "read or write another topic: a stream leaves its own records out, and knows no others"
+            draft.say(place, what, step)
         self._one_user(draft, "group", self._groups())
         self._one_user(draft, "table", self._tables())
 
-    @staticmethod
-    def _reads(node: object) -> Iterator[tuple[Place, str]]:
-        for item in node.items if isinstance(node, Sequence) else ():
-            if isinstance(item, Scalar) and isinstance(item.value, str) and is_topic_name(item.value):
-                yield item.place, item.value
+    def downstream(self, draft: Draft) -> set[str]:
+        """The topics that its streams write to, and those to which other streams carry that on."""
+        carried = defaultdict(list)
+        own = []
+        for other in self.drafts.values():
+            for stream in other.streams.values() if other.kafka == draft.kafka else ():
+                written = [name for _, name in written_topics(stream.tree)]
+                own += written if other.name == draft.name else []
+                for _, name in read_topics(stream.tree) if written else ():
+                    carried[name].append(written)
+        found: set[str] = set()
+        while own:
+            if (name := own.pop()) not in found:
+                found.add(name)
+                own += [each for written in carried[name] for each in written]
+        return found
 
     def _declared_twice(self, draft: Draft) -> None:
         for name, entry in draft.tree.mapping("topics").entries.items():
@@ -92,24 +135,75 @@ class World:
                 alike[_metric_name(name)].append((draft, name, entry.place))
         return alike
 
-    def _reference(self, draft: Draft, place: Place, name: str, *, reading: bool) -> None:
+    def _reference(self, draft: Draft, place: Place, name: str, use: _Use) -> Part[TopicDocument] | None:
+        """A topic as far as it is sound; None where something is said of it."""
         owner = self.owner(name)
         if owner is None:
             draft.say(place, f"no pipeline declares the topic `{shown(name)}`", self._where_to_declare(name))
-            return
+            return None
         part = owner.topics.get(name)
         if owner is not draft:
             first = owner.tree.mapping("topics").entries[name].place
-            if part is None or (reading and not self._readable(owner, name)):
+            if part is None or not self._sound(owner, name, use.fields):
                 what = f"the topic `{name}` is declared in {first.file}:{first.line}, which has findings of its own"
                 draft.say(place, what, f"run `./millrace spec check` and mend {first.file}")
-                return
+                return None
             if owner.kafka != draft.kafka:
                 what = f"the topic `{name}` is on the cluster of `{owner.kafka}`, this pipeline on `{draft.kafka}`"
                 draft.say(place, what, "use topics of one cluster in one pipeline")
-        if reading and part is not None and part.document.value is None and "value" not in part.wrong:
-            what = f"the topic `{name}` declares no `value`, so its records cannot be read"
+        if use.without_value and part is not None and part.document.value is None and "value" not in part.wrong:
+            what = f"the topic `{name}` declares no `value`, so {use.without_value}"
             draft.say(place, what, 'add `value: {format: json, schema: "..."}` to the topic')
+            return None
+        return part
+
+    def _written(self, draft: Draft, stream: Part[StreamDocument], place: Place, name: str) -> None:
+        part = self._reference(draft, place, name, _WRITE)
+        self._kafkas_own(draft, place, name)
+        by_column = stream.tree.get("writes", "kafka", "topics") is not None
+        for what, step in misfits(name, part.document, by_column=by_column) if part else ():
+            draft.say(place, what, step)
+
+    @staticmethod
+    def _kafkas_own(draft: Draft, place: Place, name: str) -> None:
+        if name.startswith(KAFKAS_OWN):
+            draft.say(place, f"`{shown(name)}` is reserved: Kafka alone writes it", "write to a topic of your own")
+
+    @cached_property
+    def _circles(self) -> dict[str, list[tuple[Place, str]]]:
+        """By pipelines, what their streams may not write, and the way on which it would come back.
+
+        Of a circle that stream is refused that writes to a topic of another pipeline, else one of the last pipeline.
+        """
+        found: dict[str, list[tuple[Place, str]]] = defaultdict(list)
+        for writers in self._writers().values():
+            writers.sort(key=lambda each: each.order)
+            for circle in circles([each.flow for each in writers]):
+                streams = [writers[index] for index in (*circle, circle[0])]
+                topics = [
+                    next(topic for topic in each.flow.writes if topic in following.flow.reads)
+                    for each, following in pairwise(streams)
+                ]
+                first = streams[0]
+                place = next(place for place, topic in first.written if topic == topics[0])
+                legs = [f"{shown(each.name)} -> {topic}" for each, topic in zip(streams, topics, strict=False)]
+                if len(legs) > _MOST_LEGS:
+                    half = _MOST_LEGS // 2
+                    legs = [*legs[:half], f"... ({len(legs) - 2 * half} more) ...", *legs[-half:]]
+                found[first.draft.name].append((place, " -> ".join([*legs, shown(first.name)])))
+        return found
+
+    def _writers(self) -> dict[str, list[_Writer]]:
+        """The streams that write to topics, by their clusters."""
+        found: dict[str, list[_Writer]] = defaultdict(list)
+        for draft in self.drafts.values():
+            for index, (name, stream) in enumerate(draft.streams.items()):
+                if written := written_topics(stream.tree):
+                    order = (*max(_precedence(draft, topic) for _, topic in written), index)
+                    reads = dict.fromkeys(topic for _, topic in read_topics(stream.tree))
+                    flow = Flow((*reads,), (*dict.fromkeys(topic for _, topic in written),))
+                    found[draft.kafka].append(_Writer(order, draft, f"{draft.name}.{name}", written, flow))
+        return found
 
     def _where_to_declare(self, name: str) -> str:
         for file, text in self.unreadable.items():
@@ -119,10 +213,11 @@ class World:
         return hint if hint.startswith("did") else "declare it under `topics`, here or in the pipeline it belongs to"
 
     @staticmethod
-    def _readable(owner: Draft, name: str) -> bool:
-        """Whether the topic's value is sound; what else is wrong with it is its own pipeline's matter."""
-        about = (f"topics.{name}.value.", f"topics.{name}.value:", f"topics.{name}:")
-        return not any(f"{each.field}:".startswith(about) for each in errors(owner.findings))
+    def _sound(owner: Draft, name: str, fields: tuple[str, ...]) -> bool:
+        """Whether these fields of a topic are sound; what else is wrong with it is its own pipeline's matter."""
+        about = tuple(f"topics.{name}{field}:" for field in ("", *(f".{each}" for each in fields)))
+        about += tuple(f"topics.{name}.{each}." for each in fields)
+        return not fields or not any(f"{each.field}:".startswith(about) for each in errors(owner.findings))
 
     def _groups(self) -> Iterator[tuple[tuple[object, ...], object, Draft, str]]:
         for draft in self.drafts.values():
@@ -133,8 +228,7 @@ class World:
     def _tables(self) -> Iterator[tuple[tuple[object, ...], object, Draft, str]]:
         for draft in self.drafts.values():
             for index, (name, stream) in enumerate(draft.streams.items()):
-                if stream.document.writes:
-                    sink = stream.document.writes.postgres
+                if stream.document.writes and (sink := stream.document.writes.postgres):
                     place = (*_precedence(draft, sink.table), index)
                     yield place, (sink.connection, sink.table), draft, name
 

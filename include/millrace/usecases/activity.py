@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from millrace.domain.activity import Reading, UnreadableRecords
 from millrace.errors import UsageError
 from millrace.spec import load_pipeline
+from millrace.usecases.tables import table_of
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -52,12 +53,13 @@ def active(
 
     Raises:
         UsageError: the stream is not declared, or was never started.
+        RefusedError: it writes to Kafka.
         InvalidDeclarationError: its declaration is wrong.
         UnreachableError: the sink database does not answer.
     """
     pipeline = load_pipeline(platform.settings.root, PIPELINE)
     try:
-        sink = pipeline.stream(STREAM).sink
+        sink = table_of(pipeline.stream(STREAM))
     except KeyError:
         raise UsageError(
             f"the pipeline {PIPELINE} has no stream {STREAM}, which keeps who reads what",

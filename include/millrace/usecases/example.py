@@ -26,6 +26,7 @@ from millrace.usecases.example_topic import (
     misplaced,
     name_quarantined,
 )
+from millrace.usecases.tables import table_of
 
 PIPELINE = "shop"
 SOURCE = "cdnow"
@@ -223,7 +224,7 @@ def make_report(parts: ExampleParts, records: Sequence[SourceRecord]) -> Example
     return ExampleReport(
         topic=topic,
         partitions=len(partitions),
-        table=stream.sink.table,
+        table=table_of(stream).table,
         records_in=found.records,
         rows_out=books.sums.rows,
         quarantined=name_quarantined(entries, found.labels),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.declaration import Pipeline, PostgresSink, Stream
 from millrace.domain.offsets import OffsetRange
 from millrace.domain.quality.evidence import documents_of
 from millrace.domain.quality.holding import Asked, Found
@@ -27,6 +27,7 @@ from millrace.usecases import quality_alarms
 from millrace.usecases.quality_evidence import upload_waiting
 from millrace.usecases.quality_freshness import known_ages, look_at_freshness, with_events
 from millrace.usecases.quality_windows import ranges_between
+from millrace.usecases.tables import has_table, table_of
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -75,15 +76,18 @@ def declared(pipelines: Sequence[Pipeline], name: str | None = None) -> list[tup
 
     Raises:
         UsageError: no stream of this name declares quality.
+        RefusedError: the stream writes to Kafka.
     """
     found = [
         (pipeline, stream, stream.quality)
         for pipeline in pipelines
         for stream in pipeline.streams
-        if stream.quality is not None and name in (None, stream.qualified_name)
+        if stream.quality is not None and has_table(stream) and name in (None, stream.qualified_name)
     ]
     if name is not None and not found:
-        known = [stream.qualified_name for pipeline in pipelines for stream in pipeline.streams]
+        known = {stream.qualified_name: stream for pipeline in pipelines for stream in pipeline.streams}
+        if name in known:
+            _table(known[name])
         what = f"{name} declares no quality" if name in known else f"there is no stream `{name}`"
         raise UsageError(what, next_step="add `quality: {rules: NAME}` to a stream; `millrace quality list`")
     return found
@@ -113,8 +117,9 @@ def check(
 
     Raises:
         UnreachableError: sink or control database do not answer, or for a window no broker.
-        RefusedError: of the window's records it cannot be told any more where they lie.
+        RefusedError: the stream writes to Kafka; or of the window's records it cannot be told any more where they lie.
     """
+    _table(stream)
     quality = stream.quality
     if quality is None:
         raise UsageError(f"{stream.qualified_name} declares no quality", next_step="add `quality: {rules: NAME}` to it")
@@ -133,6 +138,12 @@ def check(
     new, known = quality_alarms.hold(platform, kept)
     platform.control().quality.tidy(began)
     return Checked(kept, new, known, warned, upload_waiting(platform, stream, quality.keep, began))
+
+
+def _table(stream: Stream) -> PostgresSink:
+    """The table whose rows are looked at."""
+    next_step = "a second stream can read the topic and write its rows to a table, which rules are held against"
+    return table_of(stream, "there is no table to hold rules against", next_step)
 
 
 def check_on(
@@ -214,11 +225,12 @@ def _hold(
     if not looked.work:
         seen = looked.mark.offsets or (looked.last is not None and looked.last.reached.offsets)
         return None, "its record of work, which an earlier check has seen, is not there" if seen else ""
-    checker = platform.quality_checker(quality.connection or stream.sink.connection)
+    sink = _table(stream)
+    checker = platform.quality_checker(quality.connection or sink.connection)
     try:
         found = checker.hold(
             Asked(
-                stream.sink.table,
+                sink.table,
                 quality.rules,
                 looked.ranges,
                 looked.came or (),
@@ -232,7 +244,7 @@ def _hold(
     except MillraceError as error:
         return None, error.what
     if not found.columns:
-        return None, f"table {stream.sink.table} is not there, and its stream has written to it"
+        return None, f"{sink.named} is not there, and its stream has written to it"
     return found, ""
 
 

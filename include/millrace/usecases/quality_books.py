@@ -28,6 +28,7 @@ from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, 
 from millrace.errors import MillraceError, RefusedError, UsageError
 from millrace.ports import Books
 from millrace.usecases.books_witness import MOST_READ, Witnesses
+from millrace.usecases.tables import has_table, table_of
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -43,13 +44,13 @@ Progress = Callable[[str], object]
 
 
 def declared(pipelines: Sequence[Pipeline], name: str | None = None) -> list[tuple[Pipeline, Stream]]:
-    """The streams whose sinks keep books, or the one of this name, PIPELINE.STREAM.
+    """The streams whose sinks keep books, or the one of this name, PIPELINE.STREAM, also where its sink keeps none.
 
     Raises:
         UsageError: there is no stream of this name.
     """
     streams = [(pipeline, stream) for pipeline in pipelines for stream in pipeline.streams]
-    found = [one for one in streams if name in (None, one[1].qualified_name)]
+    found = [one for one in streams if (has_table(one[1]) if name is None else one[1].qualified_name == name)]
     if name is not None and not found:
         raise UsageError(f"there is no stream `{name}`", next_step="see `millrace streams list`")
     return found
@@ -86,11 +87,13 @@ def reconcile(
         UnreachableError: the sink or the control database does not answer. What kept witnesses from being asked is the
             run's `problem`.
         DeclarationError: the sink has no ledger, or its table lacks a column.
+        RefusedError: the stream writes to Kafka.
     """
+    written = table_of(stream, "its sink keeps no ledger")
     began = now or datetime.now(UTC)
     name = stream.qualified_name
     quality = stream.quality
-    sink = platform.sink_books(quality.connection if quality and quality.connection else stream.sink.connection)
+    sink = platform.sink_books(quality.connection if quality and quality.connection else written.connection)
     mark = platform.control().books.mark(name)
     work, _ = sink.work(name)
     back = receded(mark, work)
@@ -100,7 +103,7 @@ def reconcile(
     run = Reconciliation(name, began, began, reached(work), from_, from_, deep=deep, actor=actor)
     stops: Mapping[TopicPartition, int] = {}
     if work:
-        with sink.opened(name, stream.sink.table, stream.sink.key) as books:
+        with sink.opened(name, written.table, written.key) as books:
             settled = _settled(mark, work) if deep and not back else {}
             look = _Look(books, work, settled, Witnesses(platform, pipeline, progress), progress, findings=list(back))
             look.at(ranges)
@@ -150,7 +153,7 @@ def reconcile_on(
     """Run over a stream's books as often as it takes to reach the record of work; one that is red, or time, ends it.
 
     Raises:
-        UnreachableError, DeclarationError: as `reconcile`.
+        UnreachableError, DeclarationError, RefusedError: as `reconcile`.
     """
     began = datetime.now(UTC)
     done = [reconcile(platform, pipeline, stream, actor=actor, deep=deep, progress=progress)]

@@ -11,6 +11,7 @@ from millrace.domain.quality.rules import Exists
 from millrace.errors import MillraceError
 from millrace.spec.findings import Finding, in_order
 from millrace.spec.quality import misfits
+from millrace.usecases.tables import has_table, table_of
 from millrace.wiring import Platform
 
 Tables = Mapping[str, Mapping[str, str]]
@@ -41,16 +42,21 @@ def column_findings(platform: Platform, pipelines: Iterable[Pipeline]) -> Column
     findings: list[Finding] = []
     silent: list[str] = []
     asked: set[str] = set()
-    streams = [stream for pipeline in pipelines for stream in pipeline.streams if stream.quality is not None]
+    streams = [
+        stream
+        for pipeline in pipelines
+        for stream in pipeline.streams
+        if stream.quality is not None and has_table(stream)
+    ]
     for connection in sorted({stream.sink.connection for stream in streams}):
         of_sink = [stream for stream in streams if stream.sink.connection == connection]
         try:
             tables = _tables(platform, connection, of_sink)
         except MillraceError as error:  # one database that is away must not hide the others
-            silent += [f"table {stream.sink.table} could not be asked: {error.what}" for stream in of_sink]
+            silent += [f"{stream.sink.named} could not be asked: {error.what}" for stream in of_sink]
             continue
         for stream in of_sink:
-            if columns := tables[stream.sink.table]:
+            if columns := tables[table_of(stream).table]:
                 asked.add(stream.qualified_name)
                 rules = stream.quality.rules if stream.quality else ()
                 findings += misfits(stream, problems(rules, columns, tables).items())
@@ -59,7 +65,7 @@ def column_findings(platform: Platform, pipelines: Iterable[Pipeline]) -> Column
 
 def _tables(platform: Platform, connection: str, streams: Iterable[Stream]) -> Tables:
     """The columns of the tables that streams write, and of those that their rules look into."""
-    wanted = {stream.sink.table for stream in streams}
+    wanted = {table_of(stream).table for stream in streams}
     for stream in streams:
         rules = stream.quality.rules if stream.quality else ()
         wanted |= {rule.check.table for rule in rules if isinstance(rule.check, Exists)}

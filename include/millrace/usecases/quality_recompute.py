@@ -6,9 +6,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import Pipeline, SinkMode, Stream
+from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.quality.recompute import MOST_SAMPLED, Recomputed, readable, sampled
 from millrace.errors import RefusedError, UsageError
+from millrace.usecases.tables import NO_PLACE, table_of
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -44,20 +45,21 @@ def recompute(
 
     Raises:
         UsageError: the sample is none, or too large.
-        RefusedError: the stream upserts.
+        RefusedError: the stream upserts, or writes to Kafka.
         UnreachableError: Kafka or the sink does not answer.
         DeclarationError: the app or its table is not what it has to be.
         PartFailedError: Spark ended without an answer.
     """
     if not 1 <= sample <= MOST_SAMPLED:
         raise UsageError(f"a sample is of 1 to {MOST_SAMPLED:,} offsets, not of {sample:,}")
-    if stream.sink.mode is SinkMode.UPSERT:
+    sink = table_of(stream, NO_PLACE)
+    if not sink.appended:
         raise RefusedError(
             UPSERTED,
             where=stream.qualified_name,
             next_step=f"hold its books, without a sample: `millrace quality reconcile {stream.qualified_name}`",
         )
-    work, _ = platform.sink(stream.sink.connection).work(stream.qualified_name)
+    work, _ = platform.sink(sink.connection).work(stream.qualified_name)
     log = platform.kafka_log(pipeline.kafka)
     ranges = sampled(readable(work, log.bounds(log.partitions(stream.reads))), sample, Random(seed))
     if not ranges:

@@ -1,4 +1,4 @@
-"""Records in quarantine, as the sink databases of the declared streams hold them."""
+"""Records in quarantine, as the declared streams keep them: in their sinks' databases, or in the control database."""
 
 from __future__ import annotations
 

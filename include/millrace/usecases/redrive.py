@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import BackupApp, Pipeline, SinkMode, Stream
+from millrace.domain.declaration import BackupApp, Pipeline, Stream
 from millrace.domain.offsets import OffsetRange
 from millrace.domain.plan import (
     LIFETIME,
@@ -35,6 +35,7 @@ from millrace.domain.redrive import (
 )
 from millrace.errors import MillraceError, RefusedError, StalePlanError, UsageError
 from millrace.usecases.declared_apps import declared_app
+from millrace.usecases.tables import NO_PLACE, by_its_group, table_of
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -91,14 +92,14 @@ def make_plan(
 
     Raises:
         UsageError: there is no such stream.
-        RefusedError: the stream upserts; nothing is selected, or nothing of it would leave quarantine; it says why it
-            would stay.
+        RefusedError: the stream upserts, or writes to Kafka; nothing is selected, or nothing of it would leave
+            quarantine; it says why it would stay.
         DeclarationError: the app or its table is not what it has to be.
         UnreachableError: the sink or the control database does not answer.
         PartFailedError: Spark ended without an answer.
     """
     given = _declared(platform, stream)
-    if given.stream.sink.mode is SinkMode.UPSERT:
+    if not given.stream.sink.appended:
         raise RefusedError(
             "a redrive puts rows by their source, and an upserted table has them by key",
             where=stream,
@@ -307,8 +308,8 @@ def _unbalanced(platform: Platform, stream: Stream, plan: Plan) -> list[Finding]
     """What does not balance in the entries of the ledger that records have left quarantine in."""
     found: list[Finding] = []
     touched = platform.sink(plan.connection).touched(plan.target, plan.id)
-    books_of = platform.sink_books(plan.connection)
-    with books_of.opened(stream.qualified_name, stream.sink.table, stream.sink.key) as books:
+    books_of, sink = platform.sink_books(plan.connection), table_of(stream)
+    with books_of.opened(stream.qualified_name, sink.table, sink.key) as books:
         for entry in touched:
             part = books.part(OffsetRange(entry.partition, entry.first, entry.first + 1))
             found += [finding for finding in judged(part) if finding.fault not in OPEN]
@@ -335,4 +336,5 @@ def _declared(platform: Platform, stream: str) -> _Given:
             f"{stream} has no quarantine: a backup keeps every record as it is",
             next_step="name a stream that reads the topic; see `millrace streams list`",
         )
+    table_of(app, NO_PLACE, f"to have its records read again, {by_its_group(app)}")
     return _Given(pipeline, app)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import BackupApp, Pipeline, Stream
+from millrace.domain.declaration import BackupApp, Pipeline, PostgresSink, Stream
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.plan import LIFETIME, Plan, PlanKind, facts
 from millrace.domain.rewind import LEAST_GROWTH, changes_of, foreign_commits
@@ -30,6 +30,7 @@ from millrace.errors import MillraceError, RefusedError, UnreachableError, Usage
 from millrace.spec import load
 from millrace.usecases.alarms import environment_of
 from millrace.usecases.declared_apps import declared_app
+from millrace.usecases.tables import by_its_group, table_of
 
 if TYPE_CHECKING:
     from millrace.domain.position import WorkRecord
@@ -83,6 +84,7 @@ def declared(platform: Platform, stream: str) -> _Stream:
 
     Raises:
         UsageError: no declaration names it, or it is a backup.
+        RefusedError: it writes to Kafka.
         InvalidDeclarationError: its declaration is wrong.
     """
     pipeline, app = declared_app(platform.settings.root, stream)
@@ -91,6 +93,7 @@ def declared(platform: Platform, stream: str) -> _Stream:
             f"{stream} cannot be rewound: a backup reads every record once; there is nothing to rewind",
             next_step="rewind the stream whose rows you want written again; see `millrace streams list`",
         )
+    table_of(app, "its work on record is its group's", by_its_group(app))
     return _Stream(pipeline, app)
 
 
@@ -119,7 +122,8 @@ def make_plan(
 
     Raises:
         UsageError: there is no such stream.
-        RefusedError: the rewind may not be made, or would read nothing again; each reason is named.
+        RefusedError: the stream writes to Kafka; the rewind may not be made, or would read nothing again; each reason
+            is named.
         UnreachableError: the cluster, the sink or the control database does not answer.
     """
     given, at = declared(platform, stream), now or datetime.now(UTC)
@@ -289,16 +293,22 @@ def _rounded(duration: timedelta) -> str:
 
 
 def _not_repaired(platform: Platform, given: _Stream) -> list[str]:
-    """Other streams that read the same topics or write the same table: each has positions of its own."""
+    """Other streams that read the same topics or write to the same place: each has positions of its own."""
     project = load(platform.settings.root)
-    reads, sink = set(given.stream.reads), given.stream.sink
-    others = [stream for pipeline in project.pipelines for stream in pipeline.streams]
+    reads, writes = set(given.stream.reads), _targets(given.pipeline, given.stream)
     return sorted(
         other.qualified_name
-        for other in others
-        if other.qualified_name != given.name
-        and (reads & set(other.reads) or (other.sink.connection, other.sink.table) == (sink.connection, sink.table))
+        for pipeline in project.pipelines
+        for other in pipeline.streams
+        if other.qualified_name != given.name and (reads & set(other.reads) or writes & _targets(pipeline, other))
     )
+
+
+def _targets(pipeline: Pipeline, stream: Stream) -> set[tuple[str, str]]:
+    """What a stream writes to, a table or topics, each with the Connection that leads there."""
+    if isinstance(stream.sink, PostgresSink):
+        return {(stream.sink.connection, stream.sink.table)}
+    return {(pipeline.kafka, topic) for topic in stream.sink.topics}
 
 
 def _order(platform: Platform, given: _Stream, moved: Sequence[Move]) -> dict[str, object]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain import streams as domain
+from millrace.domain.declaration import CONTROL
 from millrace.domain.streams import (
     Action,
     Desired,
@@ -29,8 +30,6 @@ from millrace.spec import load_pipeline
 if TYPE_CHECKING:
     from millrace.domain.control import Attempt, DesiredStream
     from millrace.wiring import Platform
-
-CONTROL = "millrace_control"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.control import StreamHistory
-from millrace.domain.declaration import is_backup
+from millrace.domain.declaration import KafkaSink, Stream, is_backup
 from millrace.domain.position import WorkRecord
 from millrace.domain.quarantine import RuleCount
 from millrace.domain.standing import Level, Standing, StreamFacts, standing
@@ -16,6 +16,7 @@ from millrace.domain.streams import StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.spec import load_pipeline
 from millrace.spec.show import EffectiveValue, effective
+from millrace.usecases.tables import has_table
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -62,6 +63,7 @@ class StreamPage:
         declaration: its values as they count; empty where `problem` says why there are none.
         reads: the topics it reads, by the declaration.
         is_backup: whether it is the backup of a pipeline, whose sink is the archive.
+        rewinds: whether a rewind of it can be planned, as far as is known.
     """
 
     at: datetime
@@ -73,13 +75,22 @@ class StreamPage:
     problem: str = ""
     reads: Sequence[str] = ()
     is_backup: bool = False
+    rewinds: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPart:
     """What the sink says of one stream: its record of work, and its quarantine by rule.
 
-    `problem` says why that is not counted; the record of work is known all the same.
+    Attributes:
+        connection: which leads to what is written to.
+        table: what is written to; empty where that are topics.
+        record: its record of work; nothing where that is its group's.
+        quarantine: what it put aside, by rule.
+        problem: why that is not counted; the rest is known all the same.
+        topics: what is written to; none where that is a table.
+        group: whose commits are the record of work; empty where the sink keeps that.
+        kept_in: the Connection that leads to the quarantine, where that is another.
     """
 
     at: datetime
@@ -88,6 +99,9 @@ class SinkPart:
     record: WorkRecord
     quarantine: Sequence[RuleCount]
     problem: str = ""
+    topics: Sequence[str] = ()
+    group: str = ""
+    kept_in: str = ""
 
 
 def overview(platform: Platform, readable: Readable, now: datetime) -> Overview:
@@ -120,7 +134,8 @@ def stream_page(platform: Platform, stream: str, now: datetime, window: timedelt
         if facts is None:
             raise UsageError(f"there is no stream {stream}", next_step="a new one is known once its DAG has run")
         history = page.history(stream, since=since, bucket=bucket, attempts=ATTEMPTS, actions=ACTIONS)
-    found = StreamPage(now, _line(facts, now), history, since, bucket, is_backup=is_backup(stream))
+    backup = is_backup(stream)
+    found = StreamPage(now, _line(facts, now), history, since, bucket, is_backup=backup, rewinds=not backup)
     return _declared(platform, stream, found)
 
 
@@ -130,25 +145,31 @@ def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
     Raises:
         UsageError: no declaration names it, or it is a backup.
         InvalidDeclarationError: its declaration is wrong.
-        UnreachableError: the sink does not answer, or not soon enough.
+        UnreachableError: the sink does not answer, or not soon enough; where it keeps no record of work, that is the
+            `problem`.
     """
     if is_backup(stream):
         raise UsageError(f"{stream} is a backup: its sink is the archive, and no table")
     pipeline_name, _, name = stream.partition(".")
     pipeline = load_pipeline(platform.settings.root, pipeline_name)
     try:
-        sink = pipeline.stream(name).sink
+        declared = pipeline.stream(name)
     except KeyError:
         raise UsageError(f"no declaration names {stream}, so its sink is not known") from None
+    sink = declared.sink
     reader = platform.hasty_sink(sink.connection)
-    record = reader.record_of_work(stream)
-    counts: Sequence[RuleCount] = ()
-    problem = ""
+    if isinstance(sink, KafkaSink):
+        found = SinkPart(
+            now, pipeline.kafka, "", WorkRecord(), (), topics=sink.topics, group=declared.group, kept_in=sink.connection
+        )
+    else:
+        found = SinkPart(now, sink.connection, sink.table, reader.record_of_work(stream), ())
     try:
-        counts = reader.quarantine_counts(stream, COUNTS)
+        return replace(found, quarantine=reader.quarantine_counts(stream, COUNTS))
     except UnreachableError as error:
-        problem = f"{error.what}: `millrace quarantine list --stream {stream}` waits longer"
-    return SinkPart(now, sink.connection, sink.table, record, counts, problem)
+        return replace(found, problem=f"{error.what}: `millrace quarantine list --stream {stream}` waits longer")
+    except MillraceError as error:  # it refuses: that says what it misses, and hides nothing else
+        return replace(found, problem=f"{error.what}: {error.next_step}")
 
 
 def _line(facts: StreamFacts, now: datetime) -> StreamLine:
@@ -187,4 +208,5 @@ def _declared(platform: Platform, stream: str, page: StreamPage) -> StreamPage:
         return replace(page, problem=str(error))
     starts = (f"streams.{name}.", *(f"topics.{topic}." for topic in declared.reads))
     shown = [value for value in values if value.field.startswith(starts) or "." not in value.field]
-    return replace(page, declaration=shown, reads=declared.reads)
+    rewinds = isinstance(declared, Stream) and has_table(declared)
+    return replace(page, declaration=shown, reads=declared.reads, rewinds=rewinds)

@@ -1,0 +1,306 @@
+"""What a task writes rows to Kafka with: it checks them, produces them, and waits until the brokers have them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from millrace.adapters.kafka_transactions import drop_waiting_records
+from millrace.adapters.kafka_values import TOPIC_COLUMN, Records, Target
+from millrace.domain.offsets import OffsetRange, Source
+from millrace.domain.origin import ORDINAL, SOURCE, Origin
+from millrace.domain.sinks import TaskResult
+from millrace.errors import DeclarationError, MillraceError, SinkFailedError, SinkUnreachableError
+from millrace.settings import KafkaSettings
+
+_CLIENT_LOG = logging.getLogger(f"{__name__}.client")
+_CLIENT_LOG.addHandler(logging.NullHandler())  # what it warns of is raised as well, or tried again
+_ACKNOWLEDGED_SECONDS = 45.0
+_BATCH_BYTES = 1_000_000
+_SERVED_EVERY = 500  # records
+_WAITING_KILOBYTES = 64 * 1024
+_LARGEST_LIMIT = 1_000_000_000  # librdkafka's own bound
+SOURCE_COLUMNS = ("_topic_id", "_partition", "_offset", "_ordinal")
+_AWAY = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsProducer:
+    """Writes rows to topics. It travels to the tasks, the way into the cluster with it.
+
+    Guarantees: what it counts is in the logs of all replicas in sync. Rows of one source partition come in the order
+    that they are given in, in each partition of a topic.
+
+    Args:
+        settings: the cluster.
+        client_id: how the brokers list it.
+        stream: who writes.
+        epoch: its epoch.
+        timeline: the timeline of the batch.
+        ranges: the batch's.
+        targets: the topics, by name.
+        by_column: whether a row names its topic.
+    """
+
+    settings: KafkaSettings
+    client_id: str
+    stream: str
+    epoch: int
+    timeline: int
+    ranges: tuple[OffsetRange, ...]
+    targets: Mapping[str, Target]
+    by_column: bool
+
+    def __call__(self, blocks: Iterator[pa.RecordBatch], attempt: int) -> TaskResult:
+        """Write blocks as `SinkStore.rows_writer` says; where none comes, nobody connects.
+
+        Raises:
+            DeclarationError: a row names a source that is not of the batch.
+            SinkUnreachableError: the brokers did not acknowledge in time.
+            SinkFailedError: they refused.
+        """
+        refused: dict[Source, str] = {}
+        rows = 0
+        with _producing(self.settings, self.client_id, self.targets.values()) as output:
+            for block in blocks:
+                if len(block):
+                    self._check_sources(block)
+                    rows += self._write(block, output, refused)
+            output.finish()
+        return TaskResult(rows, refused)
+
+    def _write(self, block: pa.RecordBatch, output: _Output, refused: dict[Source, str]) -> int:
+        """Hand a block's rows over, but for those of a source that has a row which is refused; how many."""
+        parts = [(target, part, target.records(part)) for target, part in self._by_target(block, refused)]
+        for _, part, made in parts:
+            if made.wrong:
+                sources = _sources(part)
+                for row, why in made.wrong.items():
+                    refused.setdefault(sources[row], why)
+        return sum(self._produce(target, part, made, output, refused) for target, part, made in parts)
+
+    def _by_target(self, block: pa.RecordBatch, refused: dict[Source, str]) -> Iterator[tuple[Target, pa.RecordBatch]]:
+        if not self.by_column:
+            yield next(iter(self.targets.values())), block
+            return
+        named = block.column(TOPIC_COLUMN)
+        for name in pc.unique(named).to_pylist():
+            part = block.filter(pc.is_null(named) if name is None else pc.equal(named, name))
+            if name in self.targets:
+                yield self.targets[name], part
+            else:
+                said = "names no topic" if name is None else f"names the topic {name}, which is not declared for it"
+                refused |= dict.fromkeys(_sources(part), f"the row {said}")
+
+    def _produce(
+        self, target: Target, part: pa.RecordBatch, made: Records, output: _Output, refused: Mapping[Source, str]
+    ) -> int:
+        good = [source not in refused for source in _sources(part)] if refused else [True] * len(part)
+        stream, _, _, timeline, epoch = Origin(self.stream, ("", 0, 0), 0, self.timeline, self.epoch).headers()
+        rows = zip(
+            good,
+            made.keys,
+            made.values,
+            self._times(target, part.column("_timestamp")),
+            _places(part).to_pylist(),
+            part.column("_ordinal").cast(pa.string()).cast(pa.binary()).to_pylist(),
+            part.column("_partition").to_pylist(),
+            strict=True,
+        )
+        produce, name, partitions = output.producing(target), target.name, target.partitions
+        for is_good, key, value, time_ms, place, ordinal, number in rows:
+            if is_good:
+                headers = [stream, (SOURCE, place), (ORDINAL, ordinal), timeline, epoch]
+                produce(
+                    name, value, key, -1 if key is not None else number % partitions, timestamp=time_ms, headers=headers
+                )
+        return sum(good)
+
+    def _times(self, target: Target, times: pa.Array) -> list[int]:
+        """Milliseconds since 1970; 0, which the client takes for now, where the topic does not take a time.
+
+        To refuse it instead would make two tries of a batch differ: in an hour it may be taken.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        milliseconds = pc.divide(times.cast(pa.int64()), 1000)
+        behind = pc.greater_equal(milliseconds, now_ms - target.behind_ms)
+        taken = pc.and_(behind, pc.less_equal(milliseconds, now_ms + target.ahead_ms))
+        found: list[int] = pc.if_else(pc.fill_null(taken, False), milliseconds, 0).to_pylist()
+        return found
+
+    def _check_sources(self, block: pa.RecordBatch) -> None:
+        """Write no row whose source is not the batch's: a reader would take for old what comes of that source later."""
+        ordinals = block.column("_ordinal").cast(pa.string()).cast(pa.binary())
+        if pc.count_distinct(pc.binary_join_element_wise(_places(block), ordinals, b"/")).as_py() < len(block):
+            raise DeclarationError(
+                "the transform makes several rows of one record and does not tell them apart",
+                where=f"stream {self.stream}",
+                next_step="add an integer column `_ordinal` that tells the rows of one record apart",
+            )
+        held = pa.array([False] * len(block))
+        ids, numbers, offsets = (block.column(name) for name in ("_topic_id", "_partition", "_offset"))
+        for entry in self.ranges:
+            here = pc.and_(pc.equal(ids, entry.partition.topic_id), pc.equal(numbers, entry.partition.partition))
+            within = pc.and_(pc.greater_equal(offsets, entry.first), pc.less(offsets, entry.next))
+            held = pc.or_(held, pc.and_(here, within))
+        outside = len(block) - int(pc.sum(held.cast(pa.int64())).as_py() or 0)
+        if outside:
+            raise DeclarationError(
+                f"{outside} of {len(block)} rows name a source that is not of their batch",
+                where=f"stream {self.stream}",
+                next_step="let the transform hand `_source` on as it is",
+            )
+
+
+@dataclass(slots=True)
+class _Output:
+    """The producers of one task: one for each limit that topics have, for each batch has to keep it."""
+
+    settings: KafkaSettings
+    client_id: str
+    producers: dict[int, Any] = field(default_factory=dict)
+    failures: list[KafkaError] = field(default_factory=list)
+    acknowledged_at: float = 0.0
+    trouble: str = ""  # what a client has said last that passes, or does not
+
+    def producing(self, target: Target) -> Callable[..., None]:
+        """What takes the arguments of `Producer.produce`; it waits where the client has too many records."""
+        producer = self._producer(target.limit_bytes)
+        produce, handed_over = producer.produce, 0
+
+        def waiting(*arguments: Any, **more: Any) -> None:
+            nonlocal handed_over
+            handed_over += 1
+            if handed_over % _SERVED_EVERY == 0:
+                producer.poll(0)
+                self._must_be_well(target.name)
+            try:
+                produce(*arguments, **more)
+            except BufferError:
+                began = time.monotonic()
+                while True:
+                    producer.poll(0.1)  # lets deliveries make room
+                    self._must_be_well(target.name)
+                    self._must_get_on(began)
+                    with suppress(BufferError):
+                        produce(*arguments, **more)
+                        break
+            except KafkaException as error:
+                raise self._error(error.args[0], target.name) from error
+
+        return waiting
+
+    def _must_be_well(self, topic: str = "") -> None:
+        if self.failures:
+            raise self._error(self.failures[0], topic)
+
+    def finish(self) -> None:
+        """Wait until all is acknowledged."""
+        began = time.monotonic()
+        for producer in self.producers.values():
+            while producer.flush(0.5) and not self.failures:
+                self._must_get_on(began)
+        self._must_be_well()
+
+    def _must_get_on(self, began: float) -> None:
+        """Wait no longer where nothing was acknowledged for long; `began`: since when it is waited."""
+        if time.monotonic() - max(began, self.acknowledged_at) > _ACKNOWLEDGED_SECONDS:
+            raise self._error(KafkaError(KafkaError._MSG_TIMED_OUT, self.trouble or None), "")
+
+    def close(self) -> None:
+        for producer in self.producers.values():
+            if len(producer):
+                drop_waiting_records(producer)
+
+    def _producer(self, limit_bytes: int) -> Any:
+        if limit_bytes not in self.producers:
+            limit = min(max(limit_bytes, 1000), _LARGEST_LIMIT)
+            self.producers[limit_bytes] = Producer(
+                {
+                    **self.settings.librdkafka,
+                    "client.id": self.client_id,
+                    # A record that was given up on while those behind it got through would be missing for a reader
+                    # who has seen these: nothing times out by itself, and a refusal ends the producer.
+                    "enable.idempotence": True,
+                    "enable.gapless.guarantee": True,
+                    "message.timeout.ms": 0,
+                    "acks": "all",
+                    "partitioner": "murmur2_random",
+                    "compression.type": "lz4",
+                    "linger.ms": 20,
+                    "batch.size": min(_BATCH_BYTES, limit),
+                    "message.max.bytes": limit,
+                    "queue.buffering.max.kbytes": _WAITING_KILOBYTES,
+                    "on_delivery": self._delivered,
+                    "error_cb": self._troubled,
+                    "log_level": 0,
+                },
+                logger=_CLIENT_LOG,
+            )
+        return self.producers[limit_bytes]
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            self.acknowledged_at = time.monotonic()
+        else:
+            self.failures.append(error)
+
+    def _troubled(self, error: KafkaError) -> None:
+        self.trouble = error.str()
+
+    def _error(self, error: KafkaError, topic: str) -> MillraceError:
+        where = f"topic {topic} at {self.settings.bootstrap_servers}" if topic else self.settings.bootstrap_servers
+        if error.code() in _AWAY or error.retriable():
+            return SinkUnreachableError(
+                f"the brokers did not acknowledge: {error.str()}",
+                where=where,
+                next_step="see that the brokers run and that enough replicas are in sync",
+            )
+        return SinkFailedError(
+            f"the brokers refuse what is written: {error.str()}",
+            where=where,
+            next_step="see that the topic is there, and that this user has Write on it and IdempotentWrite",
+        )
+
+
+@contextmanager
+def _producing(settings: KafkaSettings, client_id: str, targets: Iterable[Target]) -> Iterator[_Output]:
+    output = _Output(settings, client_id)
+    try:
+        yield output
+    finally:
+        output.close()
+
+
+def _sources(part: pa.RecordBatch) -> list[Source]:
+    columns = (part.column(name).to_pylist() for name in SOURCE_COLUMNS[:3])
+    return list(zip(*columns, strict=True))
+
+
+def _places(part: pa.RecordBatch) -> pa.Array:
+    """The value of the header that names a row's source."""
+    ids, numbers, offsets = (part.column(name).cast(pa.string()) for name in SOURCE_COLUMNS[:3])
+    return pc.binary_join_element_wise(ids, numbers, offsets, "/").cast(pa.binary())

@@ -1,0 +1,254 @@
+"""The Kafka side of a stream: topics that it writes to, with its consumer group for a record of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+import structlog
+
+from millrace.adapters.kafka_output import RowsProducer
+from millrace.adapters.kafka_values import TOPIC_COLUMN, Target
+from millrace.adapters.postgres_aside import Aside, Opened
+from millrace.domain.declaration import KafkaSink as DeclaredSink
+from millrace.domain.declaration import Topic
+from millrace.domain.groups import CommitMetadata, Committed
+from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.position import WorkRecord
+from millrace.domain.sinks import BatchCounts, Identity, Written
+from millrace.errors import DeclarationError, SinkExhaustedError, SinkUnreachableError, UnreachableError
+from millrace.ports import Quarantine, TaskWriter, TopicAdmin
+from millrace.settings import KafkaSettings
+
+log = structlog.get_logger()
+
+Commits = Callable[[], Mapping[tuple[str, int], Committed]]
+
+
+class KafkaSink:
+    """Topics that a stream writes to (`SinkStore`).
+
+    Guarantees: at least once. The group is committed after all rows of a batch are acknowledged by all replicas in
+    sync; its bad records are in quarantine before any of its rows is written, but for those that the brokers refuse.
+    Rows carry their origin (`domain.origin`), by which `millrace.reader` leaves out what came twice: at most one batch
+    for each try of it.
+    Does not guarantee: that nothing is written twice, or that an older epoch writes nothing after `take_over` has
+    returned. Its commits are refused, and it ends; what it was writing then may come late, and in a compacted topic
+    stay as the last of its key until that key comes again. Not that the rows of one record come together: where one of
+    them is refused in a later block than another, that one has been written.
+
+    Args:
+        settings: the cluster.
+        identity: who writes.
+        sink: as declared.
+        topics: the topics, as declared.
+        admin: tells what they are like.
+        commits: asks for the group's commits of all partitions that the stream reads.
+        aside: keeps fence, timelines and quarantine.
+    """
+
+    metadata: tuple[str, ...] = ("_timestamp", "_deleted")
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        identity: Identity,
+        sink: DeclaredSink,
+        topics: Sequence[Topic],
+        *,
+        admin: TopicAdmin,
+        commits: Commits,
+        aside: Aside,
+    ) -> None:
+        self.where = sink.named
+        self.quarantine: Quarantine | None = aside
+        self._settings = settings
+        self._identity = identity
+        self._sink = sink
+        self._topics = topics
+        self._admin = admin
+        self._commits = commits
+        self._aside = aside
+        self._targets: Mapping[str, Target] = {}
+        self._timeline = 0
+        self._done: dict[TopicPartition, int] = {}
+        self._unbegun = False
+
+    # A life's beginning
+
+    def take_over(self) -> None:
+        """Raise the fence beside the sink: an older epoch puts nothing into quarantine any more, and opens nothing."""
+        self._aside.take_over()
+
+    def check_fence(self) -> None:
+        """Learn whether a newer epoch has raised the fence; where its database is away, the group says who may go on.
+
+        Raises:
+            FencedError: it has.
+        """
+        try:
+            self._aside.check_fence()
+        except (SinkUnreachableError, SinkExhaustedError) as error:
+            log.warning("fence_not_asked", error=str(error))
+
+    def read_record(self) -> WorkRecord:
+        """What the group's own commits say, on the newest timeline that was opened."""
+        timeline, opened = self._aside.timeline()
+        record = work_record(self._identity.stream, timeline, opened, self._commits())
+        self._timeline, self._done = record.timeline, dict(record.next_offsets)
+        return record
+
+    def open_positions(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
+        """Put on record where each of these partitions begins on a timeline; twice is once."""
+        self._aside.open_positions(timeline, positions)
+        if timeline > self._timeline:
+            self._done = {}
+        self._timeline, self._unbegun = timeline, True
+        self._done |= positions
+
+    def prepare(self, columns: pa.Schema) -> None:
+        """See that the topics are there and take these columns.
+
+        Raises:
+            DeclarationError: a column is missing, is of another type, or goes nowhere.
+            UnreachableError: a topic is not there, or the cluster does not answer.
+            TopicAccessError: a topic may not be described.
+        """
+        observed = self._admin.observe([topic.name for topic in self._topics])
+        if missing := [topic.name for topic in self._topics if topic.name not in observed]:
+            raise UnreachableError(
+                f"there is no topic {', '.join(missing)}",
+                where=f"stream {self._identity.stream}",
+                next_step="`topics plan` of its pipeline shows what is missing, the DAG PIPELINE.topics makes it",
+            )
+        targets = {t.name: Target.of(t, observed[t.name], self._identity.stream) for t in self._topics}
+        self._check(columns, targets)
+        self._targets = targets
+        self._aside.prepare_staging()
+        self._aside.look_at_quarantine(list(self._done))
+        self._begin()
+
+    def _check(self, columns: pa.Schema, targets: Mapping[str, Target]) -> None:
+        where = f"what the app gives for {self.where}"
+        taken = {column.name for target in targets.values() for column in target.columns}
+        if self._sink.by_column:
+            taken.add(TOPIC_COLUMN)
+            index = columns.get_field_index(TOPIC_COLUMN)
+            if index < 0 or columns.field(index).type != pa.string():
+                raise DeclarationError(
+                    f"the app gives no text column `{TOPIC_COLUMN}`, which says what topic a row goes to",
+                    where=where,
+                    next_step=f"add it in the transform, with one of: {', '.join(targets)}",
+                )
+        for target in targets.values():
+            target.check(columns, where)
+        if lost := [name for name in columns.names if name not in taken]:
+            raise DeclarationError(
+                f"no topic that the stream writes to declares the column {', '.join(f'`{name}`' for name in lost)}",
+                where=where,
+                next_step="drop it in the transform, or add it to the topic's schema",
+            )
+
+    def _begin(self) -> None:
+        """Say that reading may have begun: who moves the group from now on moves the stream."""
+        self._aside.reached(self._timeline, self._done)
+        self._unbegun = False
+
+    # Batches
+
+    def begin_batch(self) -> None:
+        """Partitions that are new since the start are begun, too; what was written before stays written."""
+        if self._unbegun:
+            self._begin()
+
+    def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange]) -> TaskWriter:
+        """Writes rows at once."""
+        return RowsProducer(
+            settings=self._settings,
+            client_id=f"millrace.{self._identity.application_name}",
+            stream=self._identity.stream,
+            epoch=self._identity.epoch,
+            timeline=timeline,
+            ranges=tuple(ranges),
+            targets=self._targets,
+            by_column=self._sink.by_column,
+        )
+
+    def bad_records_writer(self) -> TaskWriter:
+        """Writes bad records to the staging table beside the sink, emptied first."""
+        self._aside.begin_batch()
+        return self._aside.bad_records_writer()
+
+    def commit_batch(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> BatchCounts:
+        """All rows are there by now; the group is to be committed next. What was refused goes to quarantine."""
+        kept = self._aside.keep(timeline, ranges, written) if written.refused else written.bad_records
+        self._done |= {entry.partition: entry.next for entry in ranges}
+        return BatchCounts(written.rows, kept)
+
+    def waits_for(self) -> str:
+        """Whom the database beside the sink keeps waiting for."""
+        return self._aside.waits_for()
+
+    def discard(self) -> None:
+        """Write how far the work came, for a group that forgets, and drop the staging table.
+
+        That database may be away: neither is needed for the next start, which drops the table.
+        """
+        try:
+            self._aside.reached(self._timeline, self._done)
+            self._aside.discard()
+        except (SinkUnreachableError, SinkExhaustedError) as error:
+            log.warning("not_tidied_up", error=str(error))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._aside.close()
+
+
+def work_record(
+    stream: str,
+    timeline: int,
+    opened: Mapping[TopicPartition, Opened],
+    commits: Mapping[tuple[str, int], Committed],
+) -> WorkRecord:
+    """The record of work, where a group's own commits are that.
+
+    A commit that is not the stream's own stands in the place of one that was. What had been done then, nobody knows:
+    at least what was written aside. Only before the timeline was begun may it be the one that opened it.
+
+    Args:
+        stream: PIPELINE.STREAM.
+        timeline: the newest that was opened; 0: none.
+        opened: where it stands on each partition.
+        commits: the group's, by topic and number.
+    """
+    own = dict(_own_commits(stream, commits))
+    newest = max([timeline, *(said.timeline for said in own.values())])
+    if newest > timeline:  # the database is not the one it was: the group knows more
+        opened = {}
+    done = {p: said.offset for p, said in own.items() if said.timeline == newest or p not in opened}
+    done |= {p: max(stood.done, done.get(p, 0)) for p, stood in opened.items()}
+    moved = {
+        p
+        for p, stood in opened.items()
+        if stood.begun and p not in own and (p.topic, p.partition) in commits and not _of_former(stream, p, commits)
+    }
+    first = {p: opened[p].first if p in opened else offset for p, offset in done.items()}
+    return WorkRecord(newest, done, first, frozenset(moved))
+
+
+def _own_commits(
+    stream: str, commits: Mapping[tuple[str, int], Committed]
+) -> list[tuple[TopicPartition, CommitMetadata]]:
+    found = ((place, commit.offset, CommitMetadata.decode(commit.metadata)) for place, commit in commits.items())
+    return [
+        (TopicPartition(topic, said.topic_id, number), said)
+        for (topic, number), offset, said in found
+        if said is not None and said.stream == stream and said.offset == offset
+    ]
+
+
+def _of_former(stream: str, partition: TopicPartition, commits: Mapping[tuple[str, int], Committed]) -> bool:
+    """Whether the commit of a partition is this stream's own, of a topic that had the name before or after."""
+    said = CommitMetadata.decode(commits[partition.topic, partition.partition].metadata)
+    return said is not None and said.stream == stream and said.topic_id != partition.topic_id

@@ -1,0 +1,160 @@
+"""What PostgreSQL keeps of a stream that writes elsewhere: fence, timelines, and its quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from millrace.adapters.postgres_staging import StagedConnection
+from millrace.adapters.postgres_tables import Cursor
+from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.sinks import Identity, Written
+from millrace.errors import SinkFailedError
+from millrace.settings import PostgresSettings
+
+log = structlog.get_logger()
+
+_NEWEST = (
+    "SELECT timeline, topic, topic_id, partition, first_offset, next_offset, begun FROM millrace.timelines "
+    "WHERE stream = %(stream)s "
+    "AND timeline = (SELECT max(timeline) FROM millrace.timelines WHERE stream = %(stream)s)"
+)
+# One look into the index a partition: a quarantine may hold millions.
+_LAST_BAD = (
+    'SELECT _asked.topic_id, _asked.partition, _last."offset" + 1 FROM unnest(%s::text[], %s::int[]) '
+    'AS _asked (topic_id, partition), LATERAL (SELECT "offset" FROM millrace.quarantine AS _held '
+    "WHERE _held.stream = %s AND _held.topic_id = _asked.topic_id AND _held.partition = _asked.partition "
+    'ORDER BY "offset" DESC LIMIT 1) AS _last'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Where a timeline stands on one partition.
+
+    Attributes:
+        first: where it began.
+        done: up to where its work was done, at least.
+        begun: whether the group was committed there, and reading may have begun: a commit that is not ours is a move
+            by somebody from then on.
+    """
+
+    first: int
+    done: int
+    begun: bool
+
+
+class Aside(StagedConnection):
+    """The database beside a sink that keeps no books of its own (`ports.Quarantine`).
+
+    Guarantees: an older epoch changes nothing here after `take_over` has returned; bad records are kept once a source,
+    all of a batch or none.
+    Does not guarantee: anything of the rows, which are elsewhere.
+
+    Args:
+        settings: the database.
+        identity: who writes.
+    """
+
+    def __init__(self, settings: PostgresSettings, identity: Identity) -> None:
+        super().__init__(settings, identity)
+        self._bad_until: dict[tuple[str, int], int] = {}
+
+    def timeline(self) -> tuple[int, dict[TopicPartition, Opened]]:
+        """The newest timeline and where it stands; 0 and nothing where none was opened."""
+
+        def read(cursor: Cursor) -> list[tuple[object, ...]]:
+            return list(cursor.execute(_NEWEST, {"stream": self.identity.stream}).fetchall())
+
+        rows: list[tuple[object, ...]] = self._bounded("read the timelines", read)
+        found = {TopicPartition(*row[1:4]): Opened(*row[4:]) for row in rows}  # type: ignore[arg-type]
+        return int(str(rows[0][0])) if rows else 0, found
+
+    def open_positions(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
+        """Write where each of these partitions begins on a timeline, under the fence; twice is once.
+
+        Raises:
+            FencedError: a newer epoch has taken over.
+            SinkFailedError: one of them is on record already, and begins or stands elsewhere.
+        """
+        stream, epoch = self.identity.stream, self.identity.epoch
+
+        def write(cursor: Cursor) -> None:
+            self._hold_fence(cursor, alone=True)
+            cursor.executemany(
+                "INSERT INTO millrace.timelines AS held "
+                "(stream, timeline, topic, topic_id, partition, first_offset, next_offset, epoch) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) "
+                "ON CONFLICT (stream, timeline, topic_id, partition) DO UPDATE SET epoch = excluded.epoch "
+                "WHERE held.first_offset = excluded.first_offset AND held.next_offset = excluded.next_offset",
+                [(stream, timeline, p.topic, p.topic_id, p.partition, at, at, epoch) for p, at in positions.items()],
+            )
+            if cursor.rowcount != len(positions):
+                raise SinkFailedError(
+                    f"{len(positions) - cursor.rowcount} partitions stand on timeline {timeline} already, elsewhere",
+                    where=f"stream {stream}, table millrace.timelines",
+                    next_step="the next start reads the timelines again",
+                )
+
+        self._bounded("open positions", write)
+
+    def reached(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
+        """Write that work on a timeline was begun, and done up to these positions at least."""
+        ids, numbers, offsets = _columns(positions)
+
+        def write(cursor: Cursor) -> None:
+            self._hold_fence(cursor)
+            cursor.execute(
+                "UPDATE millrace.timelines AS _held SET begun = true, epoch = %s, updated_at = now(), "
+                "next_offset = greatest(_held.next_offset, _at.done) "
+                "FROM unnest(%s::text[], %s::int[], %s::bigint[]) AS _at (topic_id, partition, done) "
+                "WHERE stream = %s AND timeline = %s "
+                "AND _held.topic_id = _at.topic_id AND _held.partition = _at.partition",
+                (self.identity.epoch, ids, numbers, offsets, self.identity.stream, timeline),
+            )
+
+        self._bounded("write what was reached", write)
+
+    def look_at_quarantine(self, partitions: Sequence[TopicPartition]) -> None:
+        """Learn up to where these partitions have bad records here, for `keep` to take the place of them."""
+        ids, numbers, _ = _columns(dict.fromkeys(partitions, 0))
+
+        def read(cursor: Cursor) -> list[tuple[str, int, int]]:
+            return list(cursor.execute(_LAST_BAD, (ids, numbers, self.identity.stream)).fetchall())
+
+        self._bad_until = {(topic_id, number): end for topic_id, number, end in self._bounded("look", read)}
+
+    def keep(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> int:
+        """See `ports.Quarantine`; a batch without bad records, now and formerly, asks the database nothing."""
+        if not written.bad_records and not any(self._may_hold(entry) for entry in ranges):
+            return 0
+        with self._transaction("keep the bad records") as cursor:
+            self._hold_fence(cursor)
+            for entry in ranges:
+                self.staging.delete_quarantine(cursor, self.identity.stream, entry)
+            kept = self.staging.insert_quarantine(
+                cursor, self.identity.stream, timeline, self.identity.epoch, written.attempts
+            )
+            if kept != written.bad_records:
+                raise SinkFailedError(
+                    f"{written.bad_records} bad records were staged, but {kept} arrived: none was kept. Staging was "
+                    "emptied meanwhile (a TRUNCATE, a promoted standby, a pooler that changes connections)",
+                    where=f"stream {self.identity.stream}, table millrace.quarantine",
+                    next_step="the next start takes the batch again",
+                )
+        for entry in ranges:
+            if kept:
+                key = (entry.partition.topic_id, entry.partition.partition)
+                self._bad_until[key] = max(self._bad_until.get(key, 0), entry.next)
+        return kept
+
+    def _may_hold(self, entry: OffsetRange) -> bool:
+        """Whether a range may have bad records here."""
+        return entry.first < self._bad_until.get((entry.partition.topic_id, entry.partition.partition), 0)
+
+
+def _columns(positions: Mapping[TopicPartition, int]) -> tuple[list[str], list[int], list[int]]:
+    listed = [(p.topic_id, p.partition, offset) for p, offset in positions.items()]
+    return [one[0] for one in listed], [one[1] for one in listed], [one[2] for one in listed]

@@ -1,0 +1,166 @@
+"""A sink of topics, under the contract of `support.sink_worlds`: a real broker, a real group, the control database."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from millrace.adapters.kafka_log import KafkaLog
+from millrace.adapters.kafka_reader import TopicReader
+from millrace.adapters.kafka_sink import KafkaSink
+from millrace.adapters.kafka_topics import KafkaTopicAdmin
+from millrace.adapters.postgres_aside import Aside
+from millrace.adapters.postgres_connection import connect
+from millrace.domain import declaration
+from millrace.domain.declaration import Column, ColumnType, Key, Topic, ValueFormat, ValueSchema
+from millrace.domain.groups import Committed, stream_commits
+from millrace.domain.offsets import Source, TopicPartition
+from millrace.domain.origin import Origin
+from millrace.domain.sinks import Identity
+from millrace.domain.sources import TopicRecord
+from millrace.reader import Deduplicator
+from millrace.settings import KafkaSettings
+from support.faults import hang_up
+from support.sink_worlds import TOPIC, TOPIC_ID, Commit, Row, at_second
+from support.waiting import result_of
+
+if TYPE_CHECKING:
+    from millrace.embedded.stack import Stack
+
+PARTITIONS = 3
+VALUE = ValueSchema(
+    ValueFormat.JSON,
+    (
+        Column("customer", ColumnType.STRING, required=True),
+        Column("amount", ColumnType.DECIMAL, precision=12, scale=2),
+    ),
+)
+
+
+class KafkaWorld:
+    """Topics of one stream's, which reads from two partitions of another.
+
+    Args:
+        stack: with Kafka and PostgreSQL.
+        name: of the world.
+        topics: what it writes to, as declared; by default one with a key, of three partitions.
+        by_column: whether rows name theirs.
+        settings: of the topics, for Kafka.
+    """
+
+    at_once = True
+
+    def __init__(
+        self,
+        stack: Stack,
+        name: str,
+        topics: Sequence[Topic] = (),
+        *,
+        by_column: bool = False,
+        settings: Mapping[str, str] = {},
+    ) -> None:
+        self.secret = f"secret of {name}"
+        self.kafka = KafkaSettings({**stack.settings().kafka().librdkafka, "sasl.password": self.secret})
+        self.control = stack.settings().postgres("millrace_control")
+        self.stream, self.group, self.reads = f"{name}.s", f"millrace.{name}.s", f"{name}.in"
+        self.topics = tuple(topics) or (Topic(f"{name}.out", name, key=Key("customer"), value=VALUE),)
+        self.by_column = by_column
+        self.admin = AdminClient({**self.kafka.librdkafka, "log_level": 0})
+        made = [NewTopic(topic.name, PARTITIONS, 1, config=dict(settings)) for topic in self.topics]
+        for future in self.admin.create_topics([NewTopic(self.reads, 2, 1), *made]).values():
+            result_of(future, what="a topic")
+        self._log = KafkaLog(self.kafka, client_id="world")
+
+    def identity(self, epoch: int, instance: str = "") -> Identity:
+        return Identity(self.stream, epoch, instance or f"instance{epoch}")
+
+    def sink(self, epoch: int, instance: str = "") -> KafkaSink:
+        identity = self.identity(epoch, instance)
+        return KafkaSink(
+            self.kafka,
+            identity,
+            declaration.KafkaSink(tuple(topic.name for topic in self.topics), self.by_column),
+            self.topics,
+            admin=KafkaTopicAdmin(self.kafka),
+            commits=self.commits,
+            aside=Aside(self.control, identity),
+        )
+
+    # The group
+
+    def commits(self) -> dict[tuple[str, int], Committed]:
+        asked = [TopicPartition(self.reads, TOPIC_ID, number) for number in (0, 1)]
+        return {(TOPIC, number): made for (_, number), made in self._log.committed(self.group, asked).items()}
+
+    def commit_group(self, epoch: int, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
+        self._commit({p.partition: made for p, made in stream_commits(self.stream, epoch, timeline, positions).items()})
+
+    def reset_group(self, positions: Mapping[int, int]) -> None:
+        """As the stock tool does."""
+        self._commit({number: Committed(offset) for number, offset in positions.items()})
+
+    def _commit(self, made: Mapping[int, Committed]) -> None:
+        offsets = [ClientTopicPartition(self.reads, n, one.offset, one.metadata) for n, one in made.items()]
+        asked = [ConsumerGroupTopicPartitions(self.group, offsets)]
+        for future in self.admin.alter_consumer_group_offsets(asked).values():
+            result_of(future, what="the group's commit")
+
+    # What it holds
+
+    def records(self, topic: str = "") -> list[TopicRecord]:
+        """All of a topic, each partition in its order."""
+        return list(TopicReader(self.kafka).committed(topic or self.topics[0].name))
+
+    def written(self) -> list[tuple[int, Row]]:
+        """Every row that was written, also twice, with its timeline."""
+        return [self._row(record) for record in self.records()]
+
+    def contents(self) -> Counter[tuple[int, Row]]:
+        """Every row that is new to one who reads with our reader."""
+        seen = Deduplicator()
+        topic = self.topics[0].name
+        new = [one for one in self.records() if seen.is_new(topic, one.partition, one.headers)]
+        return Counter(self._row(record) for record in new)
+
+    def expected(self, history: Iterable[Commit]) -> Counter[tuple[int, Row]]:
+        """Each row of each batch once."""
+        return Counter((commit.timeline, replace(one, deleted=False)) for commit in history for one in commit.rows)
+
+    def _row(self, record: TopicRecord) -> tuple[int, Row]:
+        origin = Origin.of(record.headers)
+        assert origin is not None
+        assert record.value is not None
+        assert record.timestamp_ms is not None
+        said = json.loads(record.value, parse_float=Decimal, parse_int=Decimal)
+        assert record.key == said["customer"].encode()
+        _, partition, offset = origin.source
+        second = (record.timestamp_ms - int(at_second(0).timestamp() * 1000)) // 1000
+        row = Row(partition, offset, origin.ordinal, said["customer"], said["amount"], second)
+        assert (origin.stream, origin.source[0]) == (self.stream, TOPIC_ID)
+        return origin.timeline, row
+
+    def quarantined(self) -> dict[Source, str]:
+        asked = 'SELECT topic_id, partition, "offset", rule FROM millrace.quarantine WHERE stream = %s'
+        return {(topic_id, number, offset): rule for topic_id, number, offset, rule in self.query(asked, self.stream)}
+
+    def query(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        """What the control database says."""
+        with connect(self.control, "test") as connection:
+            return psycopg.Cursor(connection).execute(statement.encode(), arguments).fetchall()
+
+    def left_behind(self) -> list[str]:
+        asked = "SELECT tablename FROM pg_tables WHERE schemaname = 'millrace_staging' AND tablename LIKE %s"
+        return [name for (name,) in self.query(asked, f"{self.stream}#%")]
+
+    def hang_up(self, sink: Any) -> None:
+        if sink._aside._connection is not None:
+            hang_up(sink._aside._connection)
