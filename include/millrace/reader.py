@@ -58,8 +58,6 @@ class Deduplicator:
           behind later rows: it would count as a duplicate, and its key would be missing. Whoever reads by key, the last
           value each, needs none of this: tries end with the rows in their order. There only a zombie's late write puts
           an older value in the place of a newer one, which compaction then removes: it stays until the key comes again;
-        - rows that come out of order on purpose, as records of quarantine that are put through again: they are before
-          what has been seen, and count as duplicates;
         - a stream that begins again at timeline 1, since its record of work is gone: begin anew with it (`forget`);
         - records that another program copied with these headers: they are taken for the stream's own.
 

@@ -142,3 +142,50 @@ def test_only_what_reads_to_the_end_is_counted_on_the_way(batch: Batch, spark: S
     assert cached == [True]
     batch.copy(one_of_each)
     assert spark._jsparkSession.sharedState().cacheManager().isEmpty()  # and given back
+
+
+def test_what_comes_before_the_writing_knows_all_counts_and_may_keep_it_from_being_done(batch: Batch) -> None:
+    """As quarantine that is away does for a sink whose rows are seen at once."""
+    from millrace.runtime.inputs import write_counted
+    from millrace.runtime.writing import writing
+
+    wrote, told = batch._file.with_name("wrote"), list[Read]()
+
+    def noted(blocks: Iterator[pa.RecordBatch], attempt: int) -> TaskResult:
+        wrote.touch()
+        return _counted(blocks, attempt)
+
+    def away(read: Read) -> None:
+        told.append(read)
+        assert not wrote.exists()
+        raise ConnectionError
+
+    def of_good(good: Inputs) -> DataFrame:
+        return writing(selected(good), noted)
+
+    with pytest.raises(ConnectionError):
+        write_counted(batch.inputs, of_good, away)
+    assert not wrote.exists()
+    batch._file.unlink()
+    read, done = write_counted(batch.inputs, of_good, told.append)
+    assert told == [read, read]
+    assert (read.records, read.bad, done.rows) == (24, 9, 11)
+    assert batch.reads() == {LEFT: PARTITIONS, RIGHT: PARTITIONS}
+
+
+def test_a_stream_that_reads_what_it_writes_leaves_that_out_and_nothing_else(spark: SparkSession) -> None:
+    from millrace.runtime.source import RAW_TYPE, without_own
+
+    headers = (
+        None,
+        [],
+        [("millrace.stream", b"p.s")],
+        [("a", b"b"), ("millrace.stream", b"p.s"), ("millrace.ordinal", b"0")],
+        [("millrace.stream", b"p.other")],
+        [("millrace.stream", None)],
+        [("millrace.streams", b"p.s")],
+        [("a", b"p.s")],
+    )
+    rows = [("t", 0, number, 0, None, b"v", given) for number, given in enumerate(headers)]
+    left = without_own(spark.createDataFrame(rows, RAW_TYPE), "p.s").collect()
+    assert [row.offset for row in left] == [0, 1, 4, 5, 6, 7]

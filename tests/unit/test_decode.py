@@ -167,3 +167,13 @@ def test_a_doubled_field_is_found_however_it_is_written(documents):
         names = [name for name, _, _ in members]
         if rule is None:
             assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"), [("3.4028235e38", True), ("-3.4028235677973362e38", True), ("3.40282357e38", False)]
+)
+def test_a_float_fits_that_is_rounded_to_the_largest_one_as_its_shortest_text_is(text, fits):
+    schema = ValueSchema(ValueFormat.JSON, (Column("ratio", ColumnType.FLOAT, required=True),))
+    row, rule, _ = decode_one(b'{"ratio":%b}' % text.encode(), schema)
+    assert rule == (None if fits else Rule.OUT_OF_RANGE)
+    assert not fits or abs(row[0]) == 3.4028234663852886e38

@@ -33,7 +33,8 @@ OTHER = TopicPartition(TOPIC, "id-two", 0)
 LOG = LogBounds(10, 100)
 REFUSED: dict[str, Any] = {"on_rewind": OnRewind.REFUSE}
 
-STOOD = {P0: Opened(20, 50, begun=True)}  # timeline 2 began at 20, and 50 was written aside
+STOOD = {P0: Opened(20, 50, begun=True)}  # timeline 2 began at 20, and 50 was written aside by a life that died
+ENDED = {P0: Opened(20, 50, begun=False)}  # it ended in order: 50 is where the work is
 FRESH = {P0: Opened(20, 20, begun=False)}  # opened, and the life crashed before its first commit
 CAME_NO_FURTHER = {P0: Opened(20, 20, begun=True)}
 
@@ -195,6 +196,31 @@ CASES: dict[str, tuple[dict[str, Any], type[Opening], int, int, Basis]] = {
         30,
         Basis.GROUP,
     ),
+    # reset after a life that ended in order
+    "ended in order, own commit": ({"stood": ENDED, "group": {0: ours(50)}}, Resume, 2, 50, Basis.RECORD),
+    "ended in order, reset to its end": ({"stood": ENDED, "group": {0: Committed(50)}}, Resume, 2, 50, Basis.RECORD),
+    "ended in order, reset to its end, on_rewind refuse": (
+        {"stood": ENDED, "group": {0: Committed(50)}, **REFUSED},
+        Resume,
+        2,
+        50,
+        Basis.RECORD,
+    ),
+    "ended in order, reset to the timeline's own first offset": (
+        {"stood": ENDED, "group": {0: Committed(20)}},
+        OpenTimeline,
+        3,
+        20,
+        Basis.GROUP,
+    ),
+    "ended in order, reset behind the log end": (
+        {"stood": ENDED, "group": {0: Committed(500)}},
+        OpenTimeline,
+        3,
+        100,
+        Basis.CLAMPED,
+    ),
+    "ended in order, group gone": ({"stood": ENDED}, Resume, 2, 50, Basis.RECORD),
     # the group is gone
     "group gone": ({"stood": STOOD}, Resume, 2, 50, Basis.RECORD),
     "group gone, start latest": ({"stood": STOOD, "start": Start.LATEST}, Resume, 2, 50, Basis.RECORD),
@@ -291,13 +317,15 @@ def test_a_refused_rewind_says_that_nobody_knows_where_the_work_was() -> None:
     assert "51" not in found.what + found.next_step
 
 
-def test_a_refused_rewind_names_a_way_out_that_leads_out() -> None:
-    """A reset leaves a commit that is not ours, wherever it goes: it is refused as the first was."""
-    for back in range(LOG.start, LOG.end + 1):
-        again = opened(STOOD, group={0: Committed(back)}, **REFUSED)
-        if not isinstance(again, Refuse):
-            return
-        assert "reset the group back" not in again.next_step
+def test_a_refused_rewind_names_a_reset_only_where_that_leads_out() -> None:
+    """A reset leaves a commit that is not ours. It is one back to where the work is, where that is known."""
+    for stood, leads_out in ((STOOD, set()), (ENDED, {50})):
+        found = {at: opened(stood, group={0: Committed(at)}, **REFUSED) for at in range(LOG.start, LOG.end + 1)}
+        assert {at for at, answer in found.items() if not isinstance(answer, Refuse)} == leads_out
+        for answer in found.values():
+            if isinstance(answer, Refuse):
+                assert ("reset the group back" in answer.next_step) is bool(leads_out)
+                assert (f"{P0}:50" in answer.next_step) is bool(leads_out)
 
 
 def test_of_a_refused_rewind_what_was_not_moved_is_not_told() -> None:

@@ -84,7 +84,7 @@ def run(
     def opened(*_: object) -> Iterator[Quarantine]:
         yield quarantine
 
-    stream = SimpleNamespace(reads=("t",), qualified_name="p.s", sink=SimpleNamespace(connection="c", table="p.s"))
+    stream = SimpleNamespace(reads=("t",), qualified_name="p.s", sink=SimpleNamespace(connection="c", appended="p.s"))
     app: Any = SimpleNamespace(stream=stream, columns=(), settings=SimpleNamespace(postgres=lambda name: None))
     maker = SimpleNamespace(copy=lambda records, *_: (len(records), {}), bad=lambda records: {})
     monkeypatch.setattr(redrive, "open_redrive", opened)

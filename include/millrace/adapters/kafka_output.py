@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from millrace.adapters.kafka_transactions import drop_waiting_records
+from millrace.adapters.kafka_transactions import drop_waiting_records, told_by_the_client
 from millrace.adapters.kafka_values import TOPIC_COLUMN, Records, Target
 from millrace.domain.offsets import OffsetRange, Source
 from millrace.domain.origin import ORDINAL, SOURCE, Origin
@@ -153,13 +153,6 @@ class RowsProducer:
 
     def _check_sources(self, block: pa.RecordBatch) -> None:
         """Write no row whose source is not the batch's: a reader would take for old what comes of that source later."""
-        ordinals = block.column("_ordinal").cast(pa.string()).cast(pa.binary())
-        if pc.count_distinct(pc.binary_join_element_wise(_places(block), ordinals, b"/")).as_py() < len(block):
-            raise DeclarationError(
-                "the transform makes several rows of one record and does not tell them apart",
-                where=f"stream {self.stream}",
-                next_step="add an integer column `_ordinal` that tells the rows of one record apart",
-            )
         held = pa.array([False] * len(block))
         ids, numbers, offsets = (block.column(name) for name in ("_topic_id", "_partition", "_offset"))
         for entry in self.ranges:
@@ -172,6 +165,13 @@ class RowsProducer:
                 f"{outside} of {len(block)} rows name a source that is not of their batch",
                 where=f"stream {self.stream}",
                 next_step="let the transform hand `_source` on as it is",
+            )
+        ordinals = block.column("_ordinal").cast(pa.string()).cast(pa.binary())
+        if pc.count_distinct(pc.binary_join_element_wise(_places(block), ordinals, b"/")).as_py() < len(block):
+            raise DeclarationError(
+                "the transform makes several rows of one record and does not tell them apart",
+                where=f"stream {self.stream}",
+                next_step="add an integer column `_ordinal` that tells the rows of one record apart",
             )
 
 
@@ -195,23 +195,32 @@ class _Output:
             nonlocal handed_over
             handed_over += 1
             if handed_over % _SERVED_EVERY == 0:
-                producer.poll(0)
+                self._serve(producer, 0)
                 self._must_be_well(target.name)
-            try:
-                produce(*arguments, **more)
-            except BufferError:
-                began = time.monotonic()
-                while True:
-                    producer.poll(0.1)  # lets deliveries make room
+            began = 0.0
+            while True:
+                try:
+                    produce(*arguments, **more)
+                    return
+                except BufferError:
+                    began = began or time.monotonic()
+                    self._serve(producer, 0.1)  # lets deliveries make room
                     self._must_be_well(target.name)
                     self._must_get_on(began)
-                    with suppress(BufferError):
-                        produce(*arguments, **more)
-                        break
-            except KafkaException as error:
-                raise self._error(error.args[0], target.name) from error
+                except KafkaException as error:
+                    raise self._error(error.args[0], target.name) from error
 
         return waiting
+
+    def _serve(self, producer: Any, seconds: float, *, flush: bool = False) -> None:
+        """Let the client call back; what it cannot go on after it raises here, or in the midst of a callback."""
+        try:
+            producer.flush(seconds) if flush else producer.poll(seconds)
+        except (KafkaException, SystemError) as error:
+            told = told_by_the_client(error)
+            if told is None:
+                raise
+            raise self._error(told, "") from error
 
     def _must_be_well(self, topic: str = "") -> None:
         if self.failures:
@@ -221,7 +230,8 @@ class _Output:
         """Wait until all is acknowledged."""
         began = time.monotonic()
         for producer in self.producers.values():
-            while producer.flush(0.5) and not self.failures:
+            while len(producer) and not self.failures:
+                self._serve(producer, 0.5, flush=True)
                 self._must_get_on(began)
         self._must_be_well()
 

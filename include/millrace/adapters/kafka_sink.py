@@ -150,8 +150,8 @@ class KafkaSink:
             )
 
     def _begin(self) -> None:
-        """Say that reading may have begun: who moves the group from now on moves the stream."""
-        self._aside.reached(self._timeline, self._done)
+        """Say that work may go on from here: who moves the group from now on moves the stream."""
+        self._aside.reached(self._timeline, self._done, begun=True)
         self._unbegun = False
 
     # Batches
@@ -190,12 +190,12 @@ class KafkaSink:
         return self._aside.waits_for()
 
     def discard(self) -> None:
-        """Write how far the work came, for a group that forgets, and drop the staging table.
+        """Write how far the work came, for a group that forgets or is moved and moved back; drop the staging table.
 
         That database may be away: neither is needed for the next start, which drops the table.
         """
         try:
-            self._aside.reached(self._timeline, self._done)
+            self._aside.reached(self._timeline, self._done, begun=False)
             self._aside.discard()
         except (SinkUnreachableError, SinkExhaustedError) as error:
             log.warning("not_tidied_up", error=str(error))
@@ -213,8 +213,9 @@ def work_record(
 ) -> WorkRecord:
     """The record of work, where a group's own commits are that.
 
-    A commit that is not the stream's own stands in the place of one that was. What had been done then, nobody knows:
-    at least what was written aside. Only before the timeline was begun may it be the one that opened it.
+    A commit that is not the stream's own stands in the place of one that was. What had been done then, nobody knows
+    where a life has not ended in order: at least what was written aside. Where it has, and where it died before it
+    began, that is exactly what was done, and a commit there moves nothing.
 
     Args:
         stream: PIPELINE.STREAM.

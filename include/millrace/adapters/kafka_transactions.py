@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -64,12 +63,24 @@ def drop_waiting_records(producer: Any) -> None:
     wait in it: seen in a third to four fifths of processes beside two busy loops, in none of 50 after this.
     """
     for _ in range(_ATTEMPTS):
-        with suppress(KafkaException):  # a fatal error is told once, to whichever call comes next
+        try:
             producer.purge()
             producer.flush(_CLOSE_SECONDS)
             break
+        except (KafkaException, SystemError) as error:
+            if not told_by_the_client(error):
+                raise  # a fatal error is told once, to whichever call comes next
     if waiting := len(producer):
         _LOG.warning("%d records are still in the client that is closed; none of them was committed", waiting)
+
+
+def told_by_the_client(error: KafkaException | SystemError) -> KafkaError | None:
+    """The client's error in what a call raised; None where it is none.
+
+    One that comes up while the client calls back shows as the cause of a `SystemError`.
+    """
+    found = error if isinstance(error, KafkaException) else error.__cause__
+    return found.args[0] if isinstance(found, KafkaException) else None
 
 
 def retried(call: Callable[[], None]) -> None:

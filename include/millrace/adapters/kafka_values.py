@@ -17,6 +17,8 @@ from millrace.domain.topics import ObservedTopic
 from millrace.errors import DeclarationError
 
 TOPIC_COLUMN = "topic"
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # since 1970: the years 1 to 9999
+_FIRST_US, _LAST_US = _FIRST_DAY * 86_400_000_000, (_LAST_DAY + 1) * 86_400_000_000 - 1
 _CONTROL = r"[\x00-\x1f]"
 _FRAME_BYTES = 256  # of a batch of one record, and of a record: lengths, times, offsets
 _FOR_EVER_MS = 2**62
@@ -152,6 +154,9 @@ def _against_schema(columns: Sequence[Column], given: Mapping[str, pa.Array]) ->
         if column.required and array.null_count:
             for row in _rows_of(pc.is_null(array)):
                 yield row, f"declares `{column.name}` as NOT NULL, and the row has none"
+        if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
+            for row in _rows_of(pc.invert(_is_written(array))):
+                yield row, f"has JSON, and `{column.name}` lies outside the years 1 to 9999"
         if pa.types.is_floating(array.type):
             for row in _rows_of(pc.invert(pc.is_finite(array))):
                 yield row, f"has JSON, which knows no number {array[row].as_py()} for `{column.name}`"
@@ -170,8 +175,17 @@ def _json(columns: Mapping[str, pa.Array]) -> pa.Array:
     return pc.binary_join_element_wise(*parts, end, nothing).cast(pa.large_binary())
 
 
+def _is_written(times: pa.Array) -> pa.Array:
+    """Whether a date or time is one that RFC 3339 writes."""
+    first, last = (_FIRST_DAY, _LAST_DAY) if pa.types.is_date(times.type) else (_FIRST_US, _LAST_US)
+    numbers = times.cast(pa.int32() if pa.types.is_date(times.type) else pa.int64())
+    return pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
+
+
 def _token(array: pa.Array) -> pa.Array:
-    """A column's values as JSON."""
+    """A column's values as JSON; null for what JSON does not hold, which is refused."""
+    if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
+        array = pc.if_else(_is_written(array), array, pa.scalar(None, array.type))
     text = _text(array)
     if pa.types.is_timestamp(array.type):
         text = pc.replace_substring(text, " ", "T")

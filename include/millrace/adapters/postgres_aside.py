@@ -37,8 +37,8 @@ class Opened:
     Attributes:
         first: where it began.
         done: up to where its work was done, at least.
-        begun: whether the group was committed there, and reading may have begun: a commit that is not ours is a move
-            by somebody from then on.
+        begun: whether work may have gone beyond that: a life has begun it and has not ended in order. A commit that
+            is not ours stands in the place of one of ours then, and is a move by somebody wherever it is.
     """
 
     first: int
@@ -100,19 +100,29 @@ class Aside(StagedConnection):
 
         self._bounded("open positions", write)
 
-    def reached(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
-        """Write that work on a timeline was begun, and done up to these positions at least."""
-        ids, numbers, offsets = _columns(positions)
+    def reached(self, timeline: int, positions: Mapping[TopicPartition, int], *, begun: bool) -> None:
+        """Write up to where the work on a timeline is done, at least.
+
+        Args:
+            timeline: the newest; it may not be on record here, where the database was lost and the group was not.
+            positions: the next offset of each partition.
+            begun: whether more will be done.
+        """
+        stream, epoch = self.identity.stream, self.identity.epoch
 
         def write(cursor: Cursor) -> None:
             self._hold_fence(cursor)
-            cursor.execute(
-                "UPDATE millrace.timelines AS _held SET begun = true, epoch = %s, updated_at = now(), "
-                "next_offset = greatest(_held.next_offset, _at.done) "
-                "FROM unnest(%s::text[], %s::int[], %s::bigint[]) AS _at (topic_id, partition, done) "
-                "WHERE stream = %s AND timeline = %s "
-                "AND _held.topic_id = _at.topic_id AND _held.partition = _at.partition",
-                (self.identity.epoch, ids, numbers, offsets, self.identity.stream, timeline),
+            cursor.executemany(
+                "INSERT INTO millrace.timelines AS held "
+                "(stream, timeline, topic, topic_id, partition, first_offset, next_offset, begun, epoch) "
+                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) "
+                "ON CONFLICT (stream, timeline, topic_id, partition) DO UPDATE SET begun = excluded.begun, "
+                "epoch = excluded.epoch, updated_at = now(), "
+                "next_offset = greatest(held.next_offset, excluded.next_offset)",
+                [
+                    (stream, timeline, p.topic, p.topic_id, p.partition, at, at, begun, epoch)
+                    for p, at in positions.items()
+                ],
             )
 
         self._bounded("write what was reached", write)

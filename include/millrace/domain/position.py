@@ -313,11 +313,12 @@ def _moves(record: WorkRecord, moved: Mapping[TopicPartition, Position]) -> str:
 
 
 def _way_back(stream: str, record: WorkRecord, moved: Mapping[TopicPartition, Position]) -> str:
+    if not record.moved.isdisjoint(moved):
+        return f"declare `on_rewind: reprocess` for {stream}: it did not stop in order, so nobody knows where it was"
     back = _on_record(record, moved) or "its former offsets"
     return f"reset the group back to {back}, or declare `on_rewind: reprocess` for {stream}"
 
 
 def _on_record(record: WorkRecord, partitions: Iterable[TopicPartition]) -> str:
     """Where the record of these partitions ends, as the stock tools would be told."""
-    known = record.next_offsets.keys() - record.moved
-    return ", ".join(f"{p}:{record.next_offsets[p]}" for p in sorted(partitions) if p in known)
+    return ", ".join(f"{p}:{record.next_offsets[p]}" for p in sorted(partitions) if p in record.next_offsets)

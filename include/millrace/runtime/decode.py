@@ -39,7 +39,8 @@ _PYTHON_TYPES: dict[ColumnType, Any] = {
     ColumnType.DATE: date,
     ColumnType.TIMESTAMP: datetime,
 }
-_LARGEST_FLOAT32 = 3.4028234663852886e38
+# The largest number that is rounded to the largest FLOAT, whose shortest text is larger than it.
+_LARGEST_FLOAT32 = 3.4028235677973362e38
 _ERROR_SHOWN = 300
 _BEFORE_COLON = (b" :", b"\t:", b"\n:", b"\r:")
 _FINE_FRACTION, _FINE_TIME = re.compile(rb"\.\d{6}0*[1-9]"), re.compile(rb"\d:\d\d\.\d{6}0*[1-9]")
