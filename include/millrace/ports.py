@@ -192,12 +192,13 @@ class SinkStore(Protocol):
         """
         ...
 
-    def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange]) -> TaskWriter:
+    def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange], *, in_order: bool = True) -> TaskWriter:
         """Writes rows: `_topic_id`, `_partition`, `_offset`, `_ordinal`, `metadata`, then the columns as prepared.
 
         Args:
             timeline: the timeline the batch belongs to.
             ranges: every range of the batch.
+            in_order: whether the rows of each source partition come to one task, by offset and ordinal.
         """
         ...
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from millrace.domain.origin import Header, Origin
+from millrace.domain.origin import ORDER, Header, Origin
 
 STATE_VERSION = 1
 _BLOCKS = 16  # parts of a window that are forgotten as a whole: at most a sixteenth more than the window is held
@@ -46,19 +46,23 @@ class Deduplicator:
           and topics that are, and in which order among each other, is all the same;
         - the topic has had the same number of partitions since;
         - transform, declaration and what they look up make the same rows of a record each time, bad records included;
-        - without `window`: rows of a source partition come in order and no try of a batch leaves one out and writes a
-          later one, so the transform does not shuffle; nothing was compacted away that was not read yet;
+        - without `window`: rows of a source partition come in the order of offset and ordinal, and no try of a batch
+          leaves one out that a further try writes behind later ones, as it may where the topic's `max.message.bytes`
+          is raised in between; nothing was compacted away that was not read yet;
         - with `window`: it is as large as the largest `max_records_per_batch` that any stream had that writes there.
-        A window is right for streams that do not shuffle as well. It costs memory.
+        A window is right for streams that keep the order as well. It costs memory. Streams mark the records of a
+        transform that does not keep it (`millrace.order`), and without a window these are refused: no row is lost.
 
     Does not guarantee
         - anything about two timelines: what a rewind has written again passes, and so does what the former timeline
           had written of a batch that it did not finish. Rows of the newer timeline take the place of the older's;
         - that a compacted topic can be read late. Of two copies compaction removes the first, and the other may come
           behind later rows: it would count as a duplicate, and its key would be missing. Whoever reads by key, the last
-          value each, needs none of this: tries end with the rows in their order. There only a zombie's late write puts
-          an older value in the place of a newer one, which compaction then removes: it stays until the key comes again;
-        - a stream that begins again at timeline 1, since its record of work is gone: begin anew with it (`forget`);
+          value each, needs none of this where rows keep their order: tries end with them in it. There only a zombie's
+          late write puts an older value in the place of a newer one, which compaction then removes: it stays until the
+          key comes again;
+        - a stream whose control database was lost, or restored as it was earlier: it may use the number of a timeline
+          a second time, and its rows would count as duplicates. Begin anew with it (`forget`);
         - records that another program copied with these headers: they are taken for the stream's own.
 
     Memory: one entry for each (output partition, source partition); with `window` about 200 bytes more for each row of
@@ -87,10 +91,20 @@ class Deduplicator:
             topic: the output topic.
             partition: the output partition.
             headers: the record's, in their order. Without all of Millrace's it is of no stream, and always new.
+
+        Raises:
+            ValueError: the record is of a stream whose rows keep no order, and there is no window. Nothing was changed:
+                `state` is right for a reader with a window to go on from this record.
         """
         origin = Origin.of(headers)
         if origin is None:
             return True
+        if self._window is None and not origin.in_order:
+            raise ValueError(
+                f"the rows of the stream {origin.stream} in topic {topic}, partition {partition}, keep no order "
+                f"(header {ORDER}), and without a window some would be lost: give Deduplicator(window=N), N the "
+                "largest max_records_per_batch that the stream has had"
+            )
         streams = self._partitions.setdefault((topic, partition), {})
         stream = streams.get(origin.stream)
         if stream is None or origin.timeline > stream.timeline:
@@ -104,7 +118,11 @@ class Deduplicator:
         return source.is_new((offset, origin.ordinal), self._window)
 
     def unique(self, messages: Iterable[AnyMessage]) -> Iterator[AnyMessage]:
-        """Those that are new, and those that are errors, which the caller is to look at; lazily, one by one."""
+        """Those that are new, and those that are errors, which the caller is to look at; lazily, one by one.
+
+        Raises:
+            ValueError: a record needs a window, and there is none (see `is_new`).
+        """
         for message in messages:
             if message.error() or self.is_new(message.topic(), message.partition(), message.headers()):
                 yield message

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import CONTROL, KafkaSink, SinkMode
+from millrace.domain.declaration import CONTROL, KafkaSink, OnBadRecord, SinkMode
 from millrace.errors import DeclarationError, RefusedError, UsageError
 from millrace.settings import Settings
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import BackupApp, Pipeline, Stream
+    from millrace.domain.groups import Committed
+    from millrace.domain.offsets import TopicPartition
     from millrace.domain.sinks import Identity
     from millrace.ports import ObjectStore, Recomputation, Redriving, SinkStore, StreamRunner, TopicAdmin
     from millrace.usecases.example import ExampleParts
@@ -409,6 +411,14 @@ def _kafka_sink(
         sink,
         [pipeline.topic(name) for name in sink.topics],
         admin=KafkaTopicAdmin(kafka),
-        commits=lambda: logs.committed(stream.group, logs.partitions(stream.reads)),
+        commits=lambda: _of_now(logs, stream),
         aside=Aside(settings.postgres(sink.connection), identity),
+        stops=stream.on_bad_record is OnBadRecord.FAIL,
     )
+
+
+def _of_now(logs: KafkaLog, stream: Stream) -> dict[TopicPartition, Committed]:
+    """A group's commits of the partitions that the stream's topics have now."""
+    partitions = logs.partitions(stream.reads)
+    found = logs.committed(stream.group, partitions)
+    return {p: found[p.topic, p.partition] for p in partitions if (p.topic, p.partition) in found}

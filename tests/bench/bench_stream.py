@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,7 +20,8 @@ from rich.table import Table
 
 from bench.accounting import OTHERS, MemorySampler, Usage, usage
 from bench.limits import Limit, LimitMeter, connect, ends_of
-from bench.workload import CORES, RECORDS, RUNS, TRIGGER, Workload, package_path
+from bench.workload import CORES, RECORDS, RUNS, TO_KAFKA, TRIGGER, Workload, package_path
+from millrace.adapters.kafka_reader import TopicReader
 from millrace.embedded.stack import Stack
 from millrace.ports import RunState
 from support.runs import RUN_VARIABLE
@@ -78,6 +80,13 @@ def test_rate_beside_the_limit(workload: Workload, capsys: pytest.CaptureFixture
                 after = meter.measure()
                 runs.append(Run(*run, _mean(before, after), os.getloadavg()[0], batches_since(workload, runs)))
                 before = after
+    if TO_KAFKA:
+        written = Counter(
+            record.headers[1] for record in TopicReader(workload.platform.settings.kafka()).committed(workload.target)
+        )
+        assert (written.total(), len(written)) == (WARM_UP_RECORDS + RUNS * RECORDS,) * 2
+        with capsys.disabled():
+            return show(runs, memory)
     with connect(workload) as connection:
         rows = connection.execute(f"SELECT count(*), count(DISTINCT (_partition, _offset)) FROM {workload.table}")
         assert rows.fetchone() == (WARM_UP_RECORDS + RUNS * RECORDS,) * 2
@@ -195,7 +204,7 @@ def costs(runs: list[Run]) -> Table:
     table.add_row(OTHERS, *(_micro(run.used.others / run.records) for run in runs))
     table.add_section()
     table.add_row("limit: scan + decode", *(_micro(run.limit.scan_cpu) for run in runs))
-    table.add_row("limit: COPY", *(_micro(run.limit.copy_cpu) for run in runs))
+    table.add_row("limit: produce" if TO_KAFKA else "limit: COPY", *(_micro(run.limit.copy_cpu) for run in runs))
     return table
 
 

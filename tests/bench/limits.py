@@ -2,7 +2,8 @@
 
 limit = cores / (CPU seconds per record of scan + decode to nowhere, plus those of one plain COPY of the same rows).
 Scan and decode count Spark's JVM and Python, not the broker; the COPY counts the client and all of
-the server.
+the server. Of a stream that writes to Kafka the second half is a plain produce of the same records by one client, its
+broker not counted.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import psycopg
+from confluent_kafka import Producer
 
 from bench.accounting import usage
-from bench.workload import CORES, Workload, package_path
+from bench.workload import CORES, PARTITIONS, TO_KAFKA, Workload, package_path
+from millrace.adapters.kafka_reader import TopicReader
+from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.settings import read_environment_file
 
@@ -73,7 +78,7 @@ class LimitMeter:
         self._scan.stdin.write(json.dumps({"first": first, "next": end}) + "\n")
         self._scan.stdin.flush()
         scanned = json.loads(self._answer())
-        rows, cpu = self._copy()
+        rows, cpu = self._produce() if TO_KAFKA else self._copy()
         return Limit(scanned["cpu_seconds"] / records, cpu / rows)
 
     def _answer(self) -> str:
@@ -86,6 +91,25 @@ class LimitMeter:
         ends = ends_of(self._workload)
         share = LIMIT_RECORDS // len(ends)
         return {str(p): max(0, end - share) for p, end in ends.items()}, {str(p): end for p, end in ends.items()}
+
+    def _produce(self) -> tuple[int, float]:
+        """Produce what the stream has written once more, into a topic of its own; records and CPU seconds."""
+        kafka, target = self._workload.platform.settings.kafka(), f"{self._workload.topic}.plain"
+        held = islice(TopicReader(kafka).committed(self._workload.target), LIMIT_RECORDS)
+        records = [(record.value, record.key) for record in held]
+        self._workload.platform.topic_admin().create([NewTopic(target, PARTITIONS, 1, {})])
+        more = {"enable.idempotence": True, "linger.ms": 20, "compression.type": "lz4", "batch.size": 1_000_000}
+        producer = Producer({**kafka.librdkafka, "partitioner": "murmur2_random", **more})
+        client = time.process_time()
+        for value, key in records:
+            while True:
+                try:
+                    producer.produce(target, value, key)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(60) == 0
+        return len(records), time.process_time() - client
 
     def _copy(self) -> tuple[int, float]:
         """COPY rows of the stream's table into a plain one with the same primary key; rows and CPU seconds."""
@@ -112,11 +136,15 @@ class LimitMeter:
 
 def ends_of(workload: Workload) -> dict[int, int]:
     """How far each partition's committed rows reach, by the sink's record of work."""
+    if TO_KAFKA:
+        log, group = workload.platform.kafka_log(), f"millrace.{workload.stream}"
+        found = log.committed(group, log.partitions([workload.topic]))
+        return {number: made.offset for (_, number), made in found.items()}
     with connect(workload) as connection:
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT partition, next_offset FROM millrace.progress WHERE stream = %s", (workload.stream,)
         ).fetchall()
-    return {int(partition): int(offset) for partition, offset in found}
+    return {int(partition): int(offset) for partition, offset in rows}
 
 
 def connect(workload: Workload) -> psycopg.Connection[tuple[Any, ...]]:

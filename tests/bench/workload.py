@@ -20,6 +20,7 @@ RECORDS = int(os.environ.get("MILLRACE_BENCH_RECORDS", "2000000"))
 RUNS = int(os.environ.get("MILLRACE_BENCH_RUNS", "3"))
 RECORDS_PER_BATCH = int(os.environ.get("MILLRACE_BENCH_BATCH", "250000"))
 TRIGGER = os.environ.get("MILLRACE_BENCH_TRIGGER", "2s")
+TO_KAFKA = os.environ.get("MILLRACE_BENCH_SINK", "postgres") == "kafka"
 PARTITIONS = 4
 CORES = 2
 
@@ -37,11 +38,20 @@ topics:
       schema: >-
         customer_id STRING NOT NULL, purchased_on DATE NOT NULL,
         quantity INT NOT NULL, amount DECIMAL(12,2) NOT NULL
+  {target}:
+    partitions: {partitions}
+    replication: 1
+    key: {{field: customer_id, partitioner: murmur2}}
+    value:
+      format: json
+      schema: >-
+        customer_id STRING NOT NULL, purchased_on DATE NOT NULL, quantity INT NOT NULL, amount DECIMAL(12,2) NOT NULL,
+        unit_amount DECIMAL(12,4), weekday INT, month DATE
 streams:
   purchases:
     app: {pipeline}_purchases
     reads: [{topic}]
-    writes: {{postgres: {{connection: millrace_sink, table: {pipeline}.purchases, mode: append}}}}
+    writes: {writes}
     trigger: {trigger}
     start: earliest
     resources: {{cores: {cores}, memory: 1GiB, max_records_per_batch: {batch}}}
@@ -55,19 +65,25 @@ class Workload:
         self.stack = stack
         self.root = stack.root
         self.topic = f"{pipeline}.purchases"
+        self.target = f"{pipeline}.made"  # the topic that is written to, where one is
         self.table = f"{pipeline}.purchases"
         self.stream = f"{pipeline}.purchases"
         self.epoch = 0
         self._declare(pipeline)
         self.pipeline: Pipeline = spec.load_pipeline(self.root, pipeline, None)
         self.platform: Platform = open_platform(stack.settings())
-        created = self.platform.topic_admin().create([NewTopic(self.topic, PARTITIONS, 1, {})])
+        topics = [NewTopic(name, PARTITIONS, 1, {}) for name in (self.topic, self.target)]
+        created = self.platform.topic_admin().create(topics)
         assert not any(created.values()), created
 
     def _declare(self, pipeline: str) -> None:
         text = DECLARATION.format(
             pipeline=pipeline,
             topic=self.topic,
+            target=self.target,
+            writes=f"{{kafka: {{topic: {self.target}}}}}"
+            if TO_KAFKA
+            else f"{{postgres: {{connection: millrace_sink, table: {self.table}, mode: append}}}}",
             partitions=PARTITIONS,
             cores=CORES,
             trigger=TRIGGER,

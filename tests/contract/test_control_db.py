@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import uuid
 from collections.abc import Iterator
@@ -13,16 +14,22 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from psycopg import sql
+from rich.console import Console
 
+from millrace.adapters import postgres_schema
 from millrace.adapters.control_connection import open_engine
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.control_tables import METADATA, VERSION_TABLE
+from millrace.adapters.postgres_aside import Aside
+from millrace.cli.control import _print
 from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.control import AlarmStanding, AppendOnly, StreamProgress
 from millrace.domain.plan import Asked, Change, ChangeResult, Outcome, Plan, PlanKind, PlanStatus
+from millrace.domain.sinks import Identity
 from millrace.domain.streams import DesiredState
 from millrace.errors import RefusedError, StalePlanError, UnreachableError, UsageError
 from millrace.settings import PostgresSettings
@@ -96,6 +103,108 @@ def test_a_database_without_tables_says_to_upgrade_it(control_databases: Databas
     database = control_databases.create()
     with pytest.raises(UnreachableError, match="millrace control upgrade"):
         ControlStore(database.working).check()
+
+
+# What streams that write to Kafka keep in it
+
+
+def test_a_server_that_is_too_old_for_streams_that_write_to_kafka_is_one_for_all_others(
+    control_databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, told = control_databases.create(), io.StringIO()
+    with monkeypatch.context() as patched:
+        patched.setattr(postgres_schema, "_OLDEST_SERVER", 990_000)
+        report = upgrade(database.owner, database.working.user)
+    assert report.applied[0] == "0001"
+    _print(Console(file=told, width=400), report)
+    assert "streams that write to Kafka cannot run yet: the server is PostgreSQL" in told.getvalue()
+    ControlStore(database.working).check()
+    assert upgrade(database.owner, database.working.user).aside == ""
+
+
+def test_an_owner_that_may_make_no_schema_upgrades_and_schemas_made_by_hand_are_enough(
+    control_databases: Databases,
+) -> None:
+    database = control_databases.create()
+    superuser = control_databases.superuser_of(database.owner.database)
+    owner = sql.Identifier(database.owner.user)
+    name = sql.Identifier(database.owner.database)
+    control_databases.execute(superuser, sql.SQL("alter database {} owner to postgres").format(name))
+    control_databases.execute(superuser, sql.SQL("grant all on schema public to {}").format(owner))
+    report = upgrade(database.owner, database.working.user)
+    assert (report.applied[0], "permission denied for database" in report.aside) == ("0001", True)
+    for schema in ("millrace", "millrace_staging"):
+        made = sql.SQL("create schema {} authorization {}").format(sql.Identifier(schema), owner)
+        control_databases.execute(superuser, made)
+    assert upgrade(database.owner, database.working.user).aside == ""
+    Aside(database.working, Identity("shop.s", 1, "one")).take_over()
+
+
+@pytest.mark.parametrize(
+    ("granted", "said"),
+    [("", "permission denied for schema millrace"), ("usage", "belong to postgres, and the role")],
+)
+def test_tables_of_another_owner_hold_up_the_streams_that_write_to_kafka_alone(
+    control_databases: Databases, granted: str, said: str
+) -> None:
+    database = control_databases.create()
+    with psycopg.connect(**control_databases.superuser_of(database.owner.database).keywords()) as connection:
+        postgres_schema.ensure_schema(connection.cursor())
+        if granted:
+            owner = sql.Identifier(database.owner.user)
+            connection.execute(sql.SQL("grant usage on schema millrace, millrace_staging to {}").format(owner))
+            connection.execute(sql.SQL("grant select on all tables in schema millrace to {}").format(owner))
+    report = upgrade(database.owner, database.working.user)
+    assert (report.applied[0], said in report.aside) == ("0001", True)
+    with pytest.raises(RefusedError, match="millrace control upgrade"):
+        Aside(database.working, Identity("shop.s", 1, "one")).take_over()
+
+
+def test_control_tables_in_another_schema_of_the_owners_are_found_again(control_databases: Databases) -> None:
+    database = control_databases.create()
+    control_databases.execute(database.owner, "create schema own")
+    control_databases.as_superuser(f"alter role {database.owner.user} set search_path = own, public")
+    upgrade(database.owner, database.owner.user)
+    assert upgrade(database.owner, database.owner.user).applied == ()
+    held = f"select schemaname from pg_tables where tablename = '{VERSION_TABLE}'"
+    assert control_databases.query(database.owner, held) == [("own",)]
+
+
+def test_a_right_that_the_owner_lacks_is_not_had_by_another_upgrade(control_databases: Databases) -> None:
+    database = control_databases.create()
+    control_databases.as_superuser(f"alter database {database.owner.database} owner to postgres")
+    with pytest.raises(RefusedError, match="lacks a right for the upgrade: permission denied for schema public"):
+        upgrade(database.owner, database.working.user)
+
+
+def test_a_stream_that_writes_to_kafka_makes_no_tables_and_says_who_does(control_databases: Databases) -> None:
+    database = control_databases.create()
+
+    def start(epoch: int) -> None:
+        Aside(database.working, Identity("shop.s", epoch, f"i{epoch}")).take_over()
+
+    with pytest.raises(RefusedError, match="millrace control upgrade"):
+        start(1)
+    upgrade(database.owner, database.working.user)
+    start(2)
+    control_databases.execute(database.owner, "update millrace.version set version = 5")
+    with pytest.raises(RefusedError, match=r"have version 5(.|\n)*millrace control upgrade"):
+        start(3)
+    upgrade(database.owner, database.working.user)
+    start(4)
+
+
+def test_staging_that_belongs_to_another_role_is_left_and_holds_up_no_start(control_databases: Databases) -> None:
+    database = control_databases.create()
+    upgrade(database.owner, database.working.user)
+    control_databases.execute(database.owner, 'create unlogged table millrace_staging."shop.s#5" (one int)')
+    aside = Aside(database.working, Identity("shop.s", 6, "six"))
+    aside.take_over()
+    aside.prepare_staging()
+    held = "select tablename from pg_tables where schemaname = 'millrace_staging' order by 1"
+    assert control_databases.query(database.owner, held) == [("shop.s#5",), ("shop.s#6",), ("shop.s#6!",)]
+    aside.discard()
+    assert control_databases.query(database.owner, held) == [("shop.s#5",)]
 
 
 CHANGES = ["update action_log set actor = 'x'", "delete from action_log", "truncate action_log"]

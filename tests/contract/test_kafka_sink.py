@@ -9,7 +9,8 @@ import pickle
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -45,10 +46,12 @@ from millrace.errors import (
     SinkUnreachableError,
     UnreachableError,
 )
+from millrace.reader import Deduplicator
 from millrace.runtime.decode import Decoder
+from millrace.settings import KafkaSettings
 from support.brokers import NODES, three_brokers
 from support.kafka_world import PARTITIONS, VALUE, KafkaWorld
-from support.sink_worlds import ANYWHERE, COLUMNS, P0, P1, TOPIC, TOPIC_ID, Writer, at_second, row, row_block, rows
+from support.sink_worlds import ANYWHERE, COLUMNS, P0, P1, TOPIC, TOPIC_ID, Row, Writer, at_second, row, row_block, rows
 from support.waiting import Deadline, eventually, in_time, result_of
 
 METADATA = ("_timestamp", "_deleted")
@@ -560,11 +563,105 @@ FOREIGN: dict[str, Mapping[str, Any]] = {
 }
 
 
+# Order
+
+
+def test_where_rows_come_in_no_order_each_record_says_so_and_our_reader_wants_a_window(world: KafkaWorld) -> None:
+    writer = Writer(world, 1).ready()
+    brought = writer.sink.rows_writer(1, ANYWHERE, in_order=False)
+    assert brought(iter([row_block([row(2), row(0), row(1)], METADATA)]), 1).rows == 3
+    records = world.records()
+    assert {origin_of(record).in_order for record in records} == {False}
+    with pytest.raises(ValueError, match="window"):
+        Deduplicator().is_new("t", 0, records[0].headers)
+    seen = Deduplicator(window=10)
+    assert all(seen.is_new(world.topics[0].name, one.partition, one.headers) for one in records)
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [[row(1, ordinal=1), row(1, ordinal=0)]],
+        [[row(1)], [row(0)]],
+        [[row(0), row(1, ordinal=2)], [row(1, ordinal=1)]],
+        [[row(0, ordinal=-1)]],
+    ],
+    ids=["in a block", "in two blocks", "of one record in two blocks", "negative"],
+)
+def test_rows_that_a_reader_would_take_for_old_end_the_batch(world: KafkaWorld, blocks: list[list[Row]]) -> None:
+    writer = Writer(world, 1).ready()
+    with pytest.raises(DeclarationError, match="_ordinal"):
+        put(writer.sink, *(row_block(given, METADATA) for given in blocks))
+
+
+def test_rows_of_several_source_partitions_have_an_order_each(world: KafkaWorld) -> None:
+    writer = Writer(world, 1).ready()
+    given = [row(5), row(1, partition=1), row(6), row(1, partition=1, ordinal=1)]
+    blocks = row_block(given, METADATA), row_block([row(7), row(2, partition=1)], METADATA)
+    assert put(writer.sink, *blocks).rows == 6
+
+
+def test_where_a_refused_row_ends_the_stream_no_later_row_of_its_partition_is_written(world: KafkaWorld) -> None:
+    """Mended, it comes again with its record; behind later rows a reader would take it for old."""
+    sink = world.sink(1)
+    sink._stops = True
+    sink.take_over()
+    sink.open_positions(1, {P0: 0, P1: 0})
+    sink.prepare(COLUMNS)
+    refused = customers({}, {"customer": None}, {})
+    later = row_block(rows(3, 6), METADATA)
+    result = put(sink, row_block([], METADATA), refused, later)
+    assert (result.rows, set(result.refused)) == (0, {(TOPIC_ID, 0, 1)})
+    assert world.records() == []
+
+
+def test_text_that_is_not_utf8_is_refused_and_ends_no_stream(world: KafkaWorld) -> None:
+    """Spark makes text of any bytes."""
+    writer = Writer(world, 1).ready()
+    given = row_block(rows(0, 3), METADATA)
+    texts = pa.StringArray.from_buffers(3, *pa.array([b"a\n", b"\xff\xfe", b"c"], pa.binary()).buffers()[1:])
+    names = given.schema.names
+    columns = [texts if name == "customer" else given.column(name) for name in names]
+    result = put(writer.sink, pa.RecordBatch.from_arrays(columns, names=names))
+    assert result.rows == 2
+    assert list(result.refused) == [(TOPIC_ID, 0, 1)]
+    assert "UTF-8" in result.refused[TOPIC_ID, 0, 1]
+    assert [record.key for record in sorted(world.records(), key=lambda one: one.key or b"")] == [b"a\n", b"c"]
+
+
+def test_clients_serve_one_task_after_another_and_few_are_kept(make: MakeWorld) -> None:
+    world = make()
+    writer = Writer(world, 1).ready()
+    for first in range(3):
+        put(writer.sink, row_block(rows(first, first + 1), METADATA))
+    mine = [kept for kept in kafka_output._kept if kept.settings == world.kafka]
+    assert len(mine) == 1
+    [client] = mine[0].producers.values()
+    assert len(client) == 0
+    for _ in range(kafka_output._MOST_KEPT):
+        other = Writer(make(), 1).ready()
+        put(other.sink, row_block(rows(0, 1), METADATA))
+    assert mine[0] not in kafka_output._kept
+    assert mine[0].producers == {}
+
+
+def test_a_connection_whose_keys_contradict_a_sink_is_named(world: KafkaWorld) -> None:
+    writer = Writer(world, 1).ready()
+    brought = replace(
+        writer.sink.rows_writer(1, ANYWHERE), settings=KafkaSettings({**world.kafka.librdkafka, "retries": "0"})
+    )
+    with pytest.raises(SinkFailedError, match="Connection"):
+        brought(iter([row_block(rows(0, 1), METADATA)]), 1)
+
+
+# Sources
+
+
 def foreign(world: KafkaWorld) -> None:
     """A row whose source is not of the batch is not written, and no other of its block."""
     writer = Writer(world, 1).ready()
     for said in FOREIGN.values():
-        with pytest.raises(DeclarationError, match="1 of 3 rows name a source that is not of their batch"):
+        with pytest.raises(DeclarationError, match="of 3 rows some name a source that is not of their batch"):
             put(writer.sink, customers({"_offset": 3}, said, {"_offset": 5}), ranges=[OffsetRange(P0, 3, 6)])
     assert world.records() == []
     assert put(writer.sink, customers({"_offset": 3}, {"_offset": 5}), ranges=[OffsetRange(P0, 3, 6)]).rows == 2
@@ -822,6 +919,54 @@ def test_a_batch_without_bad_records_asks_the_database_nothing(
     assert batch(6) == []
 
 
+def test_only_what_may_hold_bad_records_is_deleted(world: KafkaWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(world, 1).ready()
+    deleted = list[OffsetRange]()
+    real = Staging.delete_quarantine
+
+    def delete(self: Staging, cursor: Any, stream: str, entry: OffsetRange) -> None:
+        deleted.append(entry)
+        real(self, cursor, stream, entry)
+
+    monkeypatch.setattr(Staging, "delete_quarantine", delete)
+
+    def kept(bad: int, *ranges: OffsetRange) -> list[OffsetRange]:
+        deleted.clear()
+        writer.sink.begin_batch()
+        aside = writer.write_bad([(0, bad)])
+        writer.keep(1, ranges, Written(aside.attempts, 0, aside.rows))
+        return list(deleted)
+
+    assert kept(1, OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 0)) == []
+    assert kept(2, OffsetRange(P0, 0, 4), OffsetRange(P1, 0, 0)) == [OffsetRange(P0, 0, 4)]
+    assert set(world.quarantined()) == {(TOPIC_ID, 0, 2)}
+
+
+def test_bad_records_whose_commit_was_not_answered_are_kept_again(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, ranges = Writer(world, 1).ready(), [OffsetRange(P0, 0, 4)]
+    real = Aside._transaction
+
+    @contextmanager
+    def unanswered(self: Aside, doing: str) -> Iterator[Any]:
+        with real(self, doing) as cursor:
+            yield cursor
+        raise SinkUnreachableError("gone")
+
+    def keep() -> None:
+        writer.keep(1, ranges, Written(aside.attempts, 0, aside.rows))
+
+    writer.sink.begin_batch()
+    aside = writer.write_bad([(0, 1)])
+    with monkeypatch.context() as patched:
+        patched.setattr(Aside, "_transaction", unanswered)
+        with pytest.raises(SinkUnreachableError):
+            keep()
+    keep()
+    assert set(world.quarantined()) == {(TOPIC_ID, 0, 1)}
+
+
 # The group, and what is written aside
 
 
@@ -916,11 +1061,30 @@ def test_after_a_life_that_ended_in_order_a_reset_to_its_end_moves_nothing(world
     assert begin(world, 4)[1].moved == {P0}
 
 
+@pytest.mark.parametrize("failing", ["reached", "discard"])
+def test_a_database_that_says_no_at_the_end_makes_no_stop_a_failure(
+    world: KafkaWorld, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def no(*asked: Any, **more: Any) -> None:
+        raise SinkFailedError("no")
+
+    writer = Writer(world, 1).ready()
+    with monkeypatch.context() as patched:
+        patched.setattr(Aside, failing, no)
+        writer.sink.discard()
+    assert (world.left_behind() == []) is (failing == "reached")
+    begun = world.query("SELECT DISTINCT begun FROM millrace.timelines WHERE stream = %s", world.stream)
+    assert begun == [(failing == "reached",)]
+    begin(world, 2)
+    with pytest.raises(FencedError):
+        writer.sink.discard()
+
+
 # Guards: what each is there for is seen when it is gone
 
 
 def _sources_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RowsProducer, "_check_sources", lambda self, block: None)
+    monkeypatch.setattr(RowsProducer, "_check_sources", lambda self, block: [])
 
 
 def _no_timeline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from millrace.adapters import postgres_fence, postgres_locks
+from millrace.adapters import postgres_fence, postgres_locks, postgres_schema
 from millrace.adapters.control_connection import open_engine, translated
 from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.postgres_connection import connect
@@ -162,6 +162,20 @@ def test_an_upgrade_of_the_control_database_says_who_is_in_its_way(
         upgrade(fresh.owner, fresh.working.user)
     long.rollback()
     assert upgrade(fresh.owner, fresh.working.user).applied != ()
+
+
+def test_an_upgrade_that_cannot_make_what_kafka_streams_keep_says_who_is_in_its_way_and_keeps_the_rest(
+    control_databases: Databases, others: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = control_databases.create()
+    start = report(others, fresh.owner, f"SELECT pg_advisory_xact_lock({postgres_schema._SCHEMA_LOCK})")
+    with monkeypatch.context() as patched:
+        patched.setattr(postgres_locks.in_turns, "__kwdefaults__", {"within": A_WHILE})
+        with pytest.raises(LockedError, match=rf"in the way: pid {start.info.backend_pid} \(user "):
+            upgrade(fresh.owner, fresh.working.user)
+    start.rollback()
+    after = upgrade(fresh.owner, fresh.working.user)
+    assert (after.applied, after.aside) == ((), "")
 
 
 def test_no_statement_on_the_control_database_lasts_for_ever(

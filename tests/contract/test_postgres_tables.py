@@ -276,6 +276,29 @@ def test_an_upgrade_waits_for_no_reader_of_tables_that_lack_nothing(empty, own):
     assert version(own) == [(2,), (SCHEMA_VERSION,)]
 
 
+VERSION_5 = """
+DROP TABLE millrace.timelines;
+DELETE FROM millrace.version;
+INSERT INTO millrace.version VALUES (5)
+"""
+
+
+def test_an_upgrade_waits_for_no_batch_that_writes_what_it_replaces(empty, own):
+    ensured(empty)
+    own.execute(VERSION_5)
+    with connect(empty, "batch") as batch:
+        batch.execute("DELETE FROM millrace.replaced")
+        ensured(empty)
+    assert version(own) == [(5,), (SCHEMA_VERSION,)]
+
+
+def test_the_index_of_what_was_replaced_is_made_where_it_is_missing(empty, own):
+    ensured(empty)
+    own.execute(f"DROP INDEX millrace.replaced_by_age; {VERSION_5}")
+    ensured(empty)
+    assert own.execute("SELECT to_regclass('millrace.replaced_by_age') IS NOT NULL").fetchone() == (True,)
+
+
 def test_whoever_might_use_the_tables_may_use_those_that_came_later(empty, own, control_databases):
     other, reader = (control_databases.create().working for _ in range(2))
     ensured(empty)

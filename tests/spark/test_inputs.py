@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -149,7 +149,8 @@ def test_what_comes_before_the_writing_knows_all_counts_and_may_keep_it_from_bei
     from millrace.runtime.inputs import write_counted
     from millrace.runtime.writing import writing
 
-    wrote, told = batch._file.with_name("wrote"), list[Read]()
+    told: list[Read] = []
+    wrote = batch._file.with_name("wrote")
 
     def noted(blocks: Iterator[pa.RecordBatch], attempt: int) -> TaskResult:
         wrote.touch()
@@ -187,5 +188,44 @@ def test_a_stream_that_reads_what_it_writes_leaves_that_out_and_nothing_else(spa
         [("a", b"p.s")],
     )
     rows = [("t", 0, number, 0, None, b"v", given) for number, given in enumerate(headers)]
-    left = without_own(spark.createDataFrame(rows, RAW_TYPE), "p.s").collect()
-    assert [row.offset for row in left] == [0, 1, 4, 5, 6, 7]
+    rows.append(("elsewhere", 0, 8, 0, None, b"v", [("millrace.stream", b"p.s")]))
+    left = without_own(spark.createDataFrame(rows, RAW_TYPE), "p.s", ["t", "u"]).collect()
+    assert [row.offset for row in left] == [0, 1, 4, 5, 6, 7, 8]
+
+
+KEEPING = {
+    "as it came": lambda left, right: left,
+    "select and filter": lambda left, right: left.where("id > 1").withColumn("twice", F_("id * 2")),
+    "explode": lambda left, right: left.selectExpr("posexplode(array(id, id)) as (_ordinal, id)", "_source"),
+    "both once": lambda left, right: left.unionByName(right),
+}
+LOSING = {
+    "one input twice": lambda left, right: left.where("id > 1").unionByName(left.where("id <= 1")),
+    "another order": lambda left, right: left.sortWithinPartitions(F_("-id")),
+    "other partitions": lambda left, right: left.repartition(2),
+    "fewer partitions": lambda left, right: left.coalesce(1),
+    "distinct": lambda left, right: left.distinct(),
+    "a join": lambda left, right: left.join(right.selectExpr("id as other"), F_("id = other")),
+    "limit": lambda left, right: left.limit(3),
+}
+
+
+def F_(text: str) -> Any:
+    from pyspark.sql import functions as F
+
+    return F.expr(text)
+
+
+@pytest.mark.parametrize("what", [*KEEPING, *LOSING])
+def test_whether_a_transform_keeps_the_order_of_its_inputs_is_seen_in_its_plan(spark: SparkSession, what: str) -> None:
+    """A reader without a window would lose rows of one that does not."""
+    from millrace.domain.declaration import KafkaSink, Pipeline, Stream
+    from millrace.runtime.inputs import keeps_order
+
+    read = (LEFT, RIGHT) if what in ("both once", "a join") else (LEFT,)
+    stream = Stream("s", "p", "app", read, KafkaSink(("t",)), "g")
+    pipeline = Pipeline("p", "o", "k", (_topic(LEFT), _topic(RIGHT)), (stream,))
+    make = {**KEEPING, **LOSING}[what]
+    assert keeps_order(spark, pipeline, stream, lambda given, _: make(given[LEFT], given.get(RIGHT))) is (
+        what in KEEPING
+    )

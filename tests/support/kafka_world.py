@@ -97,9 +97,12 @@ class KafkaWorld:
 
     # The group
 
-    def commits(self) -> dict[tuple[str, int], Committed]:
+    def commits(self) -> dict[TopicPartition, Committed]:
         asked = [TopicPartition(self.reads, TOPIC_ID, number) for number in (0, 1)]
-        return {(TOPIC, number): made for (_, number), made in self._log.committed(self.group, asked).items()}
+        return {
+            TopicPartition(TOPIC, TOPIC_ID, number): made
+            for (_, number), made in self._log.committed(self.group, asked).items()
+        }
 
     def commit_group(self, epoch: int, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
         self._commit({p.partition: made for p, made in stream_commits(self.stream, epoch, timeline, positions).items()})

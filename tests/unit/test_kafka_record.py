@@ -62,8 +62,10 @@ def opened(
 ) -> Opening:
     """Where a stream begins by what stands beside its sink, and by its group's commits; None: that database is new."""
     commits = {(TOPIC, number): committed for number, committed in (group or {}).items()}
-    record = work_record(STREAM, 0 if stood is None else timeline, stood or {}, commits)
-    return open_at(STREAM, EPOCH, record, commits, log or {P0: LOG}, Wishes(**wishes))
+    here = log or {P0: LOG}
+    of_now = {p: commits[p.topic, p.partition] for p in here if (p.topic, p.partition) in commits}
+    record = work_record(STREAM, 0 if stood is None else timeline, stood or {}, of_now)
+    return open_at(STREAM, EPOCH, record, commits, here, Wishes(**wishes))
 
 
 CASES: dict[str, tuple[dict[str, Any], type[Opening], int, int, Basis]] = {

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from types import ModuleType, SimpleNamespace
@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.domain.origin import HEADERS, Header, Origin
+from millrace.domain.origin import HEADERS, ORDER, Header, Origin
 from millrace.reader import Deduplicator
 from support.waiting import Deadline
 
@@ -26,8 +26,20 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "kafka-sink.md"
 Fed = tuple[int, Origin]  # output partition and what the headers say
 
 
-def row(offset: int, ordinal: int = 0, *, timeline: int = 1, source: int = 0, stream: str = "p.s") -> Origin:
-    return Origin(stream, ("id", source, offset), ordinal, timeline, 1)
+def row(
+    offset: int,
+    ordinal: int = 0,
+    *,
+    timeline: int = 1,
+    source: int = 0,
+    stream: str = "p.s",
+    in_order: bool = True,
+) -> Origin:
+    return Origin(stream, ("id", source, offset), ordinal, timeline, 1, in_order)
+
+
+def without_order(origin: Origin) -> Origin:
+    return replace(origin, in_order=False)
 
 
 def told(rows: Deduplicator, origins: Sequence[Origin], partition: int = 0) -> list[bool]:
@@ -95,6 +107,52 @@ def test_a_record_of_no_stream_is_always_new(headers: list[Header] | None) -> No
 )
 def test_a_window_takes_rows_in_any_order(origins: list[Origin], expected: str) -> None:
     assert told(Deduplicator(window=10), origins) == [sign == "+" for sign in expected]
+
+
+def test_a_record_says_by_a_sixth_header_that_there_is_no_order() -> None:
+    assert [name for name, _ in row(3).headers()] == list(HEADERS)
+    assert without_order(row(3)).headers() == [*row(3).headers(), ("millrace.order", b"none")]
+    for origin in (row(3, 2), without_order(row(3, 2))):
+        assert Origin.of(origin.headers()) == origin
+    for value in (None, b"", b"something newer"):
+        assert Origin.of([*row(3).headers(), (ORDER, value)]) == without_order(row(3))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param([], id="at the start"),
+        pytest.param([row(5)], id="of a row that would be new, or not"),
+        pytest.param([row(5, timeline=2)], id="of an older timeline"),
+    ],
+)
+@pytest.mark.parametrize("offset", [4, 5, 6])
+def test_without_a_window_rows_that_keep_no_order_are_refused_and_none_is_lost(
+    before: list[Origin], offset: int
+) -> None:
+    rows = Deduplicator()
+    told(rows, before)
+    known = rows.state()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"stream p\.s in topic out, partition 0, .*window=N"):
+            told(rows, [without_order(row(offset))])
+    assert rows.state() == known
+    origins = [without_order(row(o, timeline=3)) for o in (8, 7, 8)]
+    assert told(Deduplicator(window=10, state=known), origins) == [True, True, False]
+
+
+def test_unique_gives_what_lies_before_a_record_that_needs_a_window() -> None:
+    records = [Record(row(0)), Record(row(0)), Record(row(1)), Record(without_order(row(3))), Record(row(4))]
+    rows, found = Deduplicator(), []
+    with pytest.raises(ValueError, match="window=N"):
+        found.extend(rows.unique(records))
+    assert [records.index(record) for record in found] == [0, 2]
+    rows = Deduplicator(window=10, state=rows.state())
+    assert [records.index(record) for record in rows.unique(records[3:])] == [3, 4]
+
+
+def test_an_incomplete_origin_that_says_there_is_no_order_is_of_no_stream() -> None:
+    assert Deduplicator().is_new("out", 0, without_order(row(0)).headers()[1:])
 
 
 @pytest.mark.parametrize("window", [1, 7, 16, 100])
@@ -273,7 +331,8 @@ class History:
     """A stream that crashes, is rewound and leaves zombies, and the log of each output partition.
 
     A writer is what one start of the stream still has to write of a batch: queues of rows by source and output
-    partition, each in its order, or, where the transform shuffles, one queue an output partition in any.
+    partition, each in its order, or, where the transform shuffles, one queue an output partition in any: its rows say
+    so.
     """
 
     chance: Random
@@ -294,7 +353,8 @@ class History:
         """The rows of a record, always the same: none, or up to three, each in the partition of its key."""
         fixed = Random(f"{self.salt}/{source}/{offset}")
         for ordinal in range(fixed.choice([0, 1, 1, 1, 2, 3])):
-            yield fixed.randrange(self.outputs), row(offset, ordinal, source=source, timeline=self.timeline)
+            made = row(offset, ordinal, source=source, timeline=self.timeline, in_order=not self.shuffled)
+            yield fixed.randrange(self.outputs), made
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -407,19 +467,19 @@ def test_begun_anywhere_without_a_state_it_loses_no_row_whose_first_copy_is_ther
 
 
 def _mark_by_output_partition_alone(origin: Origin) -> Origin:
-    return Origin(origin.stream, ("id", 0, origin.source[2]), origin.ordinal, origin.timeline, 1)
+    return replace(origin, source=("id", 0, origin.source[2]))
 
 
 def _no_timeline(origin: Origin) -> Origin:
-    return Origin(origin.stream, origin.source, origin.ordinal, 1, 1)
+    return replace(origin, timeline=1)
 
 
 def _timeline_by_source_partition(origin: Origin) -> Origin:
-    return Origin(f"{origin.stream}{origin.source[1]}", origin.source, origin.ordinal, origin.timeline, 1)
+    return replace(origin, stream=f"{origin.stream}{origin.source[1]}")
 
 
 def _no_ordinal(origin: Origin) -> Origin:
-    return Origin(origin.stream, origin.source, 0, origin.timeline, 1)
+    return replace(origin, ordinal=0)
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "shuffled"])
@@ -438,4 +498,17 @@ def test_the_histories_find_a_window_that_is_too_small_and_a_mark_where_rows_are
     pasts = [history(seed, True) for seed in range(300)]
     narrow = [past for past in pasts if past.most > 1]
     assert sum(passed(past.fed, Deduplicator(window=past.most - 1)) != expected(past.fed) for past in narrow) > 2
-    assert sum(passed(past.fed, Deduplicator()) != expected(past.fed) for past in pasts) > 100
+    assert sum(passed(past.fed, Deduplicator(), _says_in_order) != expected(past.fed) for past in pasts) > 100
+
+
+def _says_in_order(origin: Origin) -> Origin:
+    return replace(origin, in_order=True)
+
+
+@given(st.integers(0, 2**32))
+def test_without_a_window_the_first_row_that_keeps_no_order_ends_the_reading(seed: int) -> None:
+    rows = Deduplicator()
+    for output, origin in history(seed, shuffled=True).fed:
+        with pytest.raises(ValueError, match="window=N"):
+            rows.is_new("out", output, origin.headers())
+    assert rows.state()["partitions"] == []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,8 @@ _CLIENT_LOG.addHandler(logging.NullHandler())  # what it warns of is raised as w
 _ACKNOWLEDGED_SECONDS = 45.0
 _BATCH_BYTES = 1_000_000
 _SERVED_EVERY = 500  # records
+_MARGIN_MS = 600_000  # for clocks that differ, and for what waits in the client
+_MOST_KEPT = 4  # clients that wait for their next task
 _WAITING_KILOBYTES = 64 * 1024
 _LARGEST_LIMIT = 1_000_000_000  # librdkafka's own bound
 SOURCE_COLUMNS = ("_topic_id", "_partition", "_offset", "_ordinal")
@@ -63,6 +66,8 @@ class RowsProducer:
         ranges: the batch's.
         targets: the topics, by name.
         by_column: whether a row names its topic.
+        in_order: whether the rows of each source partition are given by offset and ordinal; else the records say so.
+        stops: whether nothing more is to be written once a row is refused.
     """
 
     settings: KafkaSettings
@@ -73,22 +78,30 @@ class RowsProducer:
     ranges: tuple[OffsetRange, ...]
     targets: Mapping[str, Target]
     by_column: bool
+    in_order: bool = True
+    stops: bool = False
 
     def __call__(self, blocks: Iterator[pa.RecordBatch], attempt: int) -> TaskResult:
         """Write blocks as `SinkStore.rows_writer` says; where none comes, nobody connects.
 
         Raises:
-            DeclarationError: a row names a source that is not of the batch.
+            DeclarationError: a row names a source that is not of the batch, or stands before one with a lesser ordinal.
             SinkUnreachableError: the brokers did not acknowledge in time.
             SinkFailedError: they refused.
         """
         refused: dict[Source, str] = {}
+        last: dict[tuple[str, int], tuple[int, int]] = {}
         rows = 0
-        with _producing(self.settings, self.client_id, self.targets.values()) as output:
-            for block in blocks:
-                if len(block):
-                    self._check_sources(block)
-                    rows += self._write(block, output, refused)
+        given = (block for block in blocks if len(block))
+        first = next(given, None)
+        if first is None:
+            return TaskResult()
+        with _producing(self.settings, self.client_id) as output:
+            for block in chain([first], given):
+                if self.stops and refused:
+                    continue  # a task that does not read to the end would end its worker
+                self._check_order(block, self._check_sources(block), last)
+                rows += self._write(block, output, refused)
             output.finish()
         return TaskResult(rows, refused)
 
@@ -100,6 +113,8 @@ class RowsProducer:
                 sources = _sources(part)
                 for row, why in made.wrong.items():
                     refused.setdefault(sources[row], why)
+        if self.stops and refused:
+            return 0
         return sum(self._produce(target, part, made, output, refused) for target, part, made in parts)
 
     def _by_target(self, block: pa.RecordBatch, refused: dict[Source, str]) -> Iterator[tuple[Target, pa.RecordBatch]]:
@@ -119,7 +134,8 @@ class RowsProducer:
         self, target: Target, part: pa.RecordBatch, made: Records, output: _Output, refused: Mapping[Source, str]
     ) -> int:
         good = [source not in refused for source in _sources(part)] if refused else [True] * len(part)
-        stream, _, _, timeline, epoch = Origin(self.stream, ("", 0, 0), 0, self.timeline, self.epoch).headers()
+        origin = Origin(self.stream, ("", 0, 0), 0, self.timeline, self.epoch, self.in_order)
+        stream, _, _, *more = origin.headers()
         rows = zip(
             good,
             made.keys,
@@ -133,7 +149,7 @@ class RowsProducer:
         produce, name, partitions = output.producing(target), target.name, target.partitions
         for is_good, key, value, time_ms, place, ordinal, number in rows:
             if is_good:
-                headers = [stream, (SOURCE, place), (ORDINAL, ordinal), timeline, epoch]
+                headers = [stream, (SOURCE, place), (ORDINAL, ordinal), *more]
                 produce(
                     name, value, key, -1 if key is not None else number % partitions, timestamp=time_ms, headers=headers
                 )
@@ -145,37 +161,79 @@ class RowsProducer:
         To refuse it instead would make two tries of a batch differ: in an hour it may be taken.
         """
         now_ms = time.time_ns() // 1_000_000
+        behind_ms, ahead_ms = (bound - min(_MARGIN_MS, bound // 2) for bound in (target.behind_ms, target.ahead_ms))
         milliseconds = pc.divide(times.cast(pa.int64()), 1000)
-        behind = pc.greater_equal(milliseconds, now_ms - target.behind_ms)
-        taken = pc.and_(behind, pc.less_equal(milliseconds, now_ms + target.ahead_ms))
+        behind = pc.greater_equal(milliseconds, now_ms - behind_ms)
+        taken = pc.and_(behind, pc.less_equal(milliseconds, now_ms + ahead_ms))
         found: list[int] = pc.if_else(pc.fill_null(taken, False), milliseconds, 0).to_pylist()
         return found
 
-    def _check_sources(self, block: pa.RecordBatch) -> None:
-        """Write no row whose source is not the batch's: a reader would take for old what comes of that source later."""
-        held = pa.array([False] * len(block))
-        ids, numbers, offsets = (block.column(name) for name in ("_topic_id", "_partition", "_offset"))
-        for entry in self.ranges:
-            here = pc.and_(pc.equal(ids, entry.partition.topic_id), pc.equal(numbers, entry.partition.partition))
-            within = pc.and_(pc.greater_equal(offsets, entry.first), pc.less(offsets, entry.next))
-            held = pc.or_(held, pc.and_(here, within))
-        outside = len(block) - int(pc.sum(held.cast(pa.int64())).as_py() or 0)
+    def _check_sources(self, block: pa.RecordBatch) -> list[tuple[str, int]]:
+        """Write no row whose source is not the batch's: a reader would take for old what comes of it later.
+
+        Returns:
+            topic id and partition of the rows.
+        """
+        sources = pa.table([block.column(name) for name in SOURCE_COLUMNS], names=list(SOURCE_COLUMNS))
+        outside = sum(column.null_count for column in sources.columns)
+        of_each = [("_offset", "min"), ("_offset", "max"), ("_ordinal", "min")]
+        found = [] if outside else sources.group_by(["_topic_id", "_partition"]).aggregate(of_each).to_pylist()
+        ranges = {(entry.partition.topic_id, entry.partition.partition): entry for entry in self.ranges}
+        for one in found:
+            entry = ranges.get((one["_topic_id"], one["_partition"]))
+            if entry is None or one["_offset_min"] < entry.first or one["_offset_max"] >= entry.next:
+                outside += 1
         if outside:
             raise DeclarationError(
-                f"{outside} of {len(block)} rows name a source that is not of their batch",
+                f"of {len(block)} rows some name a source that is not of their batch",
                 where=f"stream {self.stream}",
                 next_step="let the transform hand `_source` on as it is",
             )
-        ordinals = block.column("_ordinal").cast(pa.string()).cast(pa.binary())
-        if pc.count_distinct(pc.binary_join_element_wise(_places(block), ordinals, b"/")).as_py() < len(block):
+        if min(one["_ordinal_min"] for one in found) < 0:
+            raise DeclarationError(
+                "the transform gives a negative `_ordinal`",
+                where=f"stream {self.stream}",
+                next_step="number the rows of one record from 0",
+            )
+        return [(one["_topic_id"], one["_partition"]) for one in found]
+
+    def _check_order(
+        self, block: pa.RecordBatch, places: Sequence[tuple[str, int]], last: dict[tuple[str, int], tuple[int, int]]
+    ) -> None:
+        """Hold that no row comes twice, and where an order is promised, that every row comes behind lesser ones.
+
+        A reader leaves out what stands behind a later row of its source partition.
+        """
+        columns = [block.column(name) for name in SOURCE_COLUMNS]
+        risen = self.in_order
+        for topic_id, number in places if self.in_order else ():
+            offsets, ordinals = columns[2:]
+            if len(places) > 1:
+                here = pc.and_(pc.equal(columns[0], topic_id), pc.equal(columns[1], number))
+                offsets, ordinals = offsets.filter(here), ordinals.filter(here)
+            further = pc.and_(pc.equal(offsets[1:], offsets[:-1]), pc.greater(ordinals[1:], ordinals[:-1]))
+            rises = pc.all(pc.or_(pc.greater(offsets[1:], offsets[:-1]), further)).as_py() is not False
+            first = (offsets[0].as_py(), ordinals[0].as_py())
+            risen = risen and rises and first > last.get((topic_id, number), (-1, -1))
+            last[topic_id, number] = (offsets[-1].as_py(), ordinals[-1].as_py())
+        if risen:
+            return
+        rows = pc.binary_join_element_wise(_places(block), columns[3].cast(pa.string()).cast(pa.binary()), b"/")
+        if pc.count_distinct(rows).as_py() < len(block):
             raise DeclarationError(
                 "the transform makes several rows of one record and does not tell them apart",
                 where=f"stream {self.stream}",
                 next_step="add an integer column `_ordinal` that tells the rows of one record apart",
             )
+        if self.in_order:
+            raise DeclarationError(
+                "rows of one record do not come in the order of their `_ordinal`",
+                where=f"stream {self.stream}",
+                next_step="number them in the order that the transform gives them in, as posexplode does",
+            )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Output:
     """The producers of one task: one for each limit that topics have, for each batch has to keep it."""
 
@@ -241,14 +299,16 @@ class _Output:
             raise self._error(KafkaError(KafkaError._MSG_TIMED_OUT, self.trouble or None), "")
 
     def close(self) -> None:
+        """End the clients. What refers to them refers to this as well, so they are let go of by hand."""
         for producer in self.producers.values():
             if len(producer):
                 drop_waiting_records(producer)
+        self.producers.clear()
 
     def _producer(self, limit_bytes: int) -> Any:
         if limit_bytes not in self.producers:
             limit = min(max(limit_bytes, 1000), _LARGEST_LIMIT)
-            self.producers[limit_bytes] = Producer(
+            self.producers[limit_bytes] = self._open(
                 {
                     **self.settings.librdkafka,
                     "client.id": self.client_id,
@@ -263,14 +323,24 @@ class _Output:
                     "linger.ms": 20,
                     "batch.size": min(_BATCH_BYTES, limit),
                     "message.max.bytes": limit,
-                    "queue.buffering.max.kbytes": _WAITING_KILOBYTES,
+                    "queue.buffering.max.kbytes": max(_WAITING_KILOBYTES, limit // 1024 + 1),
+                    "allow.auto.create.topics": False,
                     "on_delivery": self._delivered,
                     "error_cb": self._troubled,
                     "log_level": 0,
                 },
-                logger=_CLIENT_LOG,
             )
         return self.producers[limit_bytes]
+
+    def _open(self, configuration: dict[str, Any]) -> Any:
+        try:
+            return Producer(configuration, logger=_CLIENT_LOG)
+        except KafkaException as error:
+            raise SinkFailedError(
+                f"the client does not take the Connection's keys beside those that a sink needs: {error.args[0].str()}",
+                where=self.settings.bootstrap_servers,
+                next_step="take keys about producing out of the extra of the pipeline's `kafka` Connection",
+            ) from error
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
@@ -296,13 +366,30 @@ class _Output:
         )
 
 
+_kept: list[_Output] = []
+"""Clients of former tasks of this process, all of whose records are acknowledged. A new one asks the brokers for an id,
+which takes half a second and which they keep for a day."""
+
+
 @contextmanager
-def _producing(settings: KafkaSettings, client_id: str, targets: Iterable[Target]) -> Iterator[_Output]:
+def _producing(settings: KafkaSettings, client_id: str) -> Iterator[_Output]:
+    """Clients for one task; those of a task that fails are ended."""
+    mine = [one for one in _kept if (one.settings, one.client_id) == (settings, client_id)]
     output = _Output(settings, client_id)
+    with suppress(ValueError):  # another thread took it
+        if mine:
+            _kept.remove(mine[0])
+            output = mine[0]
     try:
         yield output
-    finally:
+    except BaseException:
         output.close()
+        raise
+    _kept.append(output)
+    for old in _kept[:-_MOST_KEPT]:
+        with suppress(ValueError):
+            _kept.remove(old)
+            old.close()
 
 
 def _sources(part: pa.RecordBatch) -> list[Source]:

@@ -16,13 +16,20 @@ from millrace.domain.groups import CommitMetadata, Committed
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.position import WorkRecord
 from millrace.domain.sinks import BatchCounts, Identity, Written
-from millrace.errors import DeclarationError, SinkExhaustedError, SinkUnreachableError, UnreachableError
+from millrace.errors import (
+    DeclarationError,
+    FencedError,
+    MillraceError,
+    SinkExhaustedError,
+    SinkUnreachableError,
+    UnreachableError,
+)
 from millrace.ports import Quarantine, TaskWriter, TopicAdmin
 from millrace.settings import KafkaSettings
 
 log = structlog.get_logger()
 
-Commits = Callable[[], Mapping[tuple[str, int], Committed]]
+Commits = Callable[[], Mapping[TopicPartition, Committed]]
 
 
 class KafkaSink:
@@ -43,8 +50,9 @@ class KafkaSink:
         sink: as declared.
         topics: the topics, as declared.
         admin: tells what they are like.
-        commits: asks for the group's commits of all partitions that the stream reads.
+        commits: asks for the group's commits of all partitions that the stream reads, as they are now.
         aside: keeps fence, timelines and quarantine.
+        stops: whether a row that is refused ends the stream, so that no later one of its source partition is written.
     """
 
     metadata: tuple[str, ...] = ("_timestamp", "_deleted")
@@ -59,6 +67,7 @@ class KafkaSink:
         admin: TopicAdmin,
         commits: Commits,
         aside: Aside,
+        stops: bool = False,
     ) -> None:
         self.where = sink.named
         self.quarantine: Quarantine | None = aside
@@ -69,6 +78,7 @@ class KafkaSink:
         self._admin = admin
         self._commits = commits
         self._aside = aside
+        self._stops = stops
         self._targets: Mapping[str, Target] = {}
         self._timeline = 0
         self._done: dict[TopicPartition, int] = {}
@@ -161,8 +171,8 @@ class KafkaSink:
         if self._unbegun:
             self._begin()
 
-    def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange]) -> TaskWriter:
-        """Writes rows at once."""
+    def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange], *, in_order: bool = True) -> TaskWriter:
+        """Writes rows at once; where they come in no order, their records say so."""
         return RowsProducer(
             settings=self._settings,
             client_id=f"millrace.{self._identity.application_name}",
@@ -172,6 +182,8 @@ class KafkaSink:
             ranges=tuple(ranges),
             targets=self._targets,
             by_column=self._sink.by_column,
+            in_order=in_order,
+            stops=self._stops,
         )
 
     def bad_records_writer(self) -> TaskWriter:
@@ -192,12 +204,20 @@ class KafkaSink:
     def discard(self) -> None:
         """Write how far the work came, for a group that forgets or is moved and moved back; drop the staging table.
 
-        That database may be away: neither is needed for the next start, which drops the table.
+        That database may be away or say no: neither is needed for the next start, which drops the table.
+
+        Raises:
+            FencedError: a newer epoch has taken over.
         """
+        self._tidy_up(lambda: self._aside.reached(self._timeline, self._done, begun=False))
+        self._tidy_up(self._aside.discard)
+
+    def _tidy_up(self, step: Callable[[], None]) -> None:
         try:
-            self._aside.reached(self._timeline, self._done, begun=False)
-            self._aside.discard()
-        except (SinkUnreachableError, SinkExhaustedError) as error:
+            step()
+        except FencedError:
+            raise
+        except MillraceError as error:
             log.warning("not_tidied_up", error=str(error))
 
     def close(self) -> None:
@@ -209,7 +229,7 @@ def work_record(
     stream: str,
     timeline: int,
     opened: Mapping[TopicPartition, Opened],
-    commits: Mapping[tuple[str, int], Committed],
+    commits: Mapping[TopicPartition, Committed],
 ) -> WorkRecord:
     """The record of work, where a group's own commits are that.
 
@@ -221,35 +241,28 @@ def work_record(
         stream: PIPELINE.STREAM.
         timeline: the newest that was opened; 0: none.
         opened: where it stands on each partition.
-        commits: the group's, by topic and number.
+        commits: the group's, of the partitions that are there now.
     """
-    own = dict(_own_commits(stream, commits))
-    newest = max([timeline, *(said.timeline for said in own.values())])
-    if newest > timeline:  # the database is not the one it was: the group knows more
-        opened = {}
-    done = {p: said.offset for p, said in own.items() if said.timeline == newest or p not in opened}
-    done |= {p: max(stood.done, done.get(p, 0)) for p, stood in opened.items()}
-    moved = {
-        p
-        for p, stood in opened.items()
-        if stood.begun and p not in own and (p.topic, p.partition) in commits and not _of_former(stream, p, commits)
+    said = {partition: _said(stream, made) for partition, made in commits.items()}
+    own = {
+        TopicPartition(partition.topic, one.topic_id, partition.partition): one
+        for partition, one in said.items()
+        if one
     }
+    foreign = {partition: made.offset for partition, made in commits.items() if said[partition] is None}
+    newest = max([timeline, *(one.timeline for one in own.values())])
+    done = {p: one.offset for p, one in own.items() if one.timeline == newest or p not in opened or newest > timeline}
+    moved = {p for p in foreign if p in opened and opened[p].begun}
+    if newest > timeline:
+        log.warning("timelines_are_older", of_the_group=newest, written_aside=timeline)  # another database, or a backup
+        opened, moved = {}, set(foreign)
+        done |= foreign
+    done |= {p: max(stood.done, done.get(p, 0)) for p, stood in opened.items()}
     first = {p: opened[p].first if p in opened else offset for p, offset in done.items()}
     return WorkRecord(newest, done, first, frozenset(moved))
 
 
-def _own_commits(
-    stream: str, commits: Mapping[tuple[str, int], Committed]
-) -> list[tuple[TopicPartition, CommitMetadata]]:
-    found = ((place, commit.offset, CommitMetadata.decode(commit.metadata)) for place, commit in commits.items())
-    return [
-        (TopicPartition(topic, said.topic_id, number), said)
-        for (topic, number), offset, said in found
-        if said is not None and said.stream == stream and said.offset == offset
-    ]
-
-
-def _of_former(stream: str, partition: TopicPartition, commits: Mapping[tuple[str, int], Committed]) -> bool:
-    """Whether the commit of a partition is this stream's own, of a topic that had the name before or after."""
-    said = CommitMetadata.decode(commits[partition.topic, partition.partition].metadata)
-    return said is not None and said.stream == stream and said.topic_id != partition.topic_id
+def _said(stream: str, made: Committed) -> CommitMetadata | None:
+    """What a commit says of itself, where the stream has made it for this very offset."""
+    said = CommitMetadata.decode(made.metadata)
+    return said if said is not None and said.stream == stream and said.offset == made.offset else None

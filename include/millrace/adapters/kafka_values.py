@@ -126,7 +126,8 @@ class Target:
         Args:
             block: with this topic's columns, and `_deleted`.
         """
-        columns = {column.name: block.column(column.name) for column in self.columns}
+        given = {column.name: block.column(column.name) for column in self.columns}
+        columns, no_text = _with_text_only(given)
         deleted = block.column("_deleted")
         keys = pa.nulls(len(block), pa.binary()) if self.key is None else _text(columns[self.key]).cast(pa.binary())
         values = _json(columns) if self.is_json else columns["value"].cast(pa.large_binary())
@@ -134,7 +135,7 @@ class Target:
         wrong: dict[int, str] = {}
         for row in _rows_of(pc.greater(pc.add(_bytes_of(keys), _bytes_of(values)), self.most_bytes)):
             wrong[row] = f"the record is larger than the {self.most_bytes} bytes that the topic {self.name} takes"
-        for row, why in _against_schema(self.columns, columns):
+        for row, why in _against_schema(self.columns, given):
             if deleted[row].as_py() is False:
                 wrong[row] = f"the topic {self.name} {why}"
         if keys.null_count:
@@ -142,6 +143,8 @@ class Target:
             needed = pa.array([True] * len(block)) if self.needs_key else gone
             for row in _rows_of(pc.and_(pc.is_null(keys), needed)):
                 wrong[row] = f"the topic {self.name} wants a key, and the row has none"
+        for row, name in no_text:
+            wrong[row] = f"the topic {self.name} has UTF-8, and `{name}` is none"
         for row in _rows_of(pc.is_null(deleted)) if deleted.null_count else ():
             wrong[row] = "the column `_deleted` is null"
         return Records(keys.to_pylist(), values.to_pylist(), wrong)
@@ -160,6 +163,26 @@ def _against_schema(columns: Sequence[Column], given: Mapping[str, pa.Array]) ->
         if pa.types.is_floating(array.type):
             for row in _rows_of(pc.invert(pc.is_finite(array))):
                 yield row, f"has JSON, which knows no number {array[row].as_py()} for `{column.name}`"
+
+
+def _with_text_only(columns: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], list[tuple[int, str]]]:
+    """The same columns with null for text that is not UTF-8, as Spark makes it of any bytes; and where that was."""
+    found, wrong = dict(columns), list[tuple[int, str]]()
+    for name, array in columns.items():
+        if not pa.types.is_string(array.type):
+            continue
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            texts = [
+                None if one is None else one.decode("utf-8", "replace") for one in array.cast(pa.binary()).to_pylist()
+            ]
+            raw = array.cast(pa.binary()).to_pylist()
+            bad = [text is not None and text.encode() != one for text, one in zip(texts, raw, strict=True)]
+            wrong += [(row, name) for row, is_bad in enumerate(bad) if is_bad]
+            kept = [None if is_bad else text for text, is_bad in zip(texts, bad, strict=True)]
+            found[name] = pa.array(kept, pa.string())
+    return found, wrong
 
 
 def _json(columns: Mapping[str, pa.Array]) -> pa.Array:

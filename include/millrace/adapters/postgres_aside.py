@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import psycopg
 import structlog
 
+from millrace.adapters.postgres_connection import address
+from millrace.adapters.postgres_schema import must_be_current
 from millrace.adapters.postgres_staging import StagedConnection
 from millrace.adapters.postgres_tables import Cursor
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.sinks import Identity, Written
-from millrace.errors import SinkFailedError
+from millrace.errors import RefusedError, SinkFailedError
 from millrace.settings import PostgresSettings
 
 log = structlog.get_logger()
@@ -61,6 +64,24 @@ class Aside(StagedConnection):
     def __init__(self, settings: PostgresSettings, identity: Identity) -> None:
         super().__init__(settings, identity)
         self._bad_until: dict[tuple[str, int], int] = {}
+
+    def _provide_tables(self) -> None:
+        """See that they are there: in a database that has an owner of its own the working role makes none.
+
+        Raises:
+            RefusedError: they are missing, of an older version, or closed to this role.
+            DeclarationError: a newer Millrace has made them.
+        """
+        try:
+            self._bounded("look at Millrace's own tables", must_be_current)
+        except SinkFailedError as error:
+            if not isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+                raise
+            raise RefusedError(
+                f"the role {self.settings.user} may not use the schema millrace",
+                where=address(self.settings),
+                next_step="run `millrace control upgrade`",
+            ) from error
 
     def timeline(self) -> tuple[int, dict[TopicPartition, Opened]]:
         """The newest timeline and where it stands; 0 and nothing where none was opened."""
@@ -138,11 +159,15 @@ class Aside(StagedConnection):
 
     def keep(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> int:
         """See `ports.Quarantine`; a batch without bad records, now and formerly, asks the database nothing."""
-        if not written.bad_records and not any(self._may_hold(entry) for entry in ranges):
+        former = [entry for entry in ranges if entry.first < entry.next and self._may_hold(entry)]
+        if not written.bad_records and not former:
             return 0
+        for entry in ranges if written.bad_records else ():  # before: a commit whose answer is lost may have kept them
+            key = (entry.partition.topic_id, entry.partition.partition)
+            self._bad_until[key] = max(self._bad_until.get(key, 0), entry.next)
         with self._transaction("keep the bad records") as cursor:
             self._hold_fence(cursor)
-            for entry in ranges:
+            for entry in former:
                 self.staging.delete_quarantine(cursor, self.identity.stream, entry)
             kept = self.staging.insert_quarantine(
                 cursor, self.identity.stream, timeline, self.identity.epoch, written.attempts
@@ -154,10 +179,6 @@ class Aside(StagedConnection):
                     where=f"stream {self.identity.stream}, table millrace.quarantine",
                     next_step="the next start takes the batch again",
                 )
-        for entry in ranges:
-            if kept:
-                key = (entry.partition.topic_id, entry.partition.partition)
-                self._bad_until[key] = max(self._bad_until.get(key, 0), entry.next)
         return kept
 
     def _may_hold(self, entry: OffsetRange) -> bool:

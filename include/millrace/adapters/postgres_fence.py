@@ -62,7 +62,7 @@ class FencedConnection:
             FencedError: a newer epoch holds the fence.
             UnreachableError: the server does not answer, or the fence could not be raised in time.
         """
-        self._bounded("make Millrace's own tables", ensure_schema)
+        self._provide_tables()
         deadline = time.monotonic() + _TAKE_OVER_WITHIN.total_seconds()
         while not self._try_raise_fence():
             if time.monotonic() > deadline:
@@ -106,6 +106,10 @@ class FencedConnection:
             "AND usename = current_user AND application_name = %s AND state <> 'idle' AND pid <> pg_backend_pid()",
             (self.identity.application_name,),
         )
+
+    def _provide_tables(self) -> None:
+        """Make Millrace's own tables where they are missing, and bring those of an older version up to date."""
+        self._bounded("make Millrace's own tables", ensure_schema)
 
     def _try_raise_fence(self) -> bool:
         try:

@@ -10,14 +10,13 @@ from psycopg import sql
 from millrace.adapters.postgres_tables import Cursor
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import WorkRecord
-from millrace.errors import DeclarationError
+from millrace.errors import DeclarationError, RefusedError
 
 SCHEMA_VERSION = 6
 _SCHEMA_LOCK = 7_305_001  # advisory lock: CREATE ... IF NOT EXISTS by two sessions at once can fail
 
+_SCHEMAS = ("millrace", "millrace_staging")
 _OWN_TABLES = """
-CREATE SCHEMA IF NOT EXISTS millrace;
-CREATE SCHEMA IF NOT EXISTS millrace_staging;
 CREATE TABLE IF NOT EXISTS millrace.version (version int PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS millrace.fence (
     stream text PRIMARY KEY,
@@ -102,7 +101,6 @@ CREATE TABLE IF NOT EXISTS millrace.replaced (  -- since version 5
     replaced_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (stream, timeline, target, key_hash)
 );
-CREATE INDEX IF NOT EXISTS replaced_by_age ON millrace.replaced (stream, replaced_at);
 CREATE TABLE IF NOT EXISTS millrace.timelines (  -- since version 6
     stream text NOT NULL,
     timeline int NOT NULL,
@@ -117,6 +115,10 @@ CREATE TABLE IF NOT EXISTS millrace.timelines (  -- since version 6
     PRIMARY KEY (stream, timeline, topic_id, partition)
 );
 """
+
+# IF NOT EXISTS would wait for whoever writes to the table, and then find the index.
+_INDEX_THERE = "SELECT to_regclass('millrace.replaced_by_age') IS NOT NULL"
+_INDEX = "CREATE INDEX replaced_by_age ON millrace.replaced (stream, replaced_at)"
 
 # Whoever may use a table that was there may use those that come later and hold the like, whoever makes them.
 _COMES_LATER = {
@@ -179,20 +181,21 @@ def ensure_schema(cursor: Cursor) -> None:
         return
     if cursor.connection.info.server_version < _OLDEST_SERVER:
         raise DeclarationError(
-            f"the sink's server is PostgreSQL {cursor.connection.info.server_version // 10_000}, and 14 is the oldest "
-            "that holds what Millrace keeps",
+            f"the server is PostgreSQL {cursor.connection.info.server_version // 10_000}, and 14 is the oldest that "
+            "holds what Millrace keeps",
             where="schema millrace",
             next_step="upgrade the server",
         )
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-    if (found := _version(cursor)) > SCHEMA_VERSION:
-        raise DeclarationError(
-            f"the sink's tables have version {found}, this Millrace knows {SCHEMA_VERSION}",
-            where="schema millrace",
-            next_step="run the Millrace that made them, or a newer one",
-        )
+    found = _known_version(cursor)
     if found < SCHEMA_VERSION:
+        for schema in _SCHEMAS:
+            # IF NOT EXISTS asks for the right to make one, also where it is there: made by hand, say.
+            if cursor.execute("SELECT to_regnamespace(%s) IS NULL", (schema,)).fetchone() == (True,):
+                cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}".encode())
         cursor.execute(_OWN_TABLES)
+        if cursor.execute(_INDEX_THERE).fetchone() != (True,):
+            cursor.execute(_INDEX)
         there = {name for (name,) in cursor.execute(_THERE).fetchall()}
         for name, type_ in _SINCE.items():
             if name not in there:
@@ -201,6 +204,33 @@ def ensure_schema(cursor: Cursor) -> None:
         grants = sql.SQL(_GRANTS).format(made=sql.Literal(list(made)), like=sql.Literal(list(made.values())))
         cursor.execute(grants)
         cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
+
+
+def must_be_current(cursor: Cursor) -> None:
+    """See that Millrace's own tables are there in this version, where somebody else makes them.
+
+    Raises:
+        RefusedError: they are missing, or of an older version.
+        DeclarationError: a newer Millrace has made them.
+    """
+    if (found := _known_version(cursor)) < SCHEMA_VERSION:
+        raise RefusedError(
+            f"the tables of schema millrace have version {found}, and {SCHEMA_VERSION} is needed"
+            if found
+            else "there are no tables of Millrace's in schema millrace",
+            where="schema millrace",
+            next_step="run `millrace control upgrade`",
+        )
+
+
+def _known_version(cursor: Cursor) -> int:
+    if (found := _version(cursor)) > SCHEMA_VERSION:
+        raise DeclarationError(
+            f"the tables of schema millrace have version {found}, this Millrace knows {SCHEMA_VERSION}",
+            where="schema millrace",
+            next_step="run the Millrace that made them, or a newer one",
+        )
+    return found
 
 
 def _version(cursor: Cursor) -> int:

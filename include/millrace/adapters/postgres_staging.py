@@ -149,7 +149,7 @@ class StagedConnection(FencedConnection):
         self._bounded("prepare the staging tables", make)
         self._drop_others()
 
-    def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange]) -> RowsCopy:
+    def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange], *, in_order: bool = True) -> RowsCopy:
         """What a task of the present batch writes rows with; where they belong, its commit says."""
         return RowsCopy(self.settings, self.identity.application_name, self.staging.rows)
 
@@ -170,7 +170,10 @@ class StagedConnection(FencedConnection):
         self._drop_free(others)
 
     def _drop_free(self, tables: Sequence[sql.Identifier]) -> None:
-        """Drop staging tables, each by itself, that nobody holds; an older epoch drops none of a newer one."""
+        """Drop staging tables, each by itself, that nobody holds and this role may drop.
+
+        An older epoch drops none of a newer one.
+        """
         for table in tables:
             try:
                 with self._transaction("drop a staging table") as cursor:
@@ -181,11 +184,13 @@ class StagedConnection(FencedConnection):
             except SinkFailedError as error:
                 if isinstance(error.__cause__, psycopg.errors.UndefinedTable):
                     continue
-                if not is_locked(error):
+                if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
+                    why = "it belongs to another role, which may drop it"
+                elif is_locked(error):
+                    why = "somebody holds it; the next start looks again"
+                else:
                     raise
-                log.warning(
-                    "staging_left", table=table.as_string(), why="somebody holds it; the next start looks again"
-                )
+                log.warning("staging_left", table=table.as_string(), why=why)
 
     def begin_batch(self) -> None:
         """Remove what the former batch, or a failed try of this one, left in the staging tables.

@@ -42,3 +42,6 @@ def _print(console: Console, report: MigrationReport) -> None:
             ),
             soft_wrap=True,
         )
+    if report.aside:
+        caution = f"caution: streams that write to Kafka cannot run yet: {report.aside}"
+        console.print(Text(caution, style="yellow"), soft_wrap=True)

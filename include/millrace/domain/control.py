@@ -232,10 +232,14 @@ class AppendOnly(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MigrationReport:
-    """What an upgrade did. `before` is None for an empty database; `applied` is empty where nothing was to do."""
+    """What an upgrade did. `before` is None for an empty database; `applied` is empty where nothing was to do.
+
+    `aside` says why streams that write to Kafka cannot keep their state in the database yet; empty where they can.
+    """
 
     address: str
     before: str | None
     after: str
     applied: tuple[str, ...]
     append_only: AppendOnly
+    aside: str = ""

@@ -85,6 +85,7 @@ class Batches:
     columns: tuple[str, ...]  # of the transform's output, as the sink has prepared for them
     epoch: int
     timeline: int
+    in_order: bool  # whether the transform hands on the rows of each source partition as they come
     offset_log: Path
     on_report: Callable[[BatchReport], None]
     on_wait: Callable[[MillraceError | None], None]  # before each wait for the sink; None once it is over
@@ -119,6 +120,8 @@ class BatchRunner:
         self._draining = threading.Event()
         self._behind = False
         self._batch_id = -1
+        self._refused: dict[Source, str] = {}  # in the batch at hand; what a former try found is kept before the rows
+        self._wrote = False  # whether rows were written that are seen at once
         self.failure: Exception | None = None
 
     def __call__(self, raw: DataFrame, batch_id: int) -> None:
@@ -150,7 +153,7 @@ class BatchRunner:
 
     def _until_done(self, raw: DataFrame, batch_id: int) -> None:
         """Run a batch, and again where its sink could not take it for a while; a stop leaves it undone."""
-        tries = Tries()
+        tries, self._refused = Tries(), {}
         while True:
             try:
                 self._run(raw, batch_id)
@@ -172,7 +175,7 @@ class BatchRunner:
 
     def _run(self, raw: DataFrame, batch_id: int) -> None:
         fixed = self._fixed
-        self._batch_id = batch_id
+        self._batch_id, self._wrote = batch_id, False
         times, plain = [time.monotonic()], False
         self._at("plan")
         ranges = self._ranges(batch_id)
@@ -185,7 +188,7 @@ class BatchRunner:
         except MillraceError:
             raise
         except Exception as error:
-            if not spark_cannot_read(error):
+            if self._wrote or not spark_cannot_read(error):
                 raise
             log.warning("read_by_the_plain_client", batch=batch_id, error="a timestamp that Spark cannot count")
             del times[1:]
@@ -238,8 +241,8 @@ class BatchRunner:
         """Stage and merge these ranges; the end of each step is added to `times`."""
         fixed = self._fixed
         if fixed.stream.reads_itself:
-            name = fixed.stream.qualified_name
-            raw, by_topic = without_own(raw, name), {topic: without_own(one, name) for topic, one in by_topic.items()}
+            own = fixed.stream.qualified_name, fixed.stream.writes_topics
+            raw, by_topic = without_own(raw, *own), {topic: without_own(one, *own) for topic, one in by_topic.items()}
         self._at("copy")
         read, rows = self._write(raw, by_topic, ids, ranges)
         times.append(time.monotonic())
@@ -314,7 +317,7 @@ class BatchRunner:
         """Decode, count, transform and write; where rows are seen at once, bad records are kept before."""
         fixed = self._fixed
         fixed.sink.begin_batch()
-        writer = fixed.sink.rows_writer(fixed.timeline, ranges)
+        writer = fixed.sink.rows_writer(fixed.timeline, ranges, in_order=fixed.in_order)
         quarantine = fixed.sink.quarantine
         inputs = {name: decoded(by_topic[name], fixed.topics[name], ids[name]) for name in fixed.stream.reads}
 
@@ -326,11 +329,23 @@ class BatchRunner:
             assert quarantine is not None
             if read.bad and fixed.stream.on_bad_record is OnBadRecord.FAIL:
                 raise self._bad_records(read.bad, {})
-            aside = self._set_aside(raw, ids, {}, read.bad)
+            refused = self._known_of(ranges)
+            aside = self._set_aside(raw, ids, refused, read.bad)
             self._check_topics(ids)
-            quarantine.keep(fixed.timeline, ranges, Written(aside.attempts, 0, aside.rows, {}, read.of_each))
+            of_bad = Written(aside.attempts, 0, aside.rows, refused, read.of_each)
+            quarantine.keep(fixed.timeline, ranges, of_bad)
+            self._wrote = True
 
         return write_counted(inputs, of_good, None if quarantine is None else keep)
+
+    def _known_of(self, ranges: Sequence[OffsetRange]) -> dict[Source, str]:
+        """The sources of these ranges whose rows the sink refused in a former try of the batch at hand."""
+        within = {(entry.partition.topic_id, entry.partition.partition): entry for entry in ranges}
+        return {
+            source: why
+            for source, why in self._refused.items()
+            if (entry := within.get(source[:2])) and entry.first <= source[2] < entry.next
+        }
 
     def _check_topics(self, ids: Mapping[str, str]) -> None:
         """A topic that was deleted and made again begins at offset 0 with other records under the old numbers."""
@@ -359,8 +374,9 @@ class BatchRunner:
         if (bad or refused) and fixed.stream.on_bad_record is OnBadRecord.FAIL:
             raise self._bad_records(bad, refused)
         for _ in range(_REFUSED_ROUNDS):
-            kept = fixed.sink.quarantine is not None and not refused
-            aside = TaskResults((), bad) if kept else self._set_aside(raw, ids, refused, bad)
+            kept = fixed.sink.quarantine is not None and refused == self._known_of(ranges)
+            self._refused |= refused
+            aside = TaskResults((), bad + len(refused)) if kept else self._set_aside(raw, ids, refused, bad)
             of_batch = Written((*rows.attempts, *aside.attempts), rows.rows, aside.rows, refused, read.of_each)
             try:
                 return fixed.sink.commit_batch(fixed.timeline, ranges, of_batch)

@@ -31,6 +31,7 @@ from millrace.errors import (
 from millrace.ports import SinkStore
 from millrace.runtime.app import load_transform, load_views, output_columns, output_type
 from millrace.runtime.batches import Batches, BatchReport, BatchRunner
+from millrace.runtime.inputs import keeps_order
 from millrace.runtime.life import Life
 from millrace.runtime.source import read_ranges, read_stream
 from millrace.runtime.spark_failures import means_loss, message
@@ -156,6 +157,7 @@ class Driver:
             columns=tuple(columns.names),
             epoch=self._identity.epoch,
             timeline=opening.timeline,
+            in_order=keeps_order(session, self._pipeline, self._stream, transform),
             offset_log=self._life.folder / "scratch" / "checkpoint" / "offsets",
             on_report=lambda report: self._report(opening.timeline, report),
             on_wait=self._tell_of_wait,

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.sinks import TaskResults
 from millrace.domain.snapshots import Partition
 from millrace.errors import MillraceError
+from millrace.runtime.app import Transform, input_type
 from millrace.runtime.source import BAD_FIELD, TRUNCATED_FIELD
 from millrace.runtime.writing import written
 
@@ -121,6 +123,20 @@ def reads_each_once(plan: Any, names: list[str]) -> bool:
         else:
             return False
     return found == Counter(names)
+
+
+def keeps_order(session: SparkSession, pipeline: Pipeline, stream: Stream, transform: Transform) -> bool:
+    """Whether a transform hands on the rows of each partition of its inputs as they come, and each once.
+
+    Where it does not, they may come to several tasks, or twice to one, in whatever order.
+    """
+    frames, names = {}, []
+    for name, topic in pipeline.topics_of(stream).items():
+        assert topic.value is not None
+        names.append(f"records of {name}")
+        empty = session.createDataFrame(session.sparkContext.emptyRDD(), input_type(topic.value))
+        frames[name] = empty.observe(names[-1], F.count(F.lit(1)).alias("records"))
+    return reads_each_once(_execution(transform(frames, {})).optimizedPlan(), names)
 
 
 def _counts() -> list[Column]:

@@ -207,15 +207,17 @@ def holds_only_commits_of(raw: DataFrame, group: str) -> bool:
     return bool(raw.where(~is_own).isEmpty())
 
 
-def without_own(raw: DataFrame, stream: str) -> DataFrame:
-    """The raw records but for those that this stream has written: it reads a topic that it writes to.
+def without_own(raw: DataFrame, stream: str, topics: Sequence[str]) -> DataFrame:
+    """The raw records but for those that this stream has written to topics that it reads as well.
 
     Args:
         raw: a frame of `RAW_TYPE`.
         stream: PIPELINE.STREAM.
+        topics: those that it writes to; elsewhere a record that has its header was made by a program that hands
+            headers on.
     """
     is_own = F.exists("headers", lambda header: (header["key"] == STREAM) & (header["value"] == F.lit(stream.encode())))
-    return raw.where(~F.coalesce(is_own, F.lit(False)))
+    return raw.where(~(F.col("topic").isin(*topics) & F.coalesce(is_own, F.lit(False))))
 
 
 def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:

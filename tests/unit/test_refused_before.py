@@ -1,0 +1,84 @@
+"""What a sink refused in one try of a batch is kept before the rows of the next, where rows are seen at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millrace.domain.declaration import OnBadRecord
+from millrace.domain.offsets import OffsetRange, Source, TopicPartition
+from millrace.domain.sinks import BatchCounts, TaskResults, Written
+from millrace.errors import SinkUnreachableError
+from millrace.runtime import batches
+from millrace.runtime.batches import BatchRunner
+from millrace.runtime.inputs import Read
+
+P = TopicPartition("t", "id", 0)
+RANGES = [OffsetRange(P, 0, 10)]
+BAD: Mapping[Source, str] = {("id", 0, 4): "too large"}
+
+
+class Quarantine:
+    """Away until it is told to be there; it tells what is kept, in the order of everything else."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.told, self.away = told, True
+
+    def keep(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> int:
+        if self.away and written.bad_records:
+            raise SinkUnreachableError("the database is away")
+        self.told.append(f"kept {sorted(written.refused)}")
+        return written.bad_records
+
+
+class Sink:
+    def __init__(self, quarantine: Quarantine) -> None:
+        self.quarantine = quarantine
+
+    def begin_batch(self) -> None: ...
+
+    def rows_writer(self, timeline: int, ranges: Any, *, in_order: bool) -> None: ...
+
+    def commit_batch(self, timeline: int, ranges: Any, written: Written) -> BatchCounts:
+        kept = self.quarantine.keep(timeline, ranges, written) if written.refused else 0
+        return BatchCounts(written.rows, kept)
+
+
+class Runner(BatchRunner):
+    def _set_aside(self, raw: Any, ids: Any, refused: Mapping[Source, str], bad: int) -> TaskResults:
+        return TaskResults((1,), bad + len(refused))
+
+    def _check_topics(self, ids: Mapping[str, str]) -> None: ...
+
+
+def test_rows_are_not_written_again_while_what_was_refused_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[str]()
+    quarantine = Quarantine(told)
+    stream = SimpleNamespace(reads=(), on_bad_record=OnBadRecord.QUARANTINE)
+    fixed = SimpleNamespace(sink=Sink(quarantine), stream=stream, timeline=1, in_order=True, topics={})
+    runner = Runner(fixed, {})  # type: ignore[arg-type]
+
+    def write_counted(inputs: Any, writing: Any, before: Any) -> tuple[Read, TaskResults]:
+        read = Read(10)
+        before(read)
+        told.append("wrote")
+        return read, TaskResults((2,), 9, BAD)
+
+    monkeypatch.setattr(batches, "write_counted", write_counted)
+
+    def once() -> BatchCounts:
+        raw: Any = None
+        read, rows = runner._write(raw, {}, {}, RANGES)
+        return runner._merge(raw, {}, RANGES, rows, read)
+
+    for _ in range(3):
+        with pytest.raises(SinkUnreachableError):
+            once()
+    assert told == ["kept []", "wrote"]
+    quarantine.away = False
+    assert once().rows_out == 9
+    assert told[2:] == [f"kept {list(BAD)}", "wrote", f"kept {list(BAD)}"]
+    assert runner._known_of([OffsetRange(P, 5, 10)]) == {}
