@@ -157,7 +157,8 @@ class Driver:
             columns=tuple(columns.names),
             epoch=self._identity.epoch,
             timeline=opening.timeline,
-            in_order=keeps_order(session, self._pipeline, self._stream, transform),
+            in_order=self._sink.quarantine is None  # of no consequence where rows count with the commit
+            or keeps_order(session, self._pipeline, self._stream, transform),
             offset_log=self._life.folder / "scratch" / "checkpoint" / "offsets",
             on_report=lambda report: self._report(opening.timeline, report),
             on_wait=self._tell_of_wait,
