@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from millrace.domain.sinks import TaskResults, Written
 from millrace.embedded.stack import Stack
 from millrace.errors import DeclarationError, FencedError, RowsRefusedError, SinkFailedError
 from millrace.settings import PostgresSettings
+from support.dataset_world import DatasetWorld
 from support.drills_points import EPOCH_IGNORED, NO_COMPARE_AND_SET, NO_FENCE
 from support.faults import Life, Moment, crash_at_every_call, put_in, unexpected
 from support.kafka_world import KafkaWorld
@@ -50,8 +52,10 @@ from support.waiting import Deadline
 
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
 MakeWorld = Callable[[], StagedWorld]
-KAFKA = "kafka"
-WORLDS = (*TABLES, KAFKA)
+KAFKA, S3 = "kafka", "s3"
+STAGED = (*TABLES, S3)
+WORLDS = (*STAGED, KAFKA)
+ELSEWHERE: Mapping[str, Callable[[Stack, str], World]] = {KAFKA: KafkaWorld, S3: DatasetWorld}
 LIFE = (
     "sink.take_over",
     "sink.read_record",
@@ -71,12 +75,12 @@ def make_world(
 ) -> Iterator[Callable[[], World]]:
     """Makes worlds of one kind, each with a sink of its own."""
     made = list[str]()
-    brokers: Stack | None = request.getfixturevalue("kafka") if request.param == KAFKA else None
+    stack: Stack | None = request.getfixturevalue(request.param) if request.param in ELSEWHERE else None
 
     def make() -> World:
         own = f"t{uuid.uuid4().hex[:10]}"
-        if brokers is not None:
-            return KafkaWorld(brokers, own)
+        if stack is not None:
+            return ELSEWHERE[request.param](stack, own)
         made.append(own)
         return TABLES[request.param](database, own, admin)
 
@@ -90,8 +94,10 @@ def world(make_world: Callable[[], World]) -> World:
     return make_world()
 
 
-tables_only = pytest.mark.parametrize("make_world", TABLES, indirect=True)
+staged_only = pytest.mark.parametrize("make_world", STAGED, indirect=True)
 """What a sink does not promise whose rows are seen at once."""
+tables_only = pytest.mark.parametrize("make_world", TABLES, indirect=True)
+"""What a sink cannot show that takes every row."""
 
 
 def committed(first: int, end: int, *, timeline: int = 1, given: list[Row] | None = None, **more: int) -> Commit:
@@ -118,7 +124,7 @@ def test_a_batch_counts_with_its_commit_and_moves_the_record(world: World) -> No
     must_hold(world, committed(0, 3))
 
 
-@tables_only
+@staged_only
 def test_what_is_on_record_is_skipped_or_left_out_and_a_gap_refused(world: StagedWorld) -> None:
     writer = Writer(world, 1).ready()
     writer.batch(rows(0, 5, amount=100), 0, 5)
@@ -150,7 +156,7 @@ def test_positions_opened_twice_stay_and_are_never_moved(world: World) -> None:
     assert (record.timeline, dict(record.next_offsets)) == (2, {P0: 3, P1: 5})
 
 
-@tables_only
+@staged_only
 def test_of_a_task_that_is_tried_again_only_the_try_that_reported_counts(world: StagedWorld) -> None:
     writer = Writer(world, 1).ready()
     writer.sink.begin_batch()
@@ -159,7 +165,7 @@ def test_of_a_task_that_is_tried_again_only_the_try_that_reported_counts(world: 
     must_hold(world, committed(0, 5, given=rows(0, 3, amount=200)))
 
 
-@tables_only
+@staged_only
 def test_what_a_failed_try_of_a_batch_wrote_does_not_count(world: StagedWorld) -> None:
     writer = Writer(world, 1).ready()
     writer.sink.begin_batch()
@@ -169,7 +175,7 @@ def test_what_a_failed_try_of_a_batch_wrote_does_not_count(world: StagedWorld) -
     must_hold(world, committed(0, 5, given=rows(0, 3, amount=200)))
 
 
-@tables_only
+@staged_only
 def test_nothing_moves_where_not_all_that_was_written_is_there(world: StagedWorld) -> None:
     writer = Writer(world, 1).ready()
     writer.sink.begin_batch()
@@ -264,10 +270,10 @@ def test_a_writer_brings_along_all_that_its_task_needs(world: World, tmp_path: P
     block = row_block(rows(0, 3), writer.sink.metadata)
     sent = base64.b64encode(cloudpickle.dumps((writer.sink.rows_writer(1, ANYWHERE), block))).decode()
     script = (
-        "import base64, pickle, sys\n"
+        "import base64, json, pickle, sys\n"
         "write, block = pickle.loads(base64.b64decode(sys.stdin.read()))\n"
         "result = write(iter([block]), 5)\n"
-        "print(result.rows, result.refused)"
+        "print(json.dumps([result.rows, result.refused, result.receipt]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -279,8 +285,10 @@ def test_a_writer_brings_along_all_that_its_task_needs(world: World, tmp_path: P
         timeout=Deadline.COMMAND.seconds,
         check=False,
     )
-    assert done.stdout.strip() == "3 {}", done.stderr
-    assert writer.commit(TaskResults((5,), 3), 0, 3).rows_out == 3
+    assert done.returncode == 0, done.stderr
+    count, refused, receipt = json.loads(done.stdout)
+    assert (count, refused) == (3, {})
+    assert writer.commit(TaskResults((5,), 3, {}, (receipt,) if receipt else ()), 0, 3).rows_out == 3
     must_hold(world, committed(0, 3))
 
 
@@ -293,7 +301,7 @@ def test_what_a_writer_shows_of_itself_holds_no_secret(world: World) -> None:
 # Epochs
 
 
-@tables_only
+@staged_only
 def test_an_older_epoch_writes_nothing_after_a_takeover(world: StagedWorld) -> None:
     """It wakes with a batch that is written and a new connection, when the next one has just taken over."""
     old = Writer(world, 1).ready()
@@ -326,7 +334,7 @@ def test_another_instance_and_an_older_epoch_leave_the_running_one_alone(world: 
     must_hold(world, committed(0, 2), committed(2, 4))
 
 
-@tables_only
+@staged_only
 def test_two_processes_of_one_submission_do_a_range_once(world: StagedWorld) -> None:
     """The fence lets both write; one comes with a range that the other has done."""
     first, twin = Writer(world, 1).ready(), Writer(world, 1).ready()
@@ -364,7 +372,9 @@ def test_an_epoch_that_dies_at_any_call_is_gone_on_with(make_world: Callable[[],
         ]
 
     tried = crash_at_every_call(moment, once, together=4)
-    tried.must_be_well(*LIFE, *(("quarantine.keep", "group.commit") if make_world().at_once else ()))
+    world = make_world()
+    more = ("quarantine.keep", "group.commit") if world.at_once else ("sink.bad_records_writer",) if world.aside else ()
+    tried.must_be_well(*LIFE, *more)
 
 
 # Guards: what each is there for is seen when it is gone

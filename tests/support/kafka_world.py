@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -19,17 +18,15 @@ from millrace.adapters.kafka_reader import TopicReader
 from millrace.adapters.kafka_sink import KafkaSink
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.adapters.postgres_aside import Aside
-from millrace.adapters.postgres_connection import connect
 from millrace.domain import declaration
 from millrace.domain.declaration import Column, ColumnType, Key, Topic, ValueFormat, ValueSchema
 from millrace.domain.groups import Committed, stream_commits
-from millrace.domain.offsets import Source, TopicPartition
+from millrace.domain.offsets import TopicPartition
 from millrace.domain.origin import Origin
-from millrace.domain.sinks import Identity
 from millrace.domain.sources import TopicRecord
 from millrace.reader import Deduplicator
 from millrace.settings import KafkaSettings
-from support.faults import hang_up
+from support.aside_world import AsideWorld
 from support.sink_worlds import TOPIC, TOPIC_ID, Commit, Row, at_second
 from support.waiting import result_of
 
@@ -46,7 +43,7 @@ VALUE = ValueSchema(
 )
 
 
-class KafkaWorld:
+class KafkaWorld(AsideWorld):
     """Topics of one stream's, which reads from two partitions of another.
 
     Args:
@@ -79,9 +76,6 @@ class KafkaWorld:
         for future in self.admin.create_topics([NewTopic(self.reads, 2, 1), *made]).values():
             result_of(future, what="a topic")
         self._log = KafkaLog(self.kafka, client_id="world")
-
-    def identity(self, epoch: int, instance: str = "") -> Identity:
-        return Identity(self.stream, epoch, instance or f"instance{epoch}")
 
     def sink(self, epoch: int, instance: str = "") -> KafkaSink:
         identity = self.identity(epoch, instance)
@@ -150,20 +144,3 @@ class KafkaWorld:
         row = Row(partition, offset, origin.ordinal, said["customer"], said["amount"], second)
         assert (origin.stream, origin.source[0]) == (self.stream, TOPIC_ID)
         return origin.timeline, row
-
-    def quarantined(self) -> dict[Source, str]:
-        asked = 'SELECT topic_id, partition, "offset", rule FROM millrace.quarantine WHERE stream = %s'
-        return {(topic_id, number, offset): rule for topic_id, number, offset, rule in self.query(asked, self.stream)}
-
-    def query(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        """What the control database says."""
-        with connect(self.control, "test") as connection:
-            return psycopg.Cursor(connection).execute(statement.encode(), arguments).fetchall()
-
-    def left_behind(self) -> list[str]:
-        asked = "SELECT tablename FROM pg_tables WHERE schemaname = 'millrace_staging' AND tablename LIKE %s"
-        return [name for (name,) in self.query(asked, f"{self.stream}#%")]
-
-    def hang_up(self, sink: Any) -> None:
-        if sink._aside._connection is not None:
-            hang_up(sink._aside._connection)

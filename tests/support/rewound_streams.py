@@ -33,7 +33,8 @@ from millrace.errors import MillraceError, RefusedError, StalePlanError
 from millrace.ports import RunningApp, RunState, Submission
 from millrace.spec import load_pipeline
 from millrace.usecases import plans, rewind_plan, streams
-from millrace.wiring import Platform, open_sink
+from millrace.wiring import Platform
+from millrace.wiring.sinks import open_sink
 from support.faults import Life, watched_control
 from support.streams_project import StreamProject, committed
 from support.waiting import Deadline, eventually

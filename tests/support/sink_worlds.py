@@ -88,10 +88,12 @@ class World(Protocol):
     Attributes:
         secret: what lets a writer in.
         at_once: whether rows are seen as soon as they are written, and the group is the record of work.
+        aside: whether bad records lie in another server than the rows.
     """
 
     secret: str
     at_once: bool
+    aside: bool
 
     def sink(self, epoch: int, instance: str = "") -> SinkStore:
         """That of one instance; nothing is connected to yet."""
@@ -138,7 +140,7 @@ class Writer:
 
     def __post_init__(self) -> None:
         real = self.world.sink(self.epoch, self.instance)
-        local = ("close", "rows_writer") if self.world.at_once else ("close", "rows_writer", "bad_records_writer")
+        local = ("close", "rows_writer") if self.world.aside else ("close", "rows_writer", "bad_records_writer")
         self.sink = self.life.watch("sink", real, hang_up=lambda: self.world.hang_up(real), local=local)
 
     def ready(self, columns: pa.Schema = COLUMNS) -> Writer:
@@ -193,7 +195,8 @@ class Writer:
         """The commit of a batch of partition 0, with what is refused set aside."""
         aside = self.write_bad((partition, offset) for _, partition, offset in refused) if refused else TaskResults()
         attempts = (*done.attempts, *aside.attempts)
-        written = Written(attempts, done.rows, aside.rows, refused, {(TOPIC, 0): end - first})
+        records = {(TOPIC, 0): end - first}
+        written = Written(attempts, done.rows, aside.rows, refused, records, done.receipts)
         return self.finish(timeline, [OffsetRange(P0, first, end)], written)
 
     def keep(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> None:
@@ -212,7 +215,8 @@ class Writer:
 def together(done: Sequence[tuple[int, TaskResult]]) -> TaskResults:
     """What tasks reported."""
     refused = {source: why for _, one in done for source, why in one.refused.items()}
-    return TaskResults(tuple(attempt for attempt, _ in done), sum(one.rows for _, one in done), refused)
+    receipts = tuple(one.receipt for _, one in done if one.receipt)
+    return TaskResults(tuple(attempt for attempt, _ in done), sum(one.rows for _, one in done), refused, receipts)
 
 
 def row_block(given: Sequence[Row], metadata: Collection[str]) -> pa.RecordBatch:
@@ -301,7 +305,8 @@ def live(world: World, life: Life, epoch: int, *, timeline: int = 1, begins: int
         aside = writer.write_bad((p, o) for _, p, o in commit.bad) if commit.bad else TaskResults()
         writer.keep(timeline, ranges, Written(aside.attempts, 0, aside.rows, {}, records))
         done = writer.write(*tasks, timeline=timeline, ranges=ranges)
-        written = Written((*done.attempts, *aside.attempts), done.rows, aside.rows, {}, records)
+        attempts = (*done.attempts, *aside.attempts)
+        written = Written(attempts, done.rows, aside.rows, {}, records, done.receipts)
         writer.finish(timeline, ranges, written)
         record = sink.read_record()
     sink.discard()
@@ -335,6 +340,7 @@ class PostgresWorld:
     """What two kinds of tables have of one."""
 
     at_once = False
+    aside = False
 
     def __init__(self, settings: PostgresSettings, name: str, admin: psycopg.Connection[Any]) -> None:
         self.settings, self.name, self.admin, self.secret = settings, name, admin, settings.password
@@ -367,6 +373,17 @@ class PostgresWorld:
             hang_up(sink._connection)
 
 
+def appended(history: Iterable[Commit]) -> list[tuple[int, Row]]:
+    """What of batches is there where every row is kept until its range is read again, each with its timeline."""
+    held: dict[tuple[int, int, int], tuple[int, Row]] = {}
+    for commit in history:
+        for entry in commit.ranges:
+            number = entry.partition.partition
+            held = {at: one for at, one in held.items() if at[0] != number or at[1] not in entry_offsets(entry)}
+        held |= {(one.partition, one.offset, one.ordinal): (commit.timeline, one) for one in commit.rows}
+    return [held[at] for at in sorted(held)]
+
+
 class AppendWorld(PostgresWorld):
     """A table of PostgreSQL that is appended to."""
 
@@ -379,13 +396,7 @@ class AppendWorld(PostgresWorld):
         return [(timeline, Row(*values, second=values[1])) for timeline, *values in found]
 
     def expected(self, history: Iterable[Commit]) -> list[tuple[int, Row]]:
-        held: dict[tuple[int, int, int], tuple[int, Row]] = {}
-        for commit in history:
-            for entry in commit.ranges:
-                number = entry.partition.partition
-                held = {at: one for at, one in held.items() if at[0] != number or at[1] not in entry_offsets(entry)}
-            held |= {(one.partition, one.offset, one.ordinal): (commit.timeline, one) for one in commit.rows}
-        return [held[at] for at in sorted(held)]
+        return appended(history)
 
 
 class UpsertWorld(PostgresWorld):

@@ -175,9 +175,12 @@ class Rewound:
         return SimpleNamespace(cluster_id=lambda: "cluster")
 
 
-def test_a_rewind_names_who_reads_the_same_and_writes_to_kafka_among_those_not_repaired(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sink", [IN_KAFKA, "{s3: {prefix: lake/customers}}"])
+def test_a_rewind_names_who_reads_the_same_and_writes_elsewhere_among_those_not_repaired(
+    tmp_path: Path, sink: str
+) -> None:
     root = example_project(tmp_path)
-    replace_once(root / SHOP, "\nsources:\n", f"{MORE}\nsources:\n")
+    replace_once(root / SHOP, "\nsources:\n", f"{MORE.replace(IN_KAFKA, sink)}\nsources:\n")
     platform: Any = Rewound(root)
     plan = rewind_plan.make_plan(platform, NAME, EARLIEST, policy=Policy.FAIL, by="cli:a", reason="mended")
     assert dict(plan.about)["not_repaired"] == "shop.customers"

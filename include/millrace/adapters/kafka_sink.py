@@ -9,7 +9,7 @@ import structlog
 
 from millrace.adapters.kafka_output import RowsProducer
 from millrace.adapters.kafka_values import TOPIC_COLUMN, Target
-from millrace.adapters.postgres_aside import Aside, Opened
+from millrace.adapters.postgres_aside import Aside, Opened, if_it_can
 from millrace.domain.declaration import KafkaSink as DeclaredSink
 from millrace.domain.declaration import Topic
 from millrace.domain.groups import CommitMetadata, Committed
@@ -18,8 +18,6 @@ from millrace.domain.position import WorkRecord
 from millrace.domain.sinks import BatchCounts, Identity, Written
 from millrace.errors import (
     DeclarationError,
-    FencedError,
-    MillraceError,
     SinkExhaustedError,
     SinkUnreachableError,
     UnreachableError,
@@ -209,16 +207,8 @@ class KafkaSink:
         Raises:
             FencedError: a newer epoch has taken over.
         """
-        self._tidy_up(lambda: self._aside.reached(self._timeline, self._done, begun=False))
-        self._tidy_up(self._aside.discard)
-
-    def _tidy_up(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except FencedError:
-            raise
-        except MillraceError as error:
-            log.warning("not_tidied_up", error=str(error))
+        if_it_can(lambda: self._aside.reached(self._timeline, self._done, begun=False))
+        if_it_can(self._aside.discard)
 
     def close(self) -> None:
         """Hang up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -14,7 +14,7 @@ from millrace.adapters.postgres_staging import StagedConnection
 from millrace.adapters.postgres_tables import Cursor
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.sinks import Identity, Written
-from millrace.errors import RefusedError, SinkFailedError
+from millrace.errors import FencedError, MillraceError, RefusedError, SinkFailedError
 from millrace.settings import PostgresSettings
 
 log = structlog.get_logger()
@@ -184,6 +184,20 @@ class Aside(StagedConnection):
     def _may_hold(self, entry: OffsetRange) -> bool:
         """Whether a range may have bad records here."""
         return entry.first < self._bad_until.get((entry.partition.topic_id, entry.partition.partition), 0)
+
+
+def if_it_can(step: Callable[[], None]) -> None:
+    """Tidy up; where the database is away or says no, the next start does it.
+
+    Raises:
+        FencedError: a newer epoch has taken over.
+    """
+    try:
+        step()
+    except FencedError:
+        raise
+    except MillraceError as error:
+        log.warning("not_tidied_up", error=str(error))
 
 
 def _columns(positions: Mapping[TopicPartition, int]) -> tuple[list[str], list[int], list[int]]:

@@ -272,7 +272,7 @@ def _operate_dag(pipeline: Pipeline) -> DAG:
 def _rewind_dag(pipeline: Pipeline) -> DAG:
     """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first.
 
-    Streams that write to Kafka are not in its form.
+    Streams that write to Kafka or to S3 are not in its form.
     """
     dag = DAG(
         dag_id=names.rewind(pipeline),

@@ -17,7 +17,7 @@ from millrace.domain.quarantine import Rule
 def redrive_dag(pipeline: Pipeline) -> DAG:
     """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first.
 
-    Streams that upsert, or write to Kafka, are not in its form.
+    Streams that upsert, or write to Kafka or to S3, are not in its form.
     """
     dag = DAG(
         dag_id=names.redrive(pipeline),

@@ -10,6 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
+from millrace.domain.declared_sinks import CONTROL as CONTROL
+from millrace.domain.declared_sinks import KafkaSink as KafkaSink
+from millrace.domain.declared_sinks import PostgresSink as PostgresSink
+from millrace.domain.declared_sinks import S3Sink as S3Sink
+from millrace.domain.declared_sinks import Sink as Sink
+from millrace.domain.declared_sinks import SinkMode as SinkMode
 from millrace.domain.quality.rules import StreamQuality
 from millrace.domain.vitals import STUCK_AFTER
 
@@ -68,13 +74,6 @@ class OnBadRecord(StrEnum):
 
     QUARANTINE = "quarantine"
     FAIL = "fail"
-
-
-class SinkMode(StrEnum):
-    """How rows meet what the sink table already holds."""
-
-    APPEND = "append"
-    UPSERT = "upsert"
 
 
 class ColumnType(StrEnum):
@@ -213,70 +212,6 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresSink:
-    """A table in PostgreSQL.
-
-    Attributes:
-        connection: the name of an Airflow Connection.
-        table: `schema.table`.
-        mode: whether every row is kept, or the last one of each key.
-        key: the columns of the transform's output that identify a row, as declared; of `upsert` only, empty else.
-    """
-
-    connection: str
-    table: str
-    mode: SinkMode = SinkMode.APPEND
-    key: tuple[str, ...] = ()
-
-    @property
-    def appended(self) -> str | None:
-        """The table, where its rows can be found by their source."""
-        return self.table if self.mode is SinkMode.APPEND else None
-
-    @property
-    def deletes(self) -> bool:
-        """Whether a row that says so deletes its key."""
-        return self.mode is SinkMode.UPSERT
-
-    @property
-    def named(self) -> str:
-        """What is written to, for people."""
-        return f"table {self.table}"
-
-
-CONTROL = "millrace_control"
-"""The Connection of the control database."""
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaSink:
-    """Topics of the pipeline's cluster.
-
-    Its record of work are the group's own commits. Its fence, its timelines and its quarantine are kept in the control
-    database.
-
-    Attributes:
-        topics: their names; not empty.
-        by_column: whether each row names its topic, in the column `topic`; else there is one topic.
-    """
-
-    topics: tuple[str, ...]
-    by_column: bool = False
-
-    connection = CONTROL
-    appended = None
-    deletes = True
-
-    @property
-    def named(self) -> str:
-        """What is written to, for people."""
-        return f"topic {self.topics[0]}" if len(self.topics) == 1 else f"topics {', '.join(self.topics)}"
-
-
-Sink = PostgresSink | KafkaSink
-
-
-@dataclass(frozen=True, slots=True)
 class Resources:
     """What one stream may use: Spark cores, JVM heap, and the bound of one micro-batch."""
 
@@ -311,7 +246,13 @@ class Stream:
     @property
     def connections(self) -> tuple[str, ...]:
         """The Connections that its app needs beside Kafka's and the control database's."""
-        return () if isinstance(self.sink, KafkaSink) else (self.sink.connection,)
+        match self.sink:
+            case KafkaSink():
+                return ()
+            case S3Sink(store=store):
+                return (store,)
+            case PostgresSink(connection=connection):
+                return (connection,)
 
     @property
     def writes_topics(self) -> tuple[str, ...]:

@@ -30,10 +30,12 @@ class TaskResult:
     Attributes:
         rows: how many rows, or bad records, the sink took of it.
         refused: the sources of those that it did not take, with its reason.
+        receipt: what the writer has to tell the sink that it came from, in words of their own; empty: nothing.
     """
 
     rows: int = 0
     refused: Mapping[Source, str] = field(default_factory=dict)
+    receipt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,13 @@ class TaskResults:
         attempts: the ids of the task attempts that reported; what others wrote does not count.
         rows: as in `TaskResult`, of all of them.
         refused: as in `TaskResult`, of all of them.
+        receipts: those of the tasks that gave one.
     """
 
     attempts: tuple[int, ...] = ()
     rows: int = 0
     refused: Mapping[Source, str] = field(default_factory=dict)
+    receipts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Written:
         bad_records: how many records they wrote for quarantine.
         refused: sources whose rows are left out, because they are among the bad records instead.
         records: how many records were read of each partition, by topic and number; None: that was not counted.
+        receipts: those of the tasks whose rows count.
     """
 
     attempts: Sequence[int]
@@ -68,6 +73,7 @@ class Written:
     bad_records: int = 0
     refused: Mapping[Source, str] = field(default_factory=dict)
     records: Mapping[Partition, int] | None = None
+    receipts: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -377,7 +377,14 @@ class BatchRunner:
             kept = fixed.sink.quarantine is not None and refused == self._known_of(ranges)
             self._refused |= refused
             aside = TaskResults((), bad + len(refused)) if kept else self._set_aside(raw, ids, refused, bad)
-            of_batch = Written((*rows.attempts, *aside.attempts), rows.rows, aside.rows, refused, read.of_each)
+            of_batch = Written(
+                attempts=(*rows.attempts, *aside.attempts),
+                rows=rows.rows,
+                bad_records=aside.rows,
+                refused=refused,
+                records=read.of_each,
+                receipts=rows.receipts,
+            )
             try:
                 return fixed.sink.commit_batch(fixed.timeline, ranges, of_batch)
             except RowsRefusedError as error:

@@ -35,7 +35,7 @@ from millrace.runtime.inputs import keeps_order
 from millrace.runtime.life import Life
 from millrace.runtime.source import read_ranges, read_stream
 from millrace.runtime.spark_failures import means_loss, message
-from millrace.wiring import open_sink
+from millrace.wiring.sinks import open_sink
 
 log = structlog.get_logger()
 

@@ -27,9 +27,15 @@ from millrace.errors import (
 from millrace.ports import TaskWriter
 from millrace.runtime.app import DELETED_FIELD, ORDINAL_FIELD
 
-REPORT = "attempt bigint, rows bigint, refused string, failure string"
+REPORT = "attempt bigint, rows bigint, refused string, receipt string, failure string"
 _REPORTED = pa.schema(
-    [("attempt", pa.int64()), ("rows", pa.int64()), ("refused", pa.string()), ("failure", pa.string())]
+    [
+        ("attempt", pa.int64()),
+        ("rows", pa.int64()),
+        ("refused", pa.string()),
+        ("receipt", pa.string()),
+        ("failure", pa.string()),
+    ]
 )
 _FAILURES: dict[str, type[MillraceError]] = {
     kind.__name__: kind
@@ -82,7 +88,8 @@ def task(writer: TaskWriter, prepare: Callable[[Blocks], Blocks] = iter) -> Call
             for _ in blocks:  # a task that does not read to the end would end its worker
                 pass
         refused = json.dumps([(*source, why) for source, why in result.refused.items()])
-        report = {"attempt": [attempt], "rows": [result.rows], "refused": [refused], "failure": [told]}
+        report = {"attempt": [attempt], "rows": [result.rows], "refused": [refused]}
+        report |= {"receipt": [result.receipt], "failure": [told]}
         yield pa.RecordBatch.from_pydict(report, schema=_REPORTED)
 
     return write
@@ -109,4 +116,9 @@ def written(writing: DataFrame) -> TaskResults:
         refused |= {
             (topic_id, partition, offset): why for topic_id, partition, offset, why in json.loads(report.refused)
         }
-    return TaskResults(tuple(report.attempt for report in reports), sum(report.rows for report in reports), refused)
+    return TaskResults(
+        attempts=tuple(report.attempt for report in reports),
+        rows=sum(report.rows for report in reports),
+        refused=refused,
+        receipts=tuple(report.receipt for report in reports if report.receipt),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from collections.abc import Sequence as Items
+from datetime import timedelta
 
 from millrace.domain.declaration import Cleanup, Manage, SinkMode, Tombstones, ValueFormat
 from millrace.domain.retention.advice import PARTITIONS, REPLICATION, advise
@@ -16,8 +17,12 @@ from millrace.spec.fields import nearest
 from millrace.spec.findings import Finding, Place, Severity, finding, shown
 from millrace.spec.reader import Sequence
 from millrace.spec.rules import OWN_FIELDS
+from millrace.spec.spelling import spell_duration
 from millrace.spec.validate import Part
 from millrace.spec.world import World
+
+SMALL_OBJECTS_UNDER = timedelta(seconds=10)
+"""Datasets written more often than this are told to have small objects."""
 
 _SETTINGS = """
 cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level
@@ -60,6 +65,19 @@ def upsert_warnings(draft: Draft, world: World) -> Iterator[Finding]:
         sink = stream.document.writes.postgres
         if sink is not None and sink.mode is SinkMode.UPSERT:
             yield from _upserted(stream, sink.key, world)
+
+
+def dataset_warnings(draft: Draft) -> Iterator[Finding]:
+    """Advice about the streams of a sound pipeline that write datasets to a bucket, in small objects."""
+    for stream in draft.streams.values():
+        trigger = stream.document.trigger
+        if stream.document.writes.s3 is not None and trigger < SMALL_OBJECTS_UNDER:
+            what = (
+                f"each batch writes an object for each task and date, and a manifest: a trigger of "
+                f"{spell_duration(trigger)} makes many small objects, which are slow to read"
+            )
+            step = "declare `trigger: 60s` or longer"
+            yield finding(stream.place("trigger"), what, step, Severity.WARNING)
 
 
 def _upserted(stream: Part[StreamDocument], columns: Items[str], world: World) -> Iterator[Finding]:

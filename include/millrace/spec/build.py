@@ -13,6 +13,7 @@ from millrace.domain.declaration import (
     PostgresSink,
     Resources,
     Retention,
+    S3Sink,
     Sink,
     SourceProgram,
     Stream,
@@ -118,6 +119,8 @@ def build_stream(pipeline: str, name: str, document: StreamDocument, rules: tupl
 def _sink(document: WritesDocument) -> Sink:
     if (table := document.postgres) is not None:
         return PostgresSink(table.connection, table.table, table.mode, tuple(table.key))
+    if (dataset := document.s3) is not None:
+        return S3Sink(dataset.connection, dataset.prefix, dataset.event_date)
     topics = document.kafka
     assert topics is not None
     if topics.topic is not None:

@@ -30,6 +30,7 @@ from millrace.spec.ddl import parse_schema
 from millrace.spec.fields import (
     RESERVED_PIPELINES,
     ArchiveTime,
+    Prefix,
     RetentionSize,
     RetentionTime,
     Rule,
@@ -86,6 +87,8 @@ KeyColumns = Annotated[
     list[FieldName], Field(json_schema_extra={"minItems": 1, "maxItems": MOST_KEY_COLUMNS, "uniqueItems": True})
 ]
 MOST_TOPICS = 100
+STORE = "millrace_s3"
+"""The Connection of the bucket, where a dataset names none."""
 TopicNames = Annotated[
     list[TopicName], Field(json_schema_extra={"minItems": 1, "maxItems": MOST_TOPICS, "uniqueItems": True})
 ]
@@ -192,6 +195,14 @@ class KafkaDocument(Document):
     topics: TopicNames | None = None
 
 
+class S3Document(Document):
+    """A dataset of Parquet objects in a bucket, partitioned by a date."""
+
+    connection: ConnectionName = STORE
+    prefix: Prefix
+    event_date: FieldName | None = None
+
+
 class WritesDocument(Document):
     """Exactly one sink."""
 
@@ -199,6 +210,7 @@ class WritesDocument(Document):
 
     postgres: PostgresDocument | None = None
     kafka: KafkaDocument | None = None
+    s3: S3Document | None = None
 
 
 class ResourcesDocument(Document):

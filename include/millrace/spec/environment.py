@@ -14,7 +14,7 @@ from pathlib import Path
 
 from millrace.domain.declaration import Environment, Notifier
 from millrace.errors import UsageError
-from millrace.spec.documents import EnvironmentDocument, NotifierKind
+from millrace.spec.documents import STORE, EnvironmentDocument, NotifierKind
 from millrace.spec.draft import Draft, read_file
 from millrace.spec.fields import Wrong, nearest
 from millrace.spec.findings import Finding, Place, errors, finding, shown
@@ -133,6 +133,8 @@ def apply(overlay: Overlay, pipeline: str, tree: Mapping) -> Mapping:
         tree = _override(tree, ("streams", stream), overlay.tree.mapping("all_streams"))
         tree = _override(tree, ("streams", stream), overlay.tree.mapping("streams", f"{pipeline}.{stream}"))
         tree = _rename(overlay, tree, ("streams", stream, "writes", "postgres", "connection"))
+        if isinstance(tree.get("streams", stream, "writes", "s3"), Mapping):
+            tree = _rename(overlay, tree, ("streams", stream, "writes", "s3", "connection"), default=STORE)
         if tree.get("streams", stream, "quality", "connection") is not None:
             tree = _rename(overlay, tree, ("streams", stream, "quality", "connection"))
     return _rename(overlay, tree, ("kafka",), default="millrace_kafka")

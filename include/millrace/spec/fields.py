@@ -21,6 +21,13 @@ from millrace.spec.findings import shown
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,23}")
 RESERVED_PIPELINES = frozenset({"millrace", "platform"})
 RESERVED_SCHEMAS = frozenset({"millrace", "information_schema"})
+RESERVED_PREFIXES = {
+    "archive": "the backups of topics lie there",
+    "audit": "the evidence of audits of backups lies there",
+    "quality": "the evidence of quality checks lies there",
+    "millrace-probe": "Millrace tries there what the bucket can do",
+}
+"""What Millrace keeps in buckets itself: the first segments of its keys, and why no stream may write there."""
 KAFKAS_OWN = "__"
 """How the names of topics begin that Kafka keeps for itself."""
 UNLIMITED = "unlimited"
@@ -324,5 +331,44 @@ def _table(value: object) -> str:
         raise Wrong(f"the schema `{parts[0]}` is reserved", "write into a schema of your own, like `shop.purchases`")
     return text
 
+
+MOST_SEGMENTS = 8
+LONGEST_PREFIX = 200
+_SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+
+
+def _prefix(value: object) -> str:
+    example = "lake/purchases"
+    text = _text(value, example)
+    if text != text.strip("/"):
+        trimmed = text.strip("/")
+        hint = f"write `{shown(trimmed)}`" if trimmed else f"write a prefix like `{example}`"
+        raise Wrong(f"{described(text)} begins or ends with a slash", hint)
+    segments = text.split("/")
+    if not all(re.fullmatch(_SEGMENT, segment) for segment in segments):
+        rule = "segments, with `/` between them, of a letter or digit and up to 62 letters, digits, `.`, `_` and `-`"
+        raise Wrong(f"{described(text)} is not {rule}", f"write a prefix like `{example}`")
+    if len(segments) > MOST_SEGMENTS:
+        raise Wrong(f"the prefix has {len(segments)} segments, more than {MOST_SEGMENTS}", "write fewer")
+    if len(text) > LONGEST_PREFIX:
+        raise Wrong(f"the prefix has {len(text)} characters, more than {LONGEST_PREFIX}", "shorten it")
+    if segments[0] in RESERVED_PREFIXES:
+        what = f"`{segments[0]}/` is reserved: {RESERVED_PREFIXES[segments[0]]}"
+        raise Wrong(what, f"write below a prefix of your own, like `{example}`")
+    return text
+
+
+Prefix = Annotated[
+    str,
+    Rule(
+        _prefix,
+        {
+            "type": "string",
+            "pattern": f"^{_SEGMENT}(/{_SEGMENT}){{0,{MOST_SEGMENTS - 1}}}$",
+            "maxLength": LONGEST_PREFIX,
+            "examples": ["lake/purchases"],
+        },
+    ),
+]
 
 Table = Annotated[str, Rule(_table, {"type": "string", "pattern": "^[a-z_][a-z0-9_]{0,62}[.][a-z_][a-z0-9_]{0,62}$"})]

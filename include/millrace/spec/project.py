@@ -32,6 +32,7 @@ from millrace.spec.findings import (
     finding,
     in_order,
 )
+from millrace.spec.prefixes import overlapping
 from millrace.spec.quality import check_quality, column_advice, value_columns
 from millrace.spec.quality import unused as unused_rules
 from millrace.spec.reader import Mapping
@@ -160,6 +161,7 @@ def load(root: Path, environment: str | None = None) -> Project:
     fed = {source.document.writes for draft in sound for source in draft.sources.values()}
     warnings = [each for draft in sound for each in advice.warnings(draft, embedded=embedded, fed=fed)]
     warnings += [each for draft in sound for each in advice.upsert_warnings(draft, world)]
+    warnings += [each for draft in sound for each in advice.dataset_warnings(draft)]
     warnings += [each for draft in sound for each in _of_columns(root, draft, world)]
     warnings += [each for each in findings if each.severity is Severity.WARNING]
     return Project(root, found.overlay.environment, pipelines, errors(findings), in_order(warnings))
@@ -227,7 +229,7 @@ def _add_related(found: Survey, draft: Draft) -> None:
 
 
 def _related(draft: Draft) -> re.Pattern[str] | None:
-    """The name of a topic, group or table of a file, as it stands in others as plain text.
+    """The name of a topic, group, table or prefix of a file, as it stands in others as plain text.
 
     A key that is like a topic's name but for `.` and `_` counts too, because Kafka takes them for the same.
     """
@@ -239,8 +241,10 @@ def _related(draft: Draft) -> re.Pattern[str] | None:
         words.update(topic for _, topic in written_topics(stream.tree))
         if stream.document.writes and stream.document.writes.postgres:
             words.add(stream.document.writes.postgres.table)
+        if stream.document.writes and stream.document.writes.s3:
+            keys.append(overlapping(stream.document.writes.s3.prefix))
     words.update(source.document.writes for source in draft.sources.values() if source.document.writes)
-    return re.compile("|".join([re.escape(word) for word in words] + keys)) if words else None
+    return re.compile("|".join([re.escape(word) for word in words] + keys)) if words or keys else None
 
 
 def _of_columns(root: Path, draft: Draft, world: World) -> Iterable[Finding]:

@@ -215,7 +215,8 @@ def _sinks(draft: Draft, tree: Mapping, place: Place) -> None:
         draft.say(place, what, "keep one; a second stream can read the same topic and write the other")
     if isinstance(tree.get("writes"), Mapping) and not set(sinks) & set(WritesDocument.model_fields):
         what = "the stream has no sink that exists yet" if sinks else "the stream has no sink"
-        draft.say(place, what, f"write `postgres: {EXAMPLES['postgres']}`, or `kafka: {{topic: {EXAMPLES['topic']}}}`")
+        others = f"`kafka: {{topic: {EXAMPLES['topic']}}}`, or `s3: {{prefix: {EXAMPLES['prefix']}}}`"
+        draft.say(place, what, f"write `postgres: {EXAMPLES['postgres']}`, {others}")
 
 
 def _sink_key(draft: Draft, stream: Part[StreamDocument], mode: SinkMode) -> None:

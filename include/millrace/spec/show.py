@@ -13,6 +13,7 @@ from millrace.domain.declaration import (
     Expect,
     KafkaSink,
     Pipeline,
+    S3Sink,
     Sink,
     SourceProgram,
     Stream,
@@ -172,6 +173,11 @@ def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:
 def _sink(sink: Sink) -> Iterator[tuple[Path_, str]]:
     if isinstance(sink, KafkaSink):
         yield ("kafka", "topics" if sink.by_column else "topic"), ", ".join(sink.topics)
+        return
+    if isinstance(sink, S3Sink):
+        yield ("s3", "connection"), sink.store
+        yield ("s3", "prefix"), sink.prefix
+        yield ("s3", "event_date"), sink.event_date or "the timestamp of each record"
         return
     yield ("postgres", "connection"), sink.connection
     yield ("postgres", "table"), sink.table

@@ -1,4 +1,4 @@
-"""The topics that a stream writes to: what its file says of them, and whether a topic can take its rows."""
+"""The topics or the dataset that a stream writes to: what its file says, and whether a topic can take its rows."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ def _named(node: Node | None) -> Iterator[tuple[Place, str]]:
 
 
 def check_sink(draft: Draft, stream: Part[StreamDocument]) -> None:
-    """Add to a pipeline's findings what is wrong with a stream's sink in Kafka by itself."""
+    """Add to a pipeline's findings what is wrong with a stream's sink in Kafka or in S3 by itself."""
     sink = stream.tree.get("writes", "kafka")
-    if sink is None:
+    if sink is None and stream.tree.get("writes", "s3") is None:
         return
     if "quality" in stream.tree.entries:
-        what = "quality rules are held against the rows of a table, and this stream writes to Kafka"
+        where = "S3" if sink is None else "Kafka"
+        what = f"quality rules are held against the rows of a table, and this stream writes to {where}"
         step = "remove `quality`; a second stream can read the topic and write its rows to a table"
         draft.say(stream.place("quality"), what, step)
     if not isinstance(sink, Mapping):

@@ -33,7 +33,6 @@ NOT_YET = {
     ("streams", "*", "tables"): "joining lookup tables (`tables`)",
     ("streams", "*", "window"): "windows of event time (`window`)",
     ("streams", "*", "idle_after"): "windows of event time (`idle_after`)",
-    ("streams", "*", "writes", "s3"): "writing to S3 (`writes.s3`)",
     ("streams", "*", "writes", "postgres", "subject"): "naming a row's person (`postgres.subject`)",
     ("streams", "*", "writes", "postgres", "shards"): "sharding a sink (`postgres.shards`)",
 }
@@ -48,6 +47,7 @@ EXAMPLES = {
     "table": "shop.purchases",
     "topic": "shop.purchases",
     "topics": "[shop.purchases, shop.returns]",
+    "prefix": "lake/purchases",
     "field": "customer_id",
     "key": "[customer_id]",
     "time": "7d",

@@ -1,4 +1,4 @@
-"""What the fields of several pipeline files mean to each other: topics, groups and tables.
+"""What the fields of several pipeline files mean to each other: topics, groups, tables and prefixes.
 
 Where two files claim the same thing, one of them keeps it: the pipeline the thing is named after, else the
 first by name. The finding stands in the other, so that a new file cannot take an older one down by a clash.
@@ -17,6 +17,7 @@ from millrace.spec.documents import StreamDocument, TopicDocument
 from millrace.spec.draft import Draft
 from millrace.spec.fields import KAFKAS_OWN, nearest
 from millrace.spec.findings import Place, errors, shown
+from millrace.spec.prefixes import overlaps
 from millrace.spec.targets import misfits, read_topics, written_topics
 from millrace.spec.validate import Part
 
@@ -45,6 +46,18 @@ class _Writer:
     name: str
     written: list[tuple[Place, str]]
     flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class _Dataset:
+    """A stream that writes to a prefix of a bucket, `PIPELINE.STREAM`; of those that overlap, the first keeps it."""
+
+    order: tuple[bool, str, int]
+    draft: Draft
+    name: str
+    place: Place
+    connection: str
+    prefix: str
 
 
 @dataclass
@@ -90,6 +103,8 @@ class World:
             draft.say(place, what, step)
         self._one_user(draft, "group", self._groups())
         self._one_user(draft, "table", self._tables())
+        for place, what in self._overlaps.get(draft.name, ()):
+            draft.say(place, what, "give this stream a prefix of its own")
 
     def downstream(self, draft: Draft) -> set[str]:
         """The topics that its streams write to, and those to which other streams carry that on."""
@@ -231,6 +246,28 @@ class World:
                 if stream.document.writes and (sink := stream.document.writes.postgres):
                     place = (*_precedence(draft, sink.table), index)
                     yield place, (sink.connection, sink.table), draft, name
+
+    @cached_property
+    def _overlaps(self) -> dict[str, list[tuple[Place, str]]]:
+        """By pipelines, which of their prefixes are, contain, or lie inside that of a stream that keeps it."""
+        found: dict[str, list[tuple[Place, str]]] = defaultdict(list)
+        prefixes = sorted(self._prefixes(), key=lambda claim: claim.order)
+        for claim, first in overlaps(prefixes, lambda claim: (claim.connection, claim.prefix)):
+            own = f"the prefix `{claim.prefix}` of `{claim.connection}`"
+            what = f"{own} is used by the stream {shown(first.name)} already"
+            if len(first.prefix) != len(claim.prefix):
+                way = "lies inside" if len(first.prefix) < len(claim.prefix) else "contains"
+                what = f"{own} {way} `{first.prefix}`, which is used by the stream {shown(first.name)} already"
+            found[claim.draft.name].append((claim.place, what))
+        return found
+
+    def _prefixes(self) -> Iterator[_Dataset]:
+        for draft in self.drafts.values():
+            for index, (name, stream) in enumerate(draft.streams.items()):
+                if stream.document.writes and (sink := stream.document.writes.s3):
+                    order = (*_precedence(draft, sink.prefix.replace("/", ".")), index)
+                    place = stream.place("writes", "s3", "prefix")
+                    yield _Dataset(order, draft, f"{draft.name}.{name}", place, sink.connection, sink.prefix)
 
     def _one_user(
         self, draft: Draft, what: str, claims: Iterator[tuple[tuple[object, ...], object, Draft, str]]

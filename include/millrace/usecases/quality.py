@@ -76,7 +76,7 @@ def declared(pipelines: Sequence[Pipeline], name: str | None = None) -> list[tup
 
     Raises:
         UsageError: no stream of this name declares quality.
-        RefusedError: the stream writes to Kafka.
+        RefusedError: the stream writes to Kafka or to S3.
     """
     found = [
         (pipeline, stream, stream.quality)
@@ -117,7 +117,8 @@ def check(
 
     Raises:
         UnreachableError: sink or control database do not answer, or for a window no broker.
-        RefusedError: the stream writes to Kafka; or of the window's records it cannot be told any more where they lie.
+        RefusedError: the stream writes to Kafka or to S3; or of the window's records it cannot be told any more where
+            they lie.
     """
     _table(stream)
     quality = stream.quality

@@ -87,7 +87,7 @@ def reconcile(
         UnreachableError: the sink or the control database does not answer. What kept witnesses from being asked is the
             run's `problem`.
         DeclarationError: the sink has no ledger, or its table lacks a column.
-        RefusedError: the stream writes to Kafka.
+        RefusedError: the stream writes to Kafka or to S3.
     """
     written = table_of(stream, "its sink keeps no ledger")
     began = now or datetime.now(UTC)

@@ -92,7 +92,7 @@ def make_plan(
 
     Raises:
         UsageError: there is no such stream.
-        RefusedError: the stream upserts, or writes to Kafka; nothing is selected, or nothing of it would leave
+        RefusedError: the stream upserts, or writes to Kafka or to S3; nothing is selected, or nothing of it would leave
             quarantine; it says why it would stay.
         DeclarationError: the app or its table is not what it has to be.
         UnreachableError: the sink or the control database does not answer.

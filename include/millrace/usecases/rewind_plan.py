@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import BackupApp, Pipeline, PostgresSink, Stream
+from millrace.domain.declaration import BackupApp, KafkaSink, Pipeline, PostgresSink, S3Sink, Stream
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.plan import LIFETIME, Plan, PlanKind, facts
 from millrace.domain.rewind import LEAST_GROWTH, changes_of, foreign_commits
@@ -84,7 +84,7 @@ def declared(platform: Platform, stream: str) -> _Stream:
 
     Raises:
         UsageError: no declaration names it, or it is a backup.
-        RefusedError: it writes to Kafka.
+        RefusedError: it writes to Kafka or to S3.
         InvalidDeclarationError: its declaration is wrong.
     """
     pipeline, app = declared_app(platform.settings.root, stream)
@@ -93,7 +93,8 @@ def declared(platform: Platform, stream: str) -> _Stream:
             f"{stream} cannot be rewound: a backup reads every record once; there is nothing to rewind",
             next_step="rewind the stream whose rows you want written again; see `millrace streams list`",
         )
-    table_of(app, "its work on record is its group's", by_its_group(app))
+    whose = "dataset" if isinstance(app.sink, S3Sink) else "group"
+    table_of(app, f"its work on record is its {whose}'s", by_its_group(app))
     return _Stream(pipeline, app)
 
 
@@ -122,8 +123,8 @@ def make_plan(
 
     Raises:
         UsageError: there is no such stream.
-        RefusedError: the stream writes to Kafka; the rewind may not be made, or would read nothing again; each reason
-            is named.
+        RefusedError: the stream writes to Kafka or to S3; the rewind may not be made, or would read nothing again; each
+            reason is named.
         UnreachableError: the cluster, the sink or the control database does not answer.
     """
     given, at = declared(platform, stream), now or datetime.now(UTC)
@@ -305,10 +306,14 @@ def _not_repaired(platform: Platform, given: _Stream) -> list[str]:
 
 
 def _targets(pipeline: Pipeline, stream: Stream) -> set[tuple[str, str]]:
-    """What a stream writes to, a table or topics, each with the Connection that leads there."""
-    if isinstance(stream.sink, PostgresSink):
-        return {(stream.sink.connection, stream.sink.table)}
-    return {(pipeline.kafka, topic) for topic in stream.sink.topics}
+    """What a stream writes to, a table, topics or a dataset, each with the Connection that leads there."""
+    match stream.sink:
+        case PostgresSink(connection=connection, table=table):
+            return {(connection, table)}
+        case KafkaSink(topics=topics):
+            return {(pipeline.kafka, topic) for topic in topics}
+        case S3Sink(store=store, prefix=prefix):
+            return {(store, prefix)}
 
 
 def _order(platform: Platform, given: _Stream, moved: Sequence[Move]) -> dict[str, object]:

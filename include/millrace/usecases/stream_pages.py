@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.control import StreamHistory
-from millrace.domain.declaration import KafkaSink, Stream, is_backup
+from millrace.domain.declaration import KafkaSink, S3Sink, Stream, is_backup
 from millrace.domain.position import WorkRecord
 from millrace.domain.quarantine import RuleCount
 from millrace.domain.standing import Level, Standing, StreamFacts, standing
@@ -84,13 +84,14 @@ class SinkPart:
 
     Attributes:
         connection: which leads to what is written to.
-        table: what is written to; empty where that are topics.
-        record: its record of work; nothing where that is its group's.
+        table: what is written to; empty where that are topics, or a dataset.
+        record: its record of work; nothing where that is its group's, or in its dataset.
         quarantine: what it put aside, by rule.
         problem: why that is not counted; the rest is known all the same.
-        topics: what is written to; none where that is a table.
+        topics: what is written to; none where that is a table, or a dataset.
         group: whose commits are the record of work; empty where the sink keeps that.
         kept_in: the Connection that leads to the quarantine, where that is another.
+        prefix: what the keys of the dataset begin with that is written to; empty where that is none.
     """
 
     at: datetime
@@ -102,6 +103,7 @@ class SinkPart:
     topics: Sequence[str] = ()
     group: str = ""
     kept_in: str = ""
+    prefix: str = ""
 
 
 def overview(platform: Platform, readable: Readable, now: datetime) -> Overview:
@@ -162,6 +164,8 @@ def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
         found = SinkPart(
             now, pipeline.kafka, "", WorkRecord(), (), topics=sink.topics, group=declared.group, kept_in=sink.connection
         )
+    elif isinstance(sink, S3Sink):
+        found = SinkPart(now, sink.store, "", WorkRecord(), (), kept_in=sink.connection, prefix=sink.prefix)
     else:
         found = SinkPart(now, sink.connection, sink.table, reader.record_of_work(stream), ())
     try:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 from millrace.adapters.archive.documents import decode, encode, sha256_of
 from millrace.domain.archive.chain import Writer, fences, follow
@@ -24,6 +25,23 @@ SUMMARIES_KEPT = 10
 _MISSING_EACH = 100  # missing manifests that are asked for one by one
 
 
+class Chained(Protocol):
+    """What a chain is of: it knows the keys of its manifests, which are numbered from 0."""
+
+    @property
+    def manifests(self) -> str:
+        """What every manifest's key begins with."""
+        ...
+
+    def manifest_key(self, sequence: int) -> str:
+        """The key of a manifest."""
+        ...
+
+    def sequence_of(self, key: str) -> int | None:
+        """The sequence that a manifest's key names; None where it is none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """A manifest as it lies in the store; `data` is None where one is missing, or several up to this one."""
@@ -34,7 +52,7 @@ class Link:
 
 
 def links(
-    store: ObjectStore, incarnation: Incarnation, after: int = -1, stranger: Callable[[str], object] = lambda key: None
+    store: ObjectStore, chained: Chained, after: int = -1, stranger: Callable[[str], object] = lambda key: None
 ) -> Iterator[Link]:
     """The manifests beyond a sequence, in order, until there is none behind the last.
 
@@ -43,17 +61,17 @@ def links(
 
     Args:
         store: where they lie.
-        incarnation: the topic whose chain it is.
+        chained: what the chain is of.
         after: the last sequence that is known.
         stranger: told the key of each object among the manifests that is none.
     """
     last = after
     while True:
-        for found in _listed(store, incarnation, last, stranger):
-            yield from _between(store, incarnation, last, found.sequence)
+        for found in _listed(store, chained, last, stranger):
+            yield from _between(store, chained, last, found.sequence)
             last = found.sequence
             yield found
-        key = incarnation.manifest_key(last + 1)
+        key = chained.manifest_key(last + 1)
         data = store.get(key)
         if data is None:
             return
@@ -61,16 +79,14 @@ def links(
         yield Link(last, key, data)
 
 
-def _listed(
-    store: ObjectStore, incarnation: Incarnation, after: int, stranger: Callable[[str], object]
-) -> Iterator[Link]:
+def _listed(store: ObjectStore, chained: Chained, after: int, stranger: Callable[[str], object]) -> Iterator[Link]:
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="manifests")
     ahead: deque[tuple[int, str, int, Future[bytes | None]]] = deque()
     held = 0
     try:
-        start = incarnation.manifest_key(after) if after >= 0 else ""
-        for info in store.list(incarnation.manifests, after=start):
-            sequence = incarnation.sequence_of(info.key)
+        start = chained.manifest_key(after) if after >= 0 else ""
+        for info in store.list(chained.manifests, after=start):
+            sequence = chained.sequence_of(info.key)
             if sequence is None:
                 stranger(info.key)
                 continue
@@ -91,13 +107,13 @@ def _taken(sequence: int, key: str, _: int, data: Future[bytes | None]) -> Itera
         yield Link(sequence, key, found)
 
 
-def _between(store: ObjectStore, incarnation: Incarnation, last: int, found: int) -> Iterator[Link]:
+def _between(store: ObjectStore, chained: Chained, last: int, found: int) -> Iterator[Link]:
     """What lies between two manifests that were listed, or is missing there."""
     for sequence in range(last + 1, min(found, last + 1 + _MISSING_EACH)):
-        key = incarnation.manifest_key(sequence)
+        key = chained.manifest_key(sequence)
         yield Link(sequence, key, store.get(key))
     if found > last + 1 + _MISSING_EACH:
-        yield Link(found - 1, incarnation.manifest_key(found - 1), None)
+        yield Link(found - 1, chained.manifest_key(found - 1), None)
 
 
 def add(tiling: Tiling, link: Link) -> Manifest | None:

@@ -1,4 +1,4 @@
-"""The archive's documents as bytes: JSON in one form only, so that what is read back is all that was said."""
+"""Documents of archives and datasets as bytes: JSON in one form only, so that what is read back is what was said."""
 
 from __future__ import annotations
 
@@ -10,24 +10,30 @@ import msgspec
 from millrace.domain.archive.audit import Audit
 from millrace.domain.archive.manifest import Manifest, ObjectEntry
 from millrace.domain.archive.summary import Summary
+from millrace.domain.dataset import history as dataset_history
+from millrace.domain.dataset import manifest as dataset_manifest
 from millrace.errors import CorruptArchiveError
 
-Document = TypeVar("Document", Manifest, ObjectEntry, Summary, Audit)
+Document = TypeVar(
+    "Document", Manifest, ObjectEntry, Summary, Audit, dataset_manifest.Manifest, dataset_history.Summary
+)
+_SUMMED = (Summary, dataset_history.Summary)
 
 # What msgspec knows of a class it makes when that is first asked for, and other threads see it half made: two that
 # decode their first manifest at the same time end the process. So it is made here, before anybody can decode.
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind) for kind in (Manifest, ObjectEntry, Summary, Audit)
+    kind: msgspec.json.Decoder(kind)
+    for kind in (Manifest, ObjectEntry, Summary, Audit, dataset_manifest.Manifest, dataset_history.Summary)
 }
 
 
-def encode(document: Manifest | ObjectEntry | Summary | Audit) -> bytes:
+def encode(document: Document) -> bytes:
     """The bytes of a document: compact JSON, its fields in their order, a line's end.
 
     A summary, of which nothing else tells whether it is what was written, has its SHA-256 in a second line.
     """
     line = msgspec.json.encode(document) + b"\n"
-    return line + sha256_of(line).encode() + b"\n" if isinstance(document, Summary) else line
+    return line + sha256_of(line).encode() + b"\n" if isinstance(document, _SUMMED) else line
 
 
 def sha256_of(data: bytes) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import CONTROL, KafkaSink, OnBadRecord, SinkMode
-from millrace.errors import DeclarationError, RefusedError, UsageError
+from millrace.domain.declaration import CONTROL, S3Sink
+from millrace.errors import RefusedError, UsageError
 from millrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from millrace.adapters.archive.reading import ArchiveReader
     from millrace.adapters.control_db import ControlStore
     from millrace.adapters.control_pages import PageReader
+    from millrace.adapters.dataset.reading import DatasetReader
     from millrace.adapters.kafka_groups import KafkaGroups
     from millrace.adapters.kafka_headroom import UnreadLogs
     from millrace.adapters.kafka_log import KafkaLog
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from millrace.adapters.kafka_restore import RestoreTarget
     from millrace.adapters.kafka_snapshot import ClusterReader
     from millrace.adapters.postgres_fence import FenceReader
-    from millrace.adapters.postgres_sink import Views
     from millrace.adapters.quality.checker import QualityChecker
     from millrace.adapters.quality_evidence import QualityEvidence
     from millrace.adapters.sink_books import SinkBooks
@@ -36,10 +36,7 @@ if TYPE_CHECKING:
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import BackupApp, Pipeline, Stream
-    from millrace.domain.groups import Committed
-    from millrace.domain.offsets import TopicPartition
-    from millrace.domain.sinks import Identity
-    from millrace.ports import ObjectStore, Recomputation, Redriving, SinkStore, StreamRunner, TopicAdmin
+    from millrace.ports import ObjectStore, Recomputation, Redriving, StreamRunner, TopicAdmin
     from millrace.usecases.example import ExampleParts
     from millrace.usecases.sources import LoadProgress, LoadReport
 
@@ -183,6 +180,13 @@ class Platform:
         from millrace.adapters.kafka_headroom import UnreadLogs
 
         return UnreadLogs(self.kafka_log(connection), self.topic_admin(connection), self.topic_reader(connection))
+
+    def dataset(self, sink: S3Sink) -> DatasetReader:
+        """The dataset that a stream writes to, to be read."""
+        from millrace.adapters.dataset.reading import DatasetReader
+        from millrace.domain.dataset.names import Dataset
+
+        return DatasetReader(self.object_store(sink.store), Dataset(sink.prefix))
 
     def fences(self, connection: str) -> FenceReader:
         """The fences in the sink database that a `postgres` Connection leads to."""
@@ -360,65 +364,3 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
         quality=lambda: verdict_on(platform, pipeline, stream),
         state_folder=settings.state_folder,
     )
-
-
-def open_sink(
-    settings: Settings, pipeline: Pipeline, stream: Stream, identity: Identity, views: Views | None
-) -> SinkStore:
-    """What a stream writes to, for one instance of it; nothing is connected to yet.
-
-    Args:
-        settings: the installation's.
-        pipeline: the stream's.
-        stream: as declared.
-        identity: the instance.
-        views: what its app says about its table, where it says something.
-
-    Raises:
-        DeclarationError: it says something about a table that the stream does not have.
-    """
-    from millrace.adapters.postgres_sink import PostgresAppend
-    from millrace.adapters.postgres_upsert import PostgresUpsert
-
-    sink = stream.sink
-    if isinstance(sink, KafkaSink):
-        if views is not None:
-            raise DeclarationError(
-                f"the app has statements about a table, and {stream.qualified_name} writes to {sink.named}",
-                where=views.where,
-                next_step="remove the file",
-            )
-        return _kafka_sink(settings, pipeline, stream, sink, identity)
-    to = settings.postgres(sink.connection)
-    if sink.mode is SinkMode.UPSERT:
-        return PostgresUpsert(to, identity, sink.table, sink.key, views)
-    return PostgresAppend(to, identity, sink.table, views)
-
-
-def _kafka_sink(
-    settings: Settings, pipeline: Pipeline, stream: Stream, sink: KafkaSink, identity: Identity
-) -> SinkStore:
-    from millrace.adapters import kafka_sink
-    from millrace.adapters.kafka_log import KafkaLog
-    from millrace.adapters.kafka_topics import KafkaTopicAdmin
-    from millrace.adapters.postgres_aside import Aside
-
-    kafka = settings.kafka(pipeline.kafka)
-    logs = KafkaLog(kafka, client_id=f"millrace.{identity.application_name}")
-    return kafka_sink.KafkaSink(
-        kafka,
-        identity,
-        sink,
-        [pipeline.topic(name) for name in sink.topics],
-        admin=KafkaTopicAdmin(kafka),
-        commits=lambda: _of_now(logs, stream),
-        aside=Aside(settings.postgres(sink.connection), identity),
-        stops=stream.on_bad_record is OnBadRecord.FAIL,
-    )
-
-
-def _of_now(logs: KafkaLog, stream: Stream) -> dict[TopicPartition, Committed]:
-    """A group's commits of the partitions that the stream's topics have now."""
-    partitions = logs.partitions(stream.reads)
-    found = logs.committed(stream.group, partitions)
-    return {p: found[p.topic, p.partition] for p in partitions if (p.topic, p.partition) in found}

@@ -1,0 +1,1 @@
+"""A stream's dataset in an object store: written, taken over, and read."""

@@ -1,0 +1,343 @@
+"""A dataset's chain in the object store: read from a summary, from pages or one by one, and written by one epoch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import structlog
+
+from millrace.adapters.archive.chain import THREADS, Link, links
+from millrace.adapters.archive.documents import decode, encode, sha256_of
+from millrace.domain.dataset.history import Head, History, Summary
+from millrace.domain.dataset.manifest import ColumnEntry, DataObject, Kind, Manifest, Span
+from millrace.domain.dataset.names import MANIFESTS_A_PAGE, Dataset
+from millrace.domain.sinks import Identity
+from millrace.errors import (
+    CorruptArchiveError,
+    FencedError,
+    MillraceError,
+    ObjectExistsError,
+    RefusedError,
+)
+from millrace.ports import ObjectStore
+
+log = structlog.get_logger()
+
+_PAGES_AHEAD = 4
+Told = Callable[[Manifest], object]
+
+
+def read_chain(store: ObjectStore, dataset: Dataset, history: History, tell: Told = lambda manifest: None) -> None:
+    """Take the rest of a chain into a history, to its head, page by page where it begins.
+
+    Args:
+        store: where it lies.
+        dataset: whose chain it is.
+        history: what is known of it.
+        tell: told of each manifest, in order.
+
+    Raises:
+        CorruptArchiveError: a manifest is missing, is not what it was, or cannot follow.
+    """
+    if history.head.sequence < 0:
+        for number, page in enumerate(_pages(store, dataset)):
+            _take_page(dataset, history, number, page, tell)
+    for link in links(store, dataset, history.head.sequence):
+        _take(history, link, tell)
+
+
+def _pages(store: ObjectStore, dataset: Dataset) -> Iterator[bytes]:
+    """All pages from the first, until there is none."""
+    with ThreadPoolExecutor(_PAGES_AHEAD, thread_name_prefix="pages") as pool:
+        ahead: deque[Future[bytes | None]] = deque()
+        number = 0
+        try:
+            while True:
+                while len(ahead) < _PAGES_AHEAD:
+                    ahead.append(pool.submit(store.get, dataset.page_key(number)))
+                    number += 1
+                if (page := ahead.popleft().result()) is None:
+                    return
+                yield page
+        finally:
+            for waiting in ahead:
+                waiting.cancel()
+
+
+def _take_page(dataset: Dataset, history: History, number: int, page: bytes, tell: Told) -> None:
+    lines = page.splitlines(keepends=True)
+    if len(lines) != MANIFESTS_A_PAGE:
+        raise _corrupt(dataset.page_key(number), f"it has {len(lines)} manifests, not {MANIFESTS_A_PAGE}")
+    for sequence, line in enumerate(lines, number * MANIFESTS_A_PAGE):
+        _take(history, Link(sequence, f"{dataset.page_key(number)} (manifest {sequence})", line), tell)
+
+
+def _take(history: History, link: Link, tell: Told) -> None:
+    if link.data is None:
+        raise _corrupt(link.key, "it is missing, and later ones are there")
+    manifest = decode(link.data, Manifest, link.key)
+    try:
+        history.add(manifest, sha256_of(link.data))
+    except ValueError as error:
+        raise _corrupt(link.key, str(error)) from error
+    tell(manifest)
+
+
+def resume(store: ObjectStore, dataset: Dataset, stream: str) -> History:
+    """What is known of a chain by its last summary that can be read; nothing where there is none.
+
+    Raises:
+        CorruptArchiveError: the manifest that it names is missing, or has other bytes.
+        RefusedError: the dataset is another stream's.
+    """
+    listed = (dataset.sequence_of(info.key) for info in store.list(dataset.summaries))
+    for sequence in sorted((found for found in listed if found is not None), reverse=True):
+        key = dataset.summary_key(sequence)
+        data = store.get(key)
+        if data is None:
+            continue
+        try:
+            summary = decode(data, Summary, key)
+        except CorruptArchiveError as error:
+            log.warning("summary_left_aside", key=key, error=str(error))
+            continue
+        manifest = store.get(dataset.manifest_key(summary.sequence))
+        if manifest is None or sha256_of(manifest) != summary.sha256:
+            what = "is missing: the chain was cut off" if manifest is None else "has other bytes than then"
+            raise _corrupt(key, f"it sums up the chain to manifest {summary.sequence}, which {what}")
+        _must_be_of(dataset, summary.stream, stream)
+        return summary.history()
+    return History(stream)
+
+
+def stream_of(store: ObjectStore, dataset: Dataset) -> str | None:
+    """Whose dataset it is, by its first manifest; None where there is none."""
+    key = dataset.manifest_key(0)
+    data = store.get(key)
+    return None if data is None else decode(data, Manifest, key).stream
+
+
+def _must_be_of(dataset: Dataset, found: str | None, stream: str) -> None:
+    if found is not None and found != stream:
+        raise RefusedError(
+            f"the dataset {dataset} is of the stream {found}",
+            where=f"stream {stream}",
+            next_step="declare another `prefix`: a dataset has one stream, and its history is that stream's",
+        )
+
+
+class DatasetChain:
+    """The one writer of a dataset's chain: an epoch that has taken it over.
+
+    Guarantees: a manifest that was acknowledged is the next of the one chain there is; an older epoch, or another
+    instance of this one, writes none after `take_over` has returned, also one that was stopped meanwhile.
+
+    Args:
+        store: where it lies; it writes over nothing.
+        dataset: whose chain it is.
+        identity: who writes.
+        clock: the present, in UTC.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        dataset: Dataset,
+        identity: Identity,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.history = History(identity.stream)
+        self._store = store
+        self._dataset = dataset
+        self._identity = identity
+        self._clock = clock
+        self._summed_up = -1
+        self._unsettled = False  # whether nobody knows if the last manifest was written
+
+    def take_over(self) -> None:
+        """Begin an epoch: write its takeover at the chain's first free place.
+
+        Raises:
+            FencedError: the chain has this epoch of another instance, or a newer one.
+            CorruptArchiveError: the chain cannot be read.
+            RefusedError: it is another stream's.
+        """
+        me = self._identity
+        _must_be_of(self._dataset, stream_of(self._store, self._dataset), me.stream)
+        self.history = resume(self._store, self._dataset, me.stream)
+        self._summed_up = self.history.head.sequence
+        refused_at: Head | None = None
+        while True:
+            read_chain(self._store, self._dataset, self.history)
+            head = self.history.head
+            if (head.epoch, head.instance) == (me.epoch, me.instance):
+                break
+            if head.epoch >= me.epoch:
+                raise self._fenced(head.epoch)
+            if head == refused_at:
+                raise self._blind()
+            try:
+                self._write(Kind.TAKEOVER)
+            except ObjectExistsError:
+                refused_at = head
+            else:
+                break
+        self._unsettled = False
+        self._tidy_up()
+
+    def read_on(self) -> None:
+        """Take in what has been written since.
+
+        Raises:
+            FencedError: somebody else has taken over.
+        """
+        read_chain(self._store, self._dataset, self.history)
+        self._unsettled = False
+        self._check()
+
+    def settle(self) -> None:
+        """Read on, where an answer was lost."""
+        if self._unsettled:
+            self.read_on()
+
+    def append(
+        self,
+        kind: Kind,
+        *,
+        timeline: int = 0,
+        spans: Sequence[Span] = (),
+        objects: Sequence[DataObject] = (),
+        columns: Sequence[ColumnEntry] = (),
+        event_date: str = "",
+    ) -> None:
+        """Write the next manifest; its objects are in the store already.
+
+        Raises:
+            FencedError: somebody else has taken over.
+            ObjectExistsError: another manifest of this instance came in between, and was read: plan again.
+            UnreachableError: the store does not answer; `settle`.
+            ValueError: it cannot be the next one.
+        """
+        self.settle()
+        self._check()
+        self._stop_at_deleted_head()
+        before = self.history.head
+        try:
+            self._write(kind, timeline, spans, objects, columns, event_date)
+        except ObjectExistsError:
+            self.read_on()
+            if self.history.head == before:
+                raise self._blind() from None
+            raise
+        if (self.history.head.sequence + 1) % MANIFESTS_A_PAGE == 0:
+            self._tidy_up()
+
+    def _write(
+        self,
+        kind: Kind,
+        timeline: int = 0,
+        spans: Sequence[Span] = (),
+        objects: Sequence[DataObject] = (),
+        columns: Sequence[ColumnEntry] = (),
+        event_date: str = "",
+    ) -> None:
+        head, me = self.history.head, self._identity
+        manifest = Manifest(
+            sequence=head.sequence + 1,
+            previous=head.sha256,
+            stream=me.stream,
+            epoch=me.epoch,
+            instance=me.instance,
+            kind=kind,
+            at=self._clock(),
+            timeline=timeline,
+            spans=tuple(sorted(spans, key=lambda span: (span.topic_id, span.partition))),
+            objects=tuple(sorted(objects)),
+            columns=tuple(columns),
+            event_date=event_date,
+        )
+        if fault := self.history.fault(manifest):
+            raise ValueError(fault)
+        data, key = encode(manifest), self._dataset.manifest_key(manifest.sequence)
+        decode(data, Manifest, key)  # what cannot be read again must not be written
+        self._unsettled = True
+        try:
+            self._store.create(key, data)
+        except ObjectExistsError:
+            self._unsettled = False
+            raise
+        self._unsettled = False
+        self.history.add(manifest, sha256_of(data))
+
+    def _tidy_up(self) -> None:
+        """Write what others read the chain by: pages, and a summary. The chain alone says the same."""
+        try:
+            write_pages(self._store, self._dataset, self.history.head.sequence)
+            if self.history.head.sequence - self._summed_up >= MANIFESTS_A_PAGE:
+                summary = Summary.of(self.history)
+                self._store.create(self._dataset.summary_key(summary.sequence), encode(summary))
+                self._summed_up = summary.sequence
+        except MillraceError as error:
+            log.warning("not_summed_up", dataset=str(self._dataset), error=str(error))
+
+    def _check(self) -> None:
+        head, me = self.history.head, self._identity
+        if (head.epoch, head.instance) != (me.epoch, me.instance):
+            raise self._fenced(head.epoch)
+
+    def _stop_at_deleted_head(self) -> None:
+        """Stop where the last manifest is gone: another one behind the gap would hide it for ever."""
+        key = self._dataset.manifest_key(self.history.head.sequence)
+        if self._store.head(key) is None:
+            raise CorruptArchiveError(
+                f"the chain's last manifest, {self.history.head.sequence}, is gone",
+                where=key,
+                next_step="look for who deleted manifests; nothing is written behind them",
+            )
+
+    def _blind(self) -> CorruptArchiveError:
+        return CorruptArchiveError(
+            f"the store refuses manifest {self.history.head.sequence + 1}, and has none of this number",
+            where=self._dataset.manifests,
+            next_step="look at the store: what is there must be readable",
+        )
+
+    def _fenced(self, epoch: int) -> FencedError:
+        return FencedError(
+            f"epoch {epoch} of another instance writes the dataset, epoch {self._identity.epoch} may no longer",
+            where=self._dataset.manifests,
+            next_step="nothing where it is the newer one; otherwise see which other process runs this stream",
+        )
+
+
+def write_pages(store: ObjectStore, dataset: Dataset, last: int) -> None:
+    """Write the pages that are missing of a chain up to a manifest.
+
+    Args:
+        store: where it lies.
+        dataset: whose chain it is.
+        last: the sequence of a manifest that is there.
+    """
+    end = (last + 1) // MANIFESTS_A_PAGE
+    begin = end
+    while begin > 0 and store.head(dataset.page_key(begin - 1)) is None:
+        begin -= 1
+    for number in range(begin, end):
+        keys = [dataset.manifest_key(number * MANIFESTS_A_PAGE + at) for at in range(MANIFESTS_A_PAGE)]
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="manifests") as pool:
+            lines = list(pool.map(store.get, keys))
+        missing = next((key for key, line in zip(keys, lines, strict=True) if line is None), None)
+        if missing is not None:
+            raise _corrupt(missing, "it is missing, and later ones are there")
+        store.create(dataset.page_key(number), b"".join(line for line in lines if line is not None))
+
+
+def _corrupt(key: str, what: str) -> CorruptArchiveError:
+    return CorruptArchiveError(
+        what,
+        where=key,
+        next_step="look for who deleted or changed objects there; nothing is written behind it",
+    )

@@ -1,0 +1,293 @@
+"""Streams that write to a bucket: which prefixes there may be, over several files, and how often they are written."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from jsonschema import Draft202012Validator
+
+from millrace import spec
+from millrace.adapters.archive import evidence as audits
+from millrace.adapters.s3.probe import PROBE_PREFIX
+from millrace.domain.archive import names as archive
+from millrace.domain.declaration import S3Sink
+from millrace.domain.quality import evidence as quality
+from millrace.spec.prefixes import overlapping, overlaps
+from millrace.spec.show import effective
+from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
+
+ITEMS = "{postgres: {connection: millrace_sink, table: returns.items}}"
+CUSTOMERS = "{postgres: {connection: millrace_sink, table: shop.customers}}"
+PREFIX = "streams.items.writes.s3.prefix"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return valid_project(tmp_path)
+
+
+def dataset(prefix: str, fields: str = "", trigger: str = "60s") -> str:
+    """What stands behind `writes: `, with a trigger after it."""
+    return f"{{s3: {{prefix: {prefix}{fields}}}}}\n    trigger: {trigger}"
+
+
+def declare(root: Path, name: str, *prefixes: str) -> None:
+    """A pipeline more, a stream for each prefix."""
+    lines = [f"pipeline: {name}", "owner: me", "streams:"]
+    for number, prefix in enumerate(prefixes):
+        reads = "app: shop_customers, reads: [shop.customers], trigger: 60s"
+        lines.append(f"  s{number}: {{{reads}, writes: {{s3: {{prefix: {prefix}}}}}}}")
+    (root / f"include/pipelines/{name}.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def said(root: Path) -> list[tuple[str, str, str]]:
+    return [(each.file, each.field, each.what) for each in spec.check(root, "production")]
+
+
+def test_a_stream_writes_to_a_dataset(root: Path) -> None:
+    replace_once(root / RETURNS, ITEMS, dataset("lake/items", ", connection: other_s3, event_date: returned_at"))
+    replace_once(root / SHOP, CUSTOMERS, dataset("lake/customers"))
+
+    returns, shop = (spec.load_pipeline(root, name) for name in ("returns", "shop"))
+    items, customers = returns.stream("items"), shop.stream("customers")
+
+    assert said(root) == []
+    assert items.sink == S3Sink("other_s3", "lake/items", "returned_at")
+    assert customers.sink == S3Sink("millrace_s3", "lake/customers")
+    assert (items.connections, customers.connections) == (("other_s3",), ("millrace_s3",))
+    assert (items.sink.connection, items.sink.named) == ("millrace_control", "dataset lake/items")
+    assert (items.writes_topics, items.reads_itself) == ((), False)
+    assert (returns.tabled, returns.redrivable) == ((), ())
+    assert shop.tabled == shop.redrivable == (shop.stream("purchases"),)
+
+
+def test_without_a_value_a_record_is_bad_for_a_dataset_whatever_its_topic_says(root: Path) -> None:
+    replace_once(root / SHOP, "        name STRING\n", "        name STRING\n      tombstones: delete\n")
+    replace_once(root / SHOP, CUSTOMERS, dataset("lake/customers"))
+
+    pipeline = spec.load_pipeline(root, "shop")
+    stream = pipeline.stream("customers")
+
+    (declared,), (read,) = pipeline.topics[1:], pipeline.topics_of(stream).values()
+    assert declared.value is not None
+    assert read.value is not None
+    assert (declared.value.tombstones, read.value.tombstones, stream.sink.deletes) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["a", "A.b_c-9", "9/8/7", "a/b/c/d/e/f/g/h", "archives/a", "a/archive", f"{'a' * 63}/{'b' * 63}", "a/b."],
+)
+def test_which_prefixes_there_may_be(root: Path, prefix: str) -> None:
+    replace_once(root / RETURNS, ITEMS, dataset(f'"{prefix}"'))
+
+    assert spec.load_pipeline(root, "returns").stream("items").sink == S3Sink("millrace_s3", prefix)
+
+
+RULE = "is not segments, with `/` between them, of a letter or digit and up to 62 letters, digits, `.`, `_` and `-`"
+LONGEST = "/".join(["a" * 63, "b" * 63, "c" * 63, "d" * 8])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "what"),
+    [
+        ("/lake", "`/lake` begins or ends with a slash"),
+        ("lake/", "`lake/` begins or ends with a slash"),
+        ("/", "`/` begins or ends with a slash"),
+        *((each, f"`{each}` {RULE}") for each in ("a//b", "..", "a/../b", "_a", "a/-b", "a b", "ä", "a" * 64, "a/*")),
+        ("a/b/c/d/e/f/g/h/i", "the prefix has 9 segments, more than 8"),
+        (f"{LONGEST}d", "the prefix has 201 characters, more than 200"),
+        ("archive", "`archive/` is reserved: the backups of topics lie there"),
+        ("audit/a", "`audit/` is reserved: the evidence of audits of backups lies there"),
+        ("quality/a/b", "`quality/` is reserved: the evidence of quality checks lies there"),
+        ("millrace-probe", "`millrace-probe/` is reserved: Millrace tries there what the bucket can do"),
+    ],
+)
+def test_which_prefixes_there_may_not_be(root: Path, prefix: str, what: str) -> None:
+    replace_once(root / RETURNS, ITEMS, dataset(f'"{prefix}"'))
+
+    assert said(root) == [(RETURNS, PREFIX, what)]
+
+
+def test_a_prefix_has_up_to_200_characters(root: Path) -> None:
+    replace_once(root / RETURNS, ITEMS, dataset(LONGEST))
+
+    assert (len(LONGEST), said(root)) == (200, [])
+
+
+@pytest.mark.parametrize("own", [archive.ROOT, audits.ROOT, quality.ROOT, PROBE_PREFIX])
+def test_nothing_is_written_where_millrace_keeps_something_itself(root: Path, own: str) -> None:
+    replace_once(root / RETURNS, ITEMS, dataset(f"{own}purchases"))
+
+    ((_, field, what),) = said(root)
+
+    assert (field, what.partition(":")[0]) == (PREFIX, f"`{own}` is reserved")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "way"),
+    [
+        ("lake/a", "lake/a", "is used"),
+        ("lake/a", "lake/a/b", "lies inside `lake/a`, which is used"),
+        ("lake", "lake/a/b/c", "lies inside `lake`, which is used"),
+        ("lake/a/b", "lake/a", "contains `lake/a/b`, which is used"),
+        ("lake/a/b/c", "lake", "contains `lake/a/b/c`, which is used"),
+        ("lake/a", "lake/ab", None),
+        ("lake/a", "lake/a.b", None),
+        ("lake/a", "lake/a-b/c", None),
+        ("lake/ab", "lake/a", None),
+        ("lake/a/b", "lake/a/c", None),
+        ("lake/a", "a", None),
+        ("a", "lake/a", None),
+        ("lake/a", "Lake/a", None),
+    ],
+)
+def test_of_prefixes_that_overlap_the_first_keeps_its_own(root: Path, first: str, second: str, way: str | None) -> None:
+    declare(root, "aaa", first)
+    replace_once(root / RETURNS, ITEMS, dataset(second))
+
+    what = f"the prefix `{second}` of `millrace_s3` {way} by the stream aaa.s0 already"
+    assert said(root) == ([(RETURNS, PREFIX, what)] if way else [])
+    assert spec.load_pipeline(root, "aaa").stream("s0").sink == S3Sink("millrace_s3", first)
+    if way:
+        with pytest.raises(spec.InvalidDeclarationError) as caught:
+            spec.load_pipeline(root, "returns")
+        assert [each.what for each in caught.value.findings] == [what]
+    else:
+        assert spec.load_pipeline(root, "returns").stream("items").sink == S3Sink("millrace_s3", second)
+
+
+def test_the_pipeline_that_a_prefix_is_named_after_keeps_it(root: Path) -> None:
+    declare(root, "aaa", "returns/items/more")
+    replace_once(root / RETURNS, ITEMS, dataset("returns/items"))
+
+    what = "lies inside `returns/items`, which is used by the stream returns.items already"
+    ((file, field, found),) = said(root)
+    assert (file, field) == ("include/pipelines/aaa.yaml", "streams.s0.writes.s3.prefix")
+    assert found == f"the prefix `returns/items/more` of `millrace_s3` {what}"
+
+
+def test_two_streams_of_one_file_have_no_prefix_together(root: Path) -> None:
+    declare(root, "aaa", "lake/a", "lake/b", "lake/a")
+
+    what = "the prefix `lake/a` of `millrace_s3` is used by the stream aaa.s0 already"
+    assert said(root) == [("include/pipelines/aaa.yaml", "streams.s2.writes.s3.prefix", what)]
+    assert spec.check(root)[0].next_step == "give this stream a prefix of its own"
+
+
+def test_prefixes_of_two_connections_do_not_overlap_until_an_environment_makes_them_one(root: Path) -> None:
+    declare(root, "aaa", "lake/a")
+    replace_once(root / RETURNS, ITEMS, dataset("lake/a", ", connection: other_s3"))
+    assert said(root) == []
+
+    replace_once(root / PRODUCTION, "{millrace_sink: warehouse}", "{other_s3: bucket, millrace_s3: bucket}")
+
+    assert said(root) == [(RETURNS, PREFIX, "the prefix `lake/a` of `bucket` is used by the stream aaa.s0 already")]
+
+
+def test_an_environment_names_another_bucket_and_gives_nobody_one(root: Path) -> None:
+    declare(root, "aaa", "lake/a")
+    replace_once(root / PRODUCTION, "{millrace_sink: warehouse}", "{millrace_s3: bucket}")
+
+    aaa, shop = (spec.load_pipeline(root, name, "production") for name in ("aaa", "shop"))
+
+    assert aaa.stream("s0").sink == S3Sink("bucket", "lake/a")
+    assert [isinstance(stream.sink, S3Sink) for stream in shop.streams] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "warns"),
+    [("", "2s"), ("    trigger: 9999ms\n", "9999ms"), ("    trigger: 10s\n", None), ("    trigger: 1h\n", None)],
+)
+def test_small_objects_are_warned_of(root: Path, trigger: str, warns: str | None) -> None:
+    replace_once(root / RETURNS, f"{ITEMS}\n", f"{{s3: {{prefix: lake/items}}}}\n{trigger}")
+
+    found = spec.check(root, "production")
+
+    assert [(each.severity, each.field) for each in found] == (
+        [(spec.Severity.WARNING, "streams.items.trigger")] if warns else []
+    )
+    assert all(f"a trigger of {warns} makes many small objects" in each.what for each in found)
+    assert all(each.next_step == "declare `trigger: 60s` or longer" for each in found)
+    assert spec.load_pipeline(root, "returns").stream("items").sink == S3Sink("millrace_s3", "lake/items")
+
+
+def test_streams_that_write_elsewhere_are_not_warned_of_small_objects(root: Path) -> None:
+    assert spec.load_pipeline(root, "returns").stream("items").trigger == timedelta(seconds=2)
+    assert said(root) == []
+
+
+def test_show_tells_which_dataset_is_written_to(root: Path) -> None:
+    replace_once(root / RETURNS, ITEMS, dataset("lake/items", ", event_date: returned_at"))
+    replace_once(root / SHOP, CUSTOMERS, dataset("lake/customers"))
+
+    returns, shop = (
+        {each.field.partition(".writes.")[2]: each for each in effective(root, name).values if ".s3." in each.field}
+        for name in ("returns", "shop")
+    )
+
+    assert {field: (each.value, each.where) for field, each in returns.items()} == {
+        "s3.connection": ("millrace_s3", "default"),
+        "s3.prefix": ("lake/items", f"{RETURNS}:11"),
+        "s3.event_date": ("returned_at", f"{RETURNS}:11"),
+    }
+    assert (shop["s3.event_date"].value, shop["s3.event_date"].where) == ("the timestamp of each record", "default")
+
+
+def test_the_json_schema_takes_what_is_a_prefix() -> None:
+    checker = Draft202012Validator(json.loads(json.dumps(spec.json_schema())))
+    table = {"connection": "millrace_sink", "table": "shop.customers"}
+
+    for written, wrong in (
+        ({"s3": {"prefix": "lake/a"}}, 0),
+        ({"s3": {"prefix": LONGEST, "connection": "bucket", "event_date": "at"}}, 0),
+        ({"s3": {}}, 1),
+        ({"s3": {"prefix": f"{LONGEST}d"}}, 1),
+        ({"s3": {"prefix": "lake/"}}, 1),
+        ({"s3": {"prefix": "a/b/c/d/e/f/g/h/i"}}, 1),
+        ({"s3": {"prefix": "lake/a"}, "postgres": table}, 1),
+        ({"s3": {"prefix": "lake/a"}, "kafka": {"topic": "shop.a"}}, 1),
+    ):
+        stream = {"app": "shop_customers", "reads": ["shop.b"], "writes": written}
+        document = {"pipeline": "shop", "owner": "me", "streams": {"customers": stream}}
+        assert len(list(checker.iter_errors(document))) == wrong, written
+
+
+_prefixes = some.lists(some.sampled_from(["a", "ab", "a.b", "b"]), min_size=1, max_size=4).map("/".join)
+
+
+def _overlap(one: str, other: str) -> bool:
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+@given(some.lists(some.tuples(some.sampled_from(["s", "t"]), _prefixes), max_size=9))
+def test_what_is_refused_overlaps_the_first_before_it_and_the_rest_overlap_none(claims: list[tuple[str, str]]) -> None:
+    numbered = [*enumerate(claims)]
+
+    found = {claim[0]: first[0] for claim, first in overlaps(numbered, lambda claim: claim[1])}
+
+    for number, (store, prefix) in numbered:
+        before = [at for at, (of, other) in numbered[:number] if of == store and _overlap(prefix, other)]
+        assert found.get(number) == (before[0] if before else None)
+
+
+_texts = some.sampled_from(["prefix: {}}}", 'prefix: "{}"', "{{prefix: {}, connection: x}}", "{}\n", "'{}'"])
+
+
+@given(_prefixes, _prefixes, _texts)
+def test_a_file_with_a_prefix_that_overlaps_is_found_by_its_text(one: str, other: str, text: str) -> None:
+    assert not _overlap(one, other) or re.search(overlapping(one), text.format(other))
+
+
+def test_ten_thousand_datasets() -> None:
+    claims = [("s", f"lake/p{number}/x") for number in range(10_000)]
+
+    assert list(overlaps(claims, lambda claim: claim)) == []
+    assert len(list(overlaps([*claims, ("s", "lake")], lambda claim: claim))) == 1
+    assert len(list(overlaps([("s", "lake"), *claims], lambda claim: claim))) == 10_000
