@@ -20,16 +20,21 @@ def make_drill(idle_stack: Stack, tmp_path: Path) -> Iterator[MakeDrill]:
     """Makes drills: `make_drill(records, batch=..., mutants=...)`, and `make_drill.second(drill)`."""
     from support import control_databases
     from support import stack as runs
+    from support.dataset_project import DatasetProject
     from support.drills import Drill
     from support.streams_project import StreamProject
 
-    runs.start(idle_stack, "kafka", "postgres")
+    started = ["kafka", "postgres"]
+    runs.start(idle_stack, *started)
     databases = control_databases.on(idle_stack)
     drills: list[Drill] = []
 
     def make(
         records: int, project_of: type[StreamProject] = StreamProject, drill_of: type[Drill] = Drill, **settings: Any
     ) -> Drill:
+        if project_of is DatasetProject and "s3" not in started:
+            started.append("s3")
+            runs.start(idle_stack, *started)
         project = project_of(tmp_path / f"m{len(drills)}", idle_stack, databases.create(), **settings).make()
         project.create_topic()
         project.produce(records)
@@ -37,12 +42,12 @@ def make_drill(idle_stack: Stack, tmp_path: Path) -> Iterator[MakeDrill]:
         return drills[-1]
 
     def on_second_machine(first: Drill, mutants: tuple[str, ...] = ()) -> Drill:
-        drills.append(Drill(first.project.second_machine(tmp_path / f"m{len(drills)}", mutants)))
+        drills.append(type(first)(first.project.second_machine(tmp_path / f"m{len(drills)}", mutants)))
         return drills[-1]
 
     make.second = on_second_machine  # type: ignore[attr-defined]
     yield make
-    runs.start(idle_stack, "kafka", "postgres")  # a drill that failed may have left one killed
+    runs.start(idle_stack, *started)  # a drill that failed may have left one killed
     for drill in drills:
         drill.close()
     for name in {drill.project.name: drill.project for drill in drills}.values():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.dataset_project import DatasetDrill, DatasetProject
 from support.drills import SERVERS, SUPERVISOR, Drill, Order, dying_supervisor
 from support.drills_points import AFTER_GROUP, AFTER_SINK, ALL, BEFORE_SINK, CLAIM, DRAIN, JVM, PYTHON
 from support.drills_sampler import Sampler
@@ -15,7 +16,7 @@ from support.drills_supervisor import BEFORE_ANSWER, BEFORE_SUBMIT
 from support.kafka_project import KafkaDrill, KafkaProject
 from support.plain_table import table
 
-POSTGRES, BROKER = "PostgreSQL", "broker"
+POSTGRES, BROKER, STORE = "PostgreSQL", "broker", "object store"
 BATCHES_AHEAD = 20
 
 # Each round: a kill in a running stream, then one while it starts again.
@@ -144,3 +145,27 @@ def test_of_what_is_written_to_kafka_nothing_is_lost_and_a_batch_a_try_comes_twi
     assert 0 < again <= batch * len(drill.hits)
     assert min(Counter(hit.point for hit in drill.hits).values()) >= 3
     assert min(Counter(hit.victim for hit in drill.hits).values()) >= 3
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_of_a_dataset_nothing_is_lost_or_doubled_whatever_is_killed_wherever(
+    make_drill: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store is on its way, the database beside it; who is stopped meanwhile writes nothing when it wakes."""
+    drill: DatasetDrill = make_drill(BATCHES_AHEAD * 1_500, DatasetProject, DatasetDrill, batch=1_500)
+    dealt(drill, [*EVERYTHING, *((point, STORE, None, None) for point in STARTS)], capsys)
+    assert min(Counter(hit.point for hit in drill.hits).values()) >= 3
+    assert min(Counter(hit.victim for hit in drill.hits).values()) >= 3
+
+
+@pytest.mark.full
+def test_a_stopped_driver_adds_nothing_to_a_dataset_that_was_taken_over(make_drill: Any) -> None:
+    old: DatasetDrill = make_drill(3_000, DatasetProject, DatasetDrill)
+    new: DatasetDrill = make_drill.second(old)
+    old.start()
+    old.eventually(old.all_done, what="the first records")
+    for _ in range(3):
+        assert old.stopped_and_woken(new) == []
+        old, new = new, old
+    assert old.project.sink_sources() == old.project.topic_sources()

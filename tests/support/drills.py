@@ -327,7 +327,7 @@ def _server_errors() -> tuple[type[Exception], ...]:
 
 _SERVER_ERRORS = _server_errors()
 SUPERVISOR = "supervising process"
-SERVERS = {"PostgreSQL": "postgres", "broker": "kafka"}
+SERVERS = {"PostgreSQL": "postgres", "broker": "kafka", "object store": "s3"}
 
 
 def kill_part(stack: Stack, part: str) -> None:

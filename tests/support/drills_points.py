@@ -69,6 +69,7 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
 
 def _put_points_in() -> None:
     from millrace.adapters.control_streams import StreamTables
+    from millrace.adapters.dataset.sink import S3Sink
     from millrace.adapters.kafka_sink import KafkaSink
     from millrace.adapters.postgres_sink import PostgresSink
     from millrace.runtime import batches
@@ -86,7 +87,7 @@ def _put_points_in() -> None:
         return noted
 
     wrap(BatchRunner, "_run", noting_batch)
-    for sink in (PostgresSink, KafkaSink):
+    for sink in (PostgresSink, KafkaSink, S3Sink):
         wrap(sink, "commit_batch", _around(before=BEFORE_SINK, after=AFTER_SINK))
         wrap(sink, "take_over", _around(after=TAKEN_OVER))
     wrap(PostgresSink, "_advance", _around(before=IN_MERGE))

@@ -175,7 +175,7 @@ class StreamProject:
 
     def second_machine(self, root: Path, mutants: tuple[str, ...] = ()) -> StreamProject:
         """The same pipeline in another folder, where nobody sees the processes of this one."""
-        other = StreamProject(
+        other = type(self)(
             root,
             self.stack,
             self.database,

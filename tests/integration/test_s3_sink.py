@@ -1,0 +1,158 @@
+"""A stream that writes a dataset, from a topic to objects by event date, also after resets by the stock tool."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.dataset as arrow
+import pytest
+from pyarrow import fs
+
+from millrace.adapters.dataset.reading import DatasetReader
+from millrace.adapters.postgres_connection import connect
+from millrace.adapters.s3.store import S3Store
+from millrace.domain.dataset.names import Dataset
+from millrace.embedded.stack import Stack
+from support.apps import App
+from support.streams_project import reset_by_stock_tool
+from support.waiting import Deadline
+
+FIRST_MS = 1_764_000_000_000
+SCHEMA = "id INT NOT NULL, bought_at TIMESTAMP"
+TRANSFORM = """
+    from pyspark.sql import functions as F
+
+    def transform(inputs, tables):
+        (frame,) = inputs.values()
+        return frame.select("id", "bought_at", F.array(F.col("id")).alias("ids"), "_source")
+"""
+BY_DATE = arrow.partitioning(pa.schema([("event_date", pa.date32())]), flavor="hive")
+Row = tuple[int, int, date | None]  # timeline, id, event date
+
+
+class ToDataset(App):
+    """A stream whose sink is a dataset, by the date of `bought_at`."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack, schema=SCHEMA, transform=TRANSFORM)
+        self._stack = stack
+        self.dataset = Dataset(f"lake/{self.pipeline}")
+        self.store = S3Store(self.settings.s3())
+        self.reader = DatasetReader(self.store, self.dataset)
+        table = f"{{postgres: {{connection: millrace_sink, table: {self.table}, mode: append}}}}"
+        text = self.declaration.read_text()
+        assert table in text
+        sink = f"{{s3: {{prefix: {self.dataset.prefix}, event_date: bought_at}}}}"
+        self.declaration.write_text(text.replace(table, sink))
+
+    def put(self, ids: Sequence[int]) -> None:
+        """Produce a record of each of these, a second apart, in three days by turns, some without one."""
+        for id_ in ids:
+            at = None if id_ % 7 == 6 else f"2025-11-{24 + id_ % 3}T23:59:59.5Z"
+            self.produce([{"id": id_, "bought_at": at}], timestamp=FIRST_MS + 1000 * id_)
+
+    def done(self) -> int:
+        """How many offsets are on record."""
+        snapshot = self.reader.snapshot()
+        return sum(snapshot.history.record().next_offsets.values()) if snapshot else 0
+
+    def rows_there(self) -> Counter[Row]:
+        """Every row that counts."""
+        snapshot = self.reader.snapshot()
+        assert snapshot is not None
+        rows = [row for table in self.reader.rows(snapshot) for row in table.to_pylist()]
+        assert all(row["ids"] == [row["id"]] for row in rows)
+        assert all((row["bought_at"] and row["bought_at"].date()) == row["event_date"] for row in rows)
+        return Counter((row["_timeline"], row["id"], row["event_date"]) for row in rows)
+
+    @contextmanager
+    def database(self) -> Iterator[psycopg.Connection[Any]]:
+        with connect(self.settings.postgres("millrace_control"), "test") as connection:
+            connection.autocommit = True
+            yield connection
+
+    def reset(self, *where: str) -> None:
+        reset_by_stock_tool(self._stack, f"millrace.{self.stream}", self.topic, *where)
+
+
+def expected(timeline: int, ids: Sequence[int]) -> Counter[Row]:
+    return Counter((timeline, id_, None if id_ % 7 == 6 else date(2025, 11, 24 + id_ % 3)) for id_ in ids)
+
+
+@pytest.fixture
+def app(kafka: Stack, postgres: Stack, s3: Stack) -> ToDataset:
+    return ToDataset(s3)
+
+
+def test_rows_reach_their_dates_and_a_reset_to_a_time_replaces_exactly_its_range(app: ToDataset) -> None:
+    app.put(range(80))
+    app.produce([b"not json"], timestamp=FIRST_MS + 80_000)
+    with app.running():
+        app.until(lambda: app.done() == 81, "all records to be done")
+        assert app.rows_there() == expected(1, range(80))
+        assert app.quarantine() == [("not_json",)]
+    at = datetime.fromtimestamp((FIRST_MS + 70_000) / 1000, UTC)
+    app.reset("--to-datetime", at.strftime("%Y-%m-%dT%H:%M:%S.000"))
+    app.put([80, 81])  # so that the end of the range that is read again can be seen
+    with app.running():
+        app.until(lambda: app.done() == 83, "the range to be read again")
+    assert app.rows_there() == expected(1, range(70)) + expected(2, range(70, 82))
+    assert app.quarantine("rule, timeline") == [("not_json", 2)]
+    assert rows_by_another_reader(app) == sorted(range(82))
+
+
+def rows_by_another_reader(app: ToDataset) -> list[int]:
+    """The ids as Arrow's own reader finds them in the objects that are named, by the condition that is told."""
+    settings, snapshot = app.settings.s3(), app.reader.snapshot()
+    assert settings.endpoint_url is not None
+    assert snapshot is not None
+    bucket = fs.S3FileSystem(
+        access_key=settings.access_key,
+        secret_key=settings.secret_key,
+        endpoint_override=settings.endpoint_url,
+        region=settings.region or "us-east-1",
+        request_timeout=Deadline.COMMAND.seconds,
+    )
+    found: list[int] = []
+    for file in snapshot.files:
+        rows = arrow.dataset(f"{settings.bucket}/{file.key}", filesystem=bucket, partitioning=BY_DATE).to_table()
+        covered = [(one.partition, range(one.first, one.next)) for one in file.covered]
+        found += [
+            row["id"]
+            for row in rows.to_pylist()
+            if not any(row["_partition"] == number and row["_offset"] in offsets for number, offsets in covered)
+        ]
+    return sorted(found)
+
+
+@pytest.mark.full
+def test_each_way_of_a_stock_reset_replaces_exactly_its_range(app: ToDataset) -> None:
+    app.put(range(60))
+    with app.running():
+        app.until(lambda: app.done() == 60, "all records to be done")
+    assert app.rows_there() == expected(1, range(60))
+    at = datetime.fromtimestamp((FIRST_MS + 57_000) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
+    more = 60
+    for timeline, where in enumerate((("--to-offset", "3"), ("--to-datetime", at), ("--to-earliest",)), 2):
+        before = app.rows_there()
+        app.reset(*where)
+        app.put([more])
+        more += 1
+        with app.running():
+            app.until(lambda end=more: app.done() == end, "the range to be read again")
+        after = app.rows_there()
+        assert sorted(id_ for _, id_, _ in after.elements()) == list(range(more))
+        again = {id_ for at_timeline, id_, _ in after if at_timeline == timeline}
+        assert after - before == expected(timeline, sorted(again))
+        if where[0] == "--to-datetime":
+            assert again == set(range(57, more))
+        elif where[0] == "--to-earliest":
+            assert again == set(range(more))
+        else:
+            assert len(again) == more - 2 * 3
