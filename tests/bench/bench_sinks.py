@@ -6,6 +6,7 @@ in batches of 200,000, written by one task at a time over the way that tasks go.
 
 from __future__ import annotations
 
+import io
 import os
 import time
 import uuid
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from rich.table import Table
@@ -64,7 +66,8 @@ def batches(writer: Writer, customers: int) -> float:
         ranges = [OffsetRange(P0, number * BATCH, (number + 1) * BATCH), OffsetRange(P1, 0, 0)]
         writer.sink.begin_batch()
         done = writer.sink.rows_writer(1, ranges)(iter(of_batch), number + 1)
-        writer.finish(1, ranges, Written((number + 1,), done.rows))
+        receipts = (done.receipt,) if done.receipt else ()
+        writer.finish(1, ranges, Written((number + 1,), done.rows, receipts=receipts))
     return time.perf_counter() - began
 
 
@@ -94,6 +97,33 @@ def rate_of_topics(stack: Stack, customers: int) -> float:
     seconds = batches(writer, customers)
     writer.sink.close()
     return ROWS / seconds
+
+
+def rate_of_dataset(stack: Stack, customers: int) -> float:
+    """To objects of one event date, with the manifests."""
+    from support.dataset_world import DatasetWorld
+
+    writer = Writer(DatasetWorld(stack, f"b{uuid.uuid4().hex[:10]}"), 1).ready()
+    seconds = batches(writer, customers)
+    writer.sink.close()
+    return ROWS / seconds
+
+
+def rate_of_put(stack: Stack, customers: int) -> float:
+    """The same rows as Parquet, one object a batch, with no look at them: its limit."""
+    from millrace.adapters.s3.store import S3Store
+
+    store, prefix = S3Store(stack.settings().s3()), f"bench/{uuid.uuid4().hex}"
+    of_batch = [
+        [block(at, BLOCK, customers, ("_timestamp",)) for at in range(first, first + BATCH, BLOCK)]
+        for first in range(0, ROWS, BATCH)
+    ]
+    began = time.perf_counter()
+    for number, blocks in enumerate(of_batch):
+        made = io.BytesIO()
+        pq.write_table(pa.Table.from_batches(blocks), made, compression="zstd")
+        store.create(f"{prefix}/{number}.parquet", made.getvalue())
+    return ROWS / (time.perf_counter() - began)
 
 
 def rate_of_produce(stack: Stack, customers: int) -> float:
@@ -136,7 +166,7 @@ def rate_of_inserts(settings: PostgresSettings, rows: int, together: int) -> flo
 
 
 @pytest.mark.timeout(3600)
-def test_sinks_in_turns(postgres: Stack, kafka: Stack) -> None:
+def test_sinks_in_turns(postgres: Stack, kafka: Stack, s3: Stack) -> None:
     settings = postgres.settings().postgres("millrace_sink")
     kinds: dict[str, Callable[[], float]] = {
         "append, staged and merged": partial(rate_of, settings, AppendWorld, FEW),
@@ -144,6 +174,8 @@ def test_sinks_in_turns(postgres: Stack, kafka: Stack) -> None:
         f"upsert, a key a row of {MANY:,}": partial(rate_of, settings, UpsertWorld, MANY),
         f"kafka, {FEW:,} keys": partial(rate_of_topics, kafka, FEW),
         "plain produce of ready records": partial(rate_of_produce, kafka, FEW),
+        "s3": partial(rate_of_dataset, s3, FEW),
+        "plain put of the same rows as Parquet": partial(rate_of_put, s3, FEW),
         "one row an INSERT": partial(rate_of_inserts, settings, BY_ONE, 1),
         "1,000 rows an INSERT": partial(rate_of_inserts, settings, min(ROWS, 200_000), 1_000),
     }

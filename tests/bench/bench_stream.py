@@ -14,17 +14,19 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 from rich.table import Table
 
 from bench.accounting import OTHERS, MemorySampler, Usage, usage
-from bench.limits import Limit, LimitMeter, connect, ends_of
-from bench.workload import CORES, RECORDS, RUNS, TO_KAFKA, TRIGGER, Workload, package_path
+from bench.limits import Limit, LimitMeter, connect, dataset_of, ends_of
+from bench.workload import CORES, RECORDS, RUNS, SINK, TRIGGER, Workload, package_path
 from millrace.adapters.kafka_reader import TopicReader
 from millrace.embedded.stack import Stack
 from millrace.ports import RunState
 from support.runs import RUN_VARIABLE
+from support.stack import start
 from support.waiting import Deadline, eventually
 
 STEPS = ("plan", "copy", "check", "merge", "group")  # as the driver's log names them
@@ -61,6 +63,8 @@ class Run:
 
 @pytest.fixture
 def workload(kafka: Stack, postgres: Stack) -> Iterator[Workload]:
+    if SINK == "s3":
+        start(kafka, "s3")
     made = Workload(kafka, "bench")
     made.start()
     yield made
@@ -80,18 +84,28 @@ def test_rate_beside_the_limit(workload: Workload, capsys: pytest.CaptureFixture
                 after = meter.measure()
                 runs.append(Run(*run, _mean(before, after), os.getloadavg()[0], batches_since(workload, runs)))
                 before = after
-    if TO_KAFKA:
-        written = Counter(
-            record.headers[1] for record in TopicReader(workload.platform.settings.kafka()).committed(workload.target)
-        )
-        assert (written.total(), len(written)) == (WARM_UP_RECORDS + RUNS * RECORDS,) * 2
-        with capsys.disabled():
-            return show(runs, memory)
-    with connect(workload) as connection:
-        rows = connection.execute(f"SELECT count(*), count(DISTINCT (_partition, _offset)) FROM {workload.table}")
-        assert rows.fetchone() == (WARM_UP_RECORDS + RUNS * RECORDS,) * 2
+    assert written(workload) == (WARM_UP_RECORDS + RUNS * RECORDS,) * 2
     with capsys.disabled():
         show(runs, memory)
+
+
+def written(workload: Workload) -> tuple[int, int]:
+    """How many rows there are, and of how many sources."""
+    if SINK == "kafka":
+        records = TopicReader(workload.platform.settings.kafka()).committed(workload.target)
+        sources = Counter(record.headers[1] for record in records)
+        return sources.total(), len(sources)
+    if SINK == "s3":
+        reader = dataset_of(workload)
+        snapshot = reader.snapshot()
+        assert snapshot is not None
+        table = pa.concat_tables(reader.rows(snapshot))
+        return len(table), len(table.group_by(["_partition", "_offset"]).aggregate([]))
+    with connect(workload) as connection:
+        rows = connection.execute(f"SELECT count(*), count(DISTINCT (_partition, _offset)) FROM {workload.table}")
+        found: tuple[int, int] | None = rows.fetchone()
+        assert found is not None
+        return found
 
 
 def measured_run(workload: Workload, seed: int) -> tuple[int, float, float, Usage]:
@@ -204,7 +218,8 @@ def costs(runs: list[Run]) -> Table:
     table.add_row(OTHERS, *(_micro(run.used.others / run.records) for run in runs))
     table.add_section()
     table.add_row("limit: scan + decode", *(_micro(run.limit.scan_cpu) for run in runs))
-    table.add_row("limit: produce" if TO_KAFKA else "limit: COPY", *(_micro(run.limit.copy_cpu) for run in runs))
+    named = {"kafka": "produce", "s3": "Parquet and put", "postgres": "COPY"}
+    table.add_row(f"limit: {named[SINK]}", *(_micro(run.limit.copy_cpu) for run in runs))
     return table
 
 

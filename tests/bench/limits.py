@@ -2,17 +2,20 @@
 
 limit = cores / (CPU seconds per record of scan + decode to nowhere, plus those of one plain COPY of the same rows).
 Scan and decode count Spark's JVM and Python, not the broker; the COPY counts the client and all of
-the server. Of a stream that writes to Kafka the second half is a plain produce of the same records by one client, its
+the server. Of a stream that writes a dataset it is a plain Parquet file of the same rows, put by one client, server
+included. Of a stream that writes to Kafka the second half is a plain produce of the same records by one client, its
 broker not counted.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
+import uuid
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,11 +23,14 @@ from types import TracebackType
 from typing import Any
 
 import psycopg
+import pyarrow.parquet as pq
 from confluent_kafka import Producer
 
 from bench.accounting import usage
-from bench.workload import CORES, PARTITIONS, TO_KAFKA, Workload, package_path
+from bench.workload import CORES, PARTITIONS, SINK, Workload, package_path
+from millrace.adapters.dataset.reading import DatasetReader
 from millrace.adapters.kafka_reader import TopicReader
+from millrace.domain.dataset.names import Dataset
 from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.settings import read_environment_file
@@ -78,7 +84,8 @@ class LimitMeter:
         self._scan.stdin.write(json.dumps({"first": first, "next": end}) + "\n")
         self._scan.stdin.flush()
         scanned = json.loads(self._answer())
-        rows, cpu = self._produce() if TO_KAFKA else self._copy()
+        ways = {"postgres": self._copy, "kafka": self._produce, "s3": self._put}
+        rows, cpu = ways[SINK]()
         return Limit(scanned["cpu_seconds"] / records, cpu / rows)
 
     def _answer(self) -> str:
@@ -111,6 +118,23 @@ class LimitMeter:
         assert producer.flush(60) == 0
         return len(records), time.process_time() - client
 
+    def _put(self) -> tuple[int, float]:
+        """Write rows of the stream's dataset as Parquet once more, and put them elsewhere; rows and CPU seconds."""
+        reader = dataset_of(self._workload)
+        snapshot = reader.snapshot()
+        assert snapshot is not None
+        store, rows, cpu = self._workload.platform.object_store(), 0, 0.0
+        for number, table in enumerate(reader.rows(snapshot)):
+            server, client = usage(self._workload.root).parts["object store"], time.process_time()
+            made = io.BytesIO()
+            pq.write_table(table, made, compression="zstd")
+            store.create(f"bench/plain/{uuid.uuid4().hex}/{number}.parquet", made.getvalue())
+            cpu += time.process_time() - client + usage(self._workload.root).parts["object store"] - server
+            rows += len(table)
+            if rows >= LIMIT_RECORDS:
+                break
+        return rows, cpu
+
     def _copy(self) -> tuple[int, float]:
         """COPY rows of the stream's table into a plain one with the same primary key; rows and CPU seconds."""
         target = self._workload.table
@@ -136,7 +160,11 @@ class LimitMeter:
 
 def ends_of(workload: Workload) -> dict[int, int]:
     """How far each partition's committed rows reach, by the sink's record of work."""
-    if TO_KAFKA:
+    if SINK == "s3":
+        snapshot = dataset_of(workload).snapshot()
+        done = snapshot.history.record().next_offsets if snapshot else {}
+        return {partition.partition: offset for partition, offset in done.items()}
+    if SINK == "kafka":
         log, group = workload.platform.kafka_log(), f"millrace.{workload.stream}"
         found = log.committed(group, log.partitions([workload.topic]))
         return {number: made.offset for (_, number), made in found.items()}
@@ -145,6 +173,11 @@ def ends_of(workload: Workload) -> dict[int, int]:
             "SELECT partition, next_offset FROM millrace.progress WHERE stream = %s", (workload.stream,)
         ).fetchall()
     return {int(partition): int(offset) for partition, offset in rows}
+
+
+def dataset_of(workload: Workload) -> DatasetReader:
+    """The dataset that the stream writes, to be read."""
+    return DatasetReader(workload.platform.object_store(), Dataset(workload.prefix))
 
 
 def connect(workload: Workload) -> psycopg.Connection[tuple[Any, ...]]:

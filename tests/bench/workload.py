@@ -20,7 +20,7 @@ RECORDS = int(os.environ.get("MILLRACE_BENCH_RECORDS", "2000000"))
 RUNS = int(os.environ.get("MILLRACE_BENCH_RUNS", "3"))
 RECORDS_PER_BATCH = int(os.environ.get("MILLRACE_BENCH_BATCH", "250000"))
 TRIGGER = os.environ.get("MILLRACE_BENCH_TRIGGER", "2s")
-TO_KAFKA = os.environ.get("MILLRACE_BENCH_SINK", "postgres") == "kafka"
+SINK = os.environ.get("MILLRACE_BENCH_SINK", "postgres")
 PARTITIONS = 4
 CORES = 2
 
@@ -77,13 +77,17 @@ class Workload:
         assert not any(created.values()), created
 
     def _declare(self, pipeline: str) -> None:
+        self.prefix = f"bench/{pipeline}"  # of the dataset that is written, where one is
+        writes = {
+            "postgres": f"{{postgres: {{connection: millrace_sink, table: {self.table}, mode: append}}}}",
+            "kafka": f"{{kafka: {{topic: {self.target}}}}}",
+            "s3": f"{{s3: {{prefix: {self.prefix}}}}}",
+        }
         text = DECLARATION.format(
             pipeline=pipeline,
             topic=self.topic,
             target=self.target,
-            writes=f"{{kafka: {{topic: {self.target}}}}}"
-            if TO_KAFKA
-            else f"{{postgres: {{connection: millrace_sink, table: {self.table}, mode: append}}}}",
+            writes=writes[SINK],
             partitions=PARTITIONS,
             cores=CORES,
             trigger=TRIGGER,

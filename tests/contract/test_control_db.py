@@ -117,7 +117,7 @@ def test_a_server_that_is_too_old_for_streams_that_write_to_kafka_is_one_for_all
         report = upgrade(database.owner, database.working.user)
     assert report.applied[0] == "0001"
     _print(Console(file=told, width=400), report)
-    assert "streams that write to Kafka cannot run yet: the server is PostgreSQL" in told.getvalue()
+    assert "streams that write to Kafka or S3 cannot run yet: the server is PostgreSQL" in told.getvalue()
     ControlStore(database.working).check()
     assert upgrade(database.owner, database.working.user).aside == ""
 

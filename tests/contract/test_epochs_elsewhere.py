@@ -1,21 +1,31 @@
-"""What a real sink's fence and a real group's commits say of epochs."""
+"""What a real sink's fence, a real group's commits and a real dataset's chain say of epochs."""
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 
+from millrace.adapters.dataset.chain import DatasetChain
 from millrace.adapters.kafka_groups import KafkaGroups
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.adapters.postgres_fence import FenceReader
+from millrace.domain.declaration import S3Sink
 from millrace.domain.groups import BackupMetadata, CommitMetadata
+from millrace.domain.sinks import Identity
 from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import UnreachableError
+from millrace.settings import Settings
+from millrace.usecases.epochs import newest_elsewhere
+from millrace.wiring import open_platform
 from support.control_databases import Databases
+from support.dataset_world import DatasetWorld
+from support.declarations import example_project, s3_instead
 from support.sink_writer import Writer
 from support.streams_project import commits_reader
 from support.waiting import Deadline, eventually
@@ -69,3 +79,36 @@ def test_the_commits_of_a_backup_name_the_epochs_that_made_them(kafka: Stack, na
         client.commit(offsets=made, asynchronous=False)
     assert groups.newest_epoch(f"g-{name}", [name], "a.backup") == 41
     assert groups.newest_epoch(f"g-{name}", [name], "a.s") == 0
+
+
+@pytest.mark.usefixtures("postgres")
+def test_the_chain_of_a_dataset_names_the_epoch_that_writes_it(s3: Stack, name: str) -> None:
+    world = DatasetWorld(s3, name)
+    asked = open_platform(s3.settings()).hasty_dataset(world.declared)
+    assert asked.newest_epoch(world.stream) == 0
+    for epoch in (40, 41):
+        sink = world.sink(epoch)
+        sink.take_over()
+        sink.close()
+        assert asked.newest_epoch(world.stream) == epoch
+
+
+def test_a_bucket_that_cannot_be_asked_has_not_said_that_there_is_no_chain(s3: Stack) -> None:
+    extra = {"endpoint_url": "http://127.0.0.1:1"}
+    connection = json.dumps({"conn_type": "aws", "login": "a", "password": "b", "extra": extra})
+    settings = replace(s3.settings(), lookup={"millrace_s3": connection}.get)
+    with pytest.raises(UnreachableError):
+        open_platform(settings).hasty_dataset(S3Sink("millrace_s3", "test/nobody")).newest_epoch("a.s")
+
+
+@pytest.mark.usefixtures("kafka", "postgres")
+def test_a_control_database_that_was_restored_learns_from_the_bucket(s3: Stack, name: str, tmp_path: Path) -> None:
+    """Its fence knows nothing, the group neither: the chain alone has seen the newest start."""
+    root = example_project(tmp_path)
+    s3_instead(root, f"{{s3: {{prefix: test/{name}}}}}")
+    platform = open_platform(Settings(root, s3.settings().lookup))
+    assert newest_elsewhere(platform, "shop.purchases") == 0
+    world = DatasetWorld(s3, name)
+    DatasetChain(world.plain, world.dataset, Identity("shop.purchases", 40, "i")).take_over()
+    assert newest_elsewhere(platform, "shop.purchases") == 40
+    assert platform.unanswered == {}

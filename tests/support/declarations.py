@@ -66,6 +66,12 @@ def kafka_instead(root: Path) -> None:
     _remove_line(root, "quality")
 
 
+def s3_instead(root: Path, sink: str = "{s3: {prefix: lake/purchases}}") -> None:
+    """Have the stream of a copy of the example write a dataset to S3."""
+    replace_once(root / SHOP, "{postgres: {connection: millrace_sink, table: shop.purchases, mode: append}}", sink)
+    _remove_line(root, "quality")
+
+
 def remove_backup(root: Path) -> None:
     """Have the topic of a copy of the example backed up no longer."""
     _remove_line(root, "backup")

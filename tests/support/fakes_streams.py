@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from millrace.domain.control import Alarm, Attempt, DesiredStream, StreamLook, StreamProgress
+from millrace.domain.declaration import S3Sink
 from millrace.domain.streams import DesiredState
 from millrace.errors import PartFailedError, UnreachableError, UsageError
 from millrace.ports import RunningApp, RunState, Submission
@@ -277,7 +278,7 @@ class FakePlatform:
         self.alarms = FakeAlarms(self.clock)
         self.logged: list[dict[str, object]] = []
         self.app_runner = FakeRunner(self.clock)
-        self.epochs: dict[str, int | None] = {"fence": 0, "group": 0}  # None: it does not answer
+        self.epochs: dict[str, int | None] = {"fence": 0, "group": 0, "dataset": 0}  # None: it does not answer
         self.asked: list[str] = []
         self.unanswered: dict[str, float] = {}
         self.settings = Settings(root=self.root, lookup=lambda name: None)
@@ -297,6 +298,9 @@ class FakePlatform:
 
     def groups(self, connection: str) -> SimpleNamespace:
         return SimpleNamespace(newest_epoch=lambda group, topics, stream: self._epoch("group"))
+
+    def hasty_dataset(self, sink: S3Sink) -> SimpleNamespace:
+        return SimpleNamespace(newest_epoch=lambda stream: self._epoch("dataset"))
 
     def _epoch(self, of: str) -> int:
         self.asked.append(of)

@@ -9,7 +9,7 @@ import pytest
 from millrace.domain.groups import CommitMetadata
 from millrace.domain.streams import SINK_EXHAUSTED, DesiredState
 from millrace.usecases import streams
-from support.declarations import example_project
+from support.declarations import example_project, s3_instead
 from support.fakes_streams import FakePlatform
 
 STREAM = "shop.purchases"
@@ -36,6 +36,20 @@ def test_a_lost_control_database_begins_above_what_sink_and_group_know(
     [entry] = [entry for entry in platform.logged if entry["action"] == "stream.submit"]
     assert entry["after"] == {"epoch": str(epoch)}
     assert ("the control database only 0" in str(entry["reason"])) == (epoch > 1)
+
+
+@pytest.mark.parametrize(
+    ("fence", "group", "dataset", "epoch"),
+    [(3, 4, 40, 41), (40, 3, 4, 41), (None, None, 40, 41), (40, 39, None, 41), (0, 0, 0, 1)],
+)
+def test_of_a_stream_that_writes_to_s3_the_chain_in_the_bucket_is_asked_as_well(
+    platform: FakePlatform, fence: int | None, group: int | None, dataset: int | None, epoch: int
+) -> None:
+    s3_instead(platform.root, "{s3: {connection: lake_s3, prefix: lake/purchases}}")
+    platform.epochs = {"fence": fence, "group": group, "dataset": dataset}
+    assert started(platform) == epoch
+    assert sorted(platform.asked) == ["dataset", "fence", "group"]
+    assert ("lake_s3" in platform.unanswered) == (dataset is None)
 
 
 def test_a_restored_control_database_goes_on_above_them(platform: FakePlatform) -> None:

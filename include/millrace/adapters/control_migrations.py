@@ -59,7 +59,7 @@ AND has_schema_privilege(%(role)s, 'millrace_staging', 'CREATE') AND NOT EXISTS 
     WHERE relnamespace = 'millrace'::regnamespace AND relkind = 'r' AND NOT has_table_privilege(%(role)s, oid, _right)
 )
 """
-_ASIDE = "make what streams that write to Kafka keep"
+_ASIDE = "make what streams that write to Kafka or S3 keep"
 _ASIDE_GRANTS: tuple[LiteralString, ...] = (
     "GRANT USAGE ON SCHEMA millrace TO {}",
     "GRANT USAGE, CREATE ON SCHEMA millrace_staging TO {}",
@@ -74,7 +74,7 @@ _OWNERS = (
 def upgrade(owner: PostgresSettings, role: str) -> MigrationReport:
     """Apply the migrations that are missing and grant `role` its rights, all in one transaction.
 
-    In another one after it, make what streams that write to Kafka keep in the database. Where that cannot be, the
+    In another one after it, make what streams that write to Kafka or S3 keep in the database. Where that cannot be, the
     report says why: the rest of Millrace needs none of it.
 
     Args:

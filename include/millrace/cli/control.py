@@ -43,5 +43,5 @@ def _print(console: Console, report: MigrationReport) -> None:
             soft_wrap=True,
         )
     if report.aside:
-        caution = f"caution: streams that write to Kafka cannot run yet: {report.aside}"
+        caution = f"caution: streams that write to Kafka or S3 cannot run yet: {report.aside}"
         console.print(Text(caution, style="yellow"), soft_wrap=True)

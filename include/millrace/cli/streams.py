@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from millrace.cli import stream_files
 from millrace.cli.actor import actor
 from millrace.cli.output import emit, error_document
 from millrace.cli.plan_text import plan_document, print_plan
@@ -31,6 +32,7 @@ from millrace.usecases.stream_look import Supervised
 from millrace.wiring import Platform, open_platform
 
 app = typer.Typer(help="List, show, start and stop streams and backups; rewind streams.", no_args_is_help=True)
+stream_files.register(app)
 
 START_WITHIN = timedelta(minutes=3)
 STOP_WITHIN = timedelta(minutes=2)

@@ -234,7 +234,8 @@ class AppendOnly(StrEnum):
 class MigrationReport:
     """What an upgrade did. `before` is None for an empty database; `applied` is empty where nothing was to do.
 
-    `aside` says why streams that write to Kafka cannot keep their state in the database yet; empty where they can.
+    `aside` says why streams that write to Kafka or S3 cannot keep their state in the database yet; empty where they
+    can.
     """
 
     address: str

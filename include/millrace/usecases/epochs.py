@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from millrace.domain.declaration import Stream
+from millrace.domain.declaration import S3Sink, Stream
 from millrace.errors import MillraceError, UnreachableError
 from millrace.spec import load_pipeline
 
@@ -24,7 +24,9 @@ _ASK_AGAIN_SECONDS = 60.0  # hundreds of starts would each wait for the same ser
 def newest_elsewhere(platform: Platform, stream: str) -> int:
     """The greatest epoch that a stream's fence in its sink, or its group's commits, name; 0 where none does.
 
-    Of a backup the group alone is asked: its chains have fences of their own, which its driver meets.
+    Of a stream that writes to S3 the fence is in the control database, which may be what was restored: the chain in the
+    bucket is asked as well. Of a backup the group alone is asked: its chains have fences of their own, which its driver
+    meets.
 
     A start that is not above it is fenced. Who does not answer is left out, for a minute by all starts: such a start
     then ends as fenced, and a later one asks again.
@@ -43,6 +45,8 @@ def newest_elsewhere(platform: Platform, stream: str) -> int:
     if isinstance(declared, Stream):
         fence = declared.sink.connection
         asked = {fence: partial(_of_fence, platform, fence, stream), **asked}
+        if isinstance(declared.sink, S3Sink):
+            asked[declared.sink.store] = partial(_of_dataset, platform, declared.sink, stream)
     newest = 0
     for connection, ask in asked.items():
         if time.monotonic() - platform.unanswered.get(connection, -math.inf) < _ASK_AGAIN_SECONDS:
@@ -59,6 +63,10 @@ def newest_elsewhere(platform: Platform, stream: str) -> int:
 
 def _of_fence(platform: Platform, connection: str, stream: str) -> int:
     return platform.fences(connection).epoch(stream)
+
+
+def _of_dataset(platform: Platform, sink: S3Sink, stream: str) -> int:
+    return platform.hasty_dataset(sink).newest_epoch(stream)
 
 
 def _of_group(platform: Platform, connection: str, group: str, topics: tuple[str, ...], stream: str) -> int:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 CONTROL_OWNER = "millrace_control_owner"
 SPARK = "millrace_spark"
 BOOKS_SECONDS = 600  # for one statement about a million offsets: in a table whose key was dropped it reads all rows
+HASTY_SECONDS = 5  # for one request to a bucket that can be left unanswered
 PAGE_SECONDS = 1.5  # for the statements of one page; the page as a whole has two seconds
 
 
@@ -187,6 +188,15 @@ class Platform:
         from millrace.domain.dataset.names import Dataset
 
         return DatasetReader(self.object_store(sink.store), Dataset(sink.prefix))
+
+    def hasty_dataset(self, sink: S3Sink) -> DatasetReader:
+        """The same for a start of the stream, for which others wait: each request is sent once, and has 5 s."""
+        from millrace.adapters.dataset.reading import DatasetReader
+        from millrace.adapters.s3.store import S3Store
+        from millrace.domain.dataset.names import Dataset
+
+        store = S3Store(self.settings.s3(sink.store), attempts=1, read_seconds=HASTY_SECONDS)
+        return DatasetReader(store, Dataset(sink.prefix))
 
     def fences(self, connection: str) -> FenceReader:
         """The fences in the sink database that a `postgres` Connection leads to."""

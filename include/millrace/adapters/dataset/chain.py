@@ -113,6 +113,12 @@ def resume(store: ObjectStore, dataset: Dataset, stream: str) -> History:
     return History(stream)
 
 
+def last_summary(store: ObjectStore, dataset: Dataset) -> int:
+    """The last manifest that a summary names, by a listing; -1 where none does."""
+    listed = (dataset.sequence_of(info.key) for info in store.list(dataset.summaries))
+    return max((found for found in listed if found is not None), default=-1)
+
+
 def stream_of(store: ObjectStore, dataset: Dataset) -> str | None:
     """Whose dataset it is, by its first manifest; None where there is none."""
     key = dataset.manifest_key(0)

@@ -141,7 +141,7 @@ def by_date(block: pa.RecordBatch, event_date: str) -> Iterator[tuple[str, pa.Re
     if first == last and (first is None or not days.null_count):
         yield _spelled(first), block
         return
-    order = pc.sort_indices(days, null_placement="at_start")
+    order = pc.sort_indices(days)
     rows, ordered = block.take(order), days.take(order).to_pylist()
     begin = 0
     for at in range(1, len(ordered) + 1):

@@ -10,7 +10,7 @@ from hashlib import sha256
 import pyarrow as pa
 
 from millrace.adapters.archive.documents import decode
-from millrace.adapters.dataset.chain import read_chain, stream_of
+from millrace.adapters.dataset.chain import last_summary, read_chain, stream_of
 from millrace.adapters.dataset.objects import read_rows, without
 from millrace.domain.dataset.coverage import Coverage, Covered
 from millrace.domain.dataset.history import History
@@ -77,24 +77,26 @@ class DatasetReader:
         self._store = store
         self._dataset = dataset
 
-    def newest_epoch(self) -> int:
-        """The epoch that writes it, by the last manifest that a listing shows; 0 where there is none."""
+    def newest_epoch(self, stream: str) -> int:
+        """The epoch of a stream that writes it, by the last manifest that a listing shows; 0 where there is none."""
         here, store = self._dataset, self._store
-        summed_up = max((here.sequence_of(info.key) or 0 for info in store.list(here.summaries)), default=0)
-        start = here.manifest_key(summed_up - 1) if summed_up else ""
-        last = max((info.key for info in store.list(here.manifests, after=start)), default="")
-        data = store.get(last) if here.sequence_of(last) is not None else None
-        return decode(data, Manifest, last).epoch if data is not None else 0
+        summed_up = last_summary(store, here)
+        start = here.manifest_key(summed_up - 1) if summed_up > 0 else ""
+        listed = (here.sequence_of(info.key) for info in store.list(here.manifests, after=start))
+        key = here.manifest_key(max((found for found in listed if found is not None), default=0))
+        data = store.get(key)
+        last = decode(data, Manifest, key) if data is not None else None
+        return last.epoch if last is not None and last.stream == stream else 0
 
     def snapshot(self, first: date | None = None, last: date | None = None) -> Snapshot | None:
         """The dataset as it is now; None where no stream has ever written it.
 
         Args:
-            first: the first event date to look at; None: from the beginning, rows without a date among them.
-            last: the last one; None: to the end.
+            first: the first event date to look at; None: from the beginning.
+            last: the last one; None: to the end. Rows without a date are there where both are None.
 
         Raises:
-            CorruptArchiveError: a manifest is missing, or is not what it was.
+            CorruptArchiveError: a manifest is missing, or is not what it was; or a summary knows of later ones.
             UnreachableError: the store does not answer.
         """
         stream = stream_of(self._store, self._dataset)
@@ -106,7 +108,14 @@ class DatasetReader:
             if manifest.kind is Kind.DATA:
                 found.extend((manifest.timeline, one) for one in manifest.objects if _within(one.date, first, last))
 
+        summed_up = last_summary(self._store, self._dataset)  # before the chain, which may grow
         read_chain(self._store, self._dataset, history, tell)
+        if history.head.sequence < summed_up:
+            raise CorruptArchiveError(
+                f"the chain ends at manifest {history.head.sequence}, and a summary knows of {summed_up}",
+                where=self._dataset.manifests,
+                next_step="look for who deleted manifests: rows that counted are not seen without them",
+            )
         coverage = Coverage(history.timelines)
         files = []
         for timeline, one in found:
@@ -128,8 +137,8 @@ class DatasetReader:
                 raise CorruptArchiveError(
                     "the object is missing" if data is None else "the object has other bytes than its manifest names",
                     where=file.key,
-                    next_step="look for who deleted or changed objects of the dataset; `streams rewind` by the group "
-                    "writes rows anew that the topic still has",
+                    next_step="look for who deleted or changed objects of the dataset; where the topic still has the "
+                    "records, stop the stream, reset its group to before them, and start it: it writes them anew",
                 )
             rows = without(read_rows(file.key, data), file.covered)
             day = None if file.written.date == NO_DATE else date.fromisoformat(file.written.date)
