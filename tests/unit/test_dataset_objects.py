@@ -80,6 +80,7 @@ NOT_STORED = (
     pa.uint8(),
     pa.float16(),
     pa.dictionary(pa.int32(), pa.string()),
+    pa.struct([]),
 )
 
 
@@ -123,6 +124,11 @@ def test_a_column_of_another_type_is_refused_also_within_another(type_: pa.DataT
 def test_columns_that_some_reader_takes_for_one_are_refused(names: Sequence[str], why: str) -> None:
     with pytest.raises(DeclarationError, match=why):
         file_schema(pa.schema([(name, pa.int32()) for name in names]), "here")
+
+
+def test_rows_of_nothing_but_their_source_are_refused() -> None:
+    with pytest.raises(DeclarationError, match="no column"):
+        file_schema(pa.schema([]), "here")
 
 
 # Dates
@@ -211,6 +217,14 @@ def test_many_dates_in_any_order_come_apart() -> None:
 def test_a_part_of_a_block_is_parted_by_its_own_rows() -> None:
     block = block_of([DAY, DAY + timedelta(days=1), DAY, None], pa.date32()).slice(1, 2)
     assert parts(block) == {"2026-05-05": [1], "2026-05-04": [2]}
+
+
+@pytest.mark.parametrize("sizes", [[999, 1], [1] * 50])
+def test_a_part_that_is_held_back_holds_no_other_in_memory(sizes: list[int]) -> None:
+    days = [DAY + timedelta(days=at) for at, size in enumerate(sizes) for _ in range(size)]
+    block = block_of(days, pa.date32()).append_column("text", pa.array(["x" * 100] * len(days)))
+    for _, rows in by_date(block, "day"):
+        assert rows.get_total_buffer_size() < 200 * len(rows) + 100
 
 
 @pytest.mark.parametrize("days", [-719_163, 2_932_897, -(1 << 31), (1 << 31) - 1])

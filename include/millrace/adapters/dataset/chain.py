@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -205,9 +206,14 @@ class DatasetChain:
         self._check()
 
     def settle(self) -> None:
-        """Read on, where an answer was lost."""
+        """Read on, where an answer was lost.
+
+        Raises:
+            FencedError: somebody else has taken over, as far as this is known.
+        """
         if self._unsettled:
             self.read_on()
+        self._check()
 
     def append(
         self,
@@ -228,11 +234,17 @@ class DatasetChain:
             ValueError: it cannot be the next one.
         """
         self.settle()
-        self._check()
-        self._stop_at_deleted_head()
+        self._stop_at_changed_head()
         before = self.history.head
         try:
-            self._write(kind, timeline, spans, objects, columns, event_date)
+            self._write(
+                kind,
+                timeline=timeline,
+                spans=tuple(sorted(spans, key=lambda span: (span.topic_id, span.partition))),
+                objects=tuple(sorted(objects)),
+                columns=tuple(columns),
+                event_date=event_date,
+            )
         except ObjectExistsError:
             self.read_on()
             if self.history.head == before:
@@ -241,15 +253,7 @@ class DatasetChain:
         if (self.history.head.sequence + 1) % MANIFESTS_A_PAGE == 0:
             self._tidy_up()
 
-    def _write(
-        self,
-        kind: Kind,
-        timeline: int = 0,
-        spans: Sequence[Span] = (),
-        objects: Sequence[DataObject] = (),
-        columns: Sequence[ColumnEntry] = (),
-        event_date: str = "",
-    ) -> None:
+    def _write(self, kind: Kind, **said: Any) -> None:
         head, me = self.history.head, self._identity
         manifest = Manifest(
             sequence=head.sequence + 1,
@@ -259,11 +263,7 @@ class DatasetChain:
             instance=me.instance,
             kind=kind,
             at=self._clock(),
-            timeline=timeline,
-            spans=tuple(sorted(spans, key=lambda span: (span.topic_id, span.partition))),
-            objects=tuple(sorted(objects)),
-            columns=tuple(columns),
-            event_date=event_date,
+            **said,
         )
         if fault := self.history.fault(manifest):
             raise ValueError(fault)
@@ -294,14 +294,16 @@ class DatasetChain:
         if (head.epoch, head.instance) != (me.epoch, me.instance):
             raise self._fenced(head.epoch)
 
-    def _stop_at_deleted_head(self) -> None:
-        """Stop where the last manifest is gone: another one behind the gap would hide it for ever."""
-        key = self._dataset.manifest_key(self.history.head.sequence)
-        if self._store.head(key) is None:
+    def _stop_at_changed_head(self) -> None:
+        """Stop where the last manifest is gone, or another one: what is written behind it would hide that for ever."""
+        head = self.history.head
+        key = self._dataset.manifest_key(head.sequence)
+        data = self._store.get(key)
+        if data is None or sha256_of(data) != head.sha256:
             raise CorruptArchiveError(
-                f"the chain's last manifest, {self.history.head.sequence}, is gone",
+                f"the chain's last manifest, {head.sequence}, {'is gone' if data is None else 'has other bytes now'}",
                 where=key,
-                next_step="look for who deleted manifests; nothing is written behind them",
+                next_step="look for who deleted or changed manifests; nothing is written behind them",
             )
 
     def _blind(self) -> CorruptArchiveError:

@@ -62,9 +62,13 @@ def file_schema(columns: pa.Schema, where: str) -> pa.Schema:
         where: what gives them, for people.
 
     Raises:
-        DeclarationError: a column has the name of the folders' one, or one of another but for upper and lower case; or
-            Parquet has no plain type for it.
+        DeclarationError: there is none; a column has the name of the folders' one, or one of another but for upper and
+            lower case; or Parquet has no plain type for it.
     """
+    if not len(columns):
+        raise DeclarationError(
+            "there is no column beside the source of the rows", where=where, next_step="give one in the transform"
+        )
     seen = {EVENT_DATE: EVENT_DATE}
     for field in columns:
         other = seen.get(field.name.casefold())
@@ -91,7 +95,8 @@ def _is_stored(type_: pa.DataType) -> bool:
     if pa.types.is_map(type_):
         return _is_stored(type_.key_type) and _is_stored(type_.item_type)
     if pa.types.is_struct(type_):
-        return all(_is_stored(type_.field(index).type) for index in range(type_.num_fields))
+        fields = [type_.field(index).type for index in range(type_.num_fields)]
+        return bool(fields) and all(map(_is_stored, fields))  # Parquet has no struct of nothing
     return any(is_one(type_) for is_one in _PLAIN)
 
 
@@ -142,11 +147,12 @@ def by_date(block: pa.RecordBatch, event_date: str) -> Iterator[tuple[str, pa.Re
         yield _spelled(first), block
         return
     order = pc.sort_indices(days)
-    rows, ordered = block.take(order), days.take(order).to_pylist()
+    ordered = days.take(order).to_pylist()
     begin = 0
     for at in range(1, len(ordered) + 1):
         if at == len(ordered) or ordered[at] != ordered[begin]:
-            yield _spelled(ordered[begin]), rows.slice(begin, at - begin)
+            # a copy: a slice that is held back would keep the whole block in memory
+            yield _spelled(ordered[begin]), block.take(order.slice(begin, at - begin))
             begin = at
 
 

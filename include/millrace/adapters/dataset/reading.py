@@ -101,6 +101,7 @@ class DatasetReader:
         """
         stream = stream_of(self._store, self._dataset)
         if stream is None:
+            self._must_have_no_manifests()
             return None
         history, found = History(stream), list[tuple[int, DataObject]]()
 
@@ -124,6 +125,16 @@ class DatasetReader:
                 key = self._dataset.object_key(one.date, one.sha256)
                 files.append(DataFile(key, timeline, one, tuple(sorted(rest))))
         return Snapshot(self._dataset, history, tuple(sorted(files, key=lambda file: (file.written.date, file.key))))
+
+    def _must_have_no_manifests(self) -> None:
+        """Tell a dataset whose first manifest is gone from one that nobody has written."""
+        here = self._dataset
+        if any(here.sequence_of(info.key) is not None for info in self._store.list(here.manifests)):
+            raise CorruptArchiveError(
+                "it is missing, and later ones are there",
+                where=here.manifest_key(0),
+                next_step="look for who deleted manifests: rows that counted are not seen without them",
+            )
 
     def rows(self, snapshot: Snapshot) -> Iterator[pa.Table]:
         """The rows of a snapshot that count, object by object, each with its `event_date` (null: it has none).

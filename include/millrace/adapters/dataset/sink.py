@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from millrace.adapters.archive.documents import sha256_of
 from millrace.adapters.dataset.chain import DatasetChain
 from millrace.adapters.dataset.objects import (
     TIMESTAMP,
@@ -167,11 +168,18 @@ class S3Sink:
                     return
 
     def _append(self, kind: Kind, **said: object) -> bool:
-        """Write the next manifest; whether nobody was in between, so that it is to be planned anew."""
+        """Write the next manifest; False where another came in between, so that it is to be planned anew.
+
+        Raises:
+            SinkFailedError: none that follows can say this.
+        """
         try:
             self._chain.append(kind, **said)  # type: ignore[arg-type]
         except ObjectExistsError:
             return False
+        except ValueError as error:  # another process of this instance has begun a newer timeline, say
+            next_step = "nothing of it counts; the next start reads the record of work again"
+            raise self._failed(f"no manifest of the chain can say it: {error}", next_step) from error
         return True
 
     # Batches
@@ -244,12 +252,6 @@ class S3Sink:
         """The objects of a batch, without rows that are on record already or are refused."""
         brought = [one for receipt in written.receipts for one in objects_of(receipt)]
         rows = sum(one.rows for one in brought)
-        if len(set(brought)) < len(brought):
-            raise DeclarationError(
-                "two tasks gave the same rows, of the same sources and ordinals",
-                where=f"stream {self._identity.stream}, {self.where}",
-                next_step="add `_ordinal` in the transform, which tells the rows of one record apart",
-            )
         if rows != written.rows:
             raise self._failed(
                 f"{written.rows} rows were written, and the tasks name objects with {rows}: the record of work stays "
@@ -263,6 +265,12 @@ class S3Sink:
             rest = self._rest(one, [each for each in covered if each is not None], written.refused)
             if rest is not None:
                 found.append(rest)
+        if len(set(found)) < len(found):
+            raise DeclarationError(
+                "two tasks gave the same rows, of the same sources and ordinals",
+                where=f"stream {self._identity.stream}, {self.where}",
+                next_step="add `_ordinal` in the transform, which tells the rows of one record apart",
+            )
         return sorted(found)
 
     def _rest(self, one: DataObject, covered: list[Covered], refused: Mapping[Source, str]) -> DataObject | None:
@@ -278,7 +286,8 @@ class S3Sink:
         if all(_is_all(covered, part) for part in one.held):
             return None
         key = self._dataset.object_key(one.date, one.sha256)
-        if (data := self._store.get(key)) is None:
+        data = self._store.get(key)
+        if data is None or sha256_of(data) != one.sha256:
             raise self._lost(key)
         rows = without_sources(without(read_rows(key, data).cast(self._schema), covered), hit)
         if not len(rows):
