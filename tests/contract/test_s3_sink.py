@@ -331,6 +331,81 @@ def test_bad_records_are_kept_before_their_batch_and_are_there_once_after_it(
     must_hold(world, committed(0, 3, given=[row(0), row(2)]))
 
 
+def rewound(world: DatasetWorld) -> Writer:
+    """Offset 1 was bad, and is to be read again from a timeline that finds it good."""
+    first = Writer(world, 1).ready()
+    first.finish(1, [OffsetRange(P0, 0, 3)], both(first, [row(0), row(2)], [1]))
+    first.sink.close()
+    writer = Writer(world, 2)
+    writer.sink.take_over()
+    writer.open(2, {P0: 0, P1: 0})
+    writer.sink.prepare(COLUMNS)
+    return writer
+
+
+def test_what_is_known_of_a_bad_record_stays_until_what_takes_its_place_counts(world: DatasetWorld) -> None:
+    """The batch's manifest is never written; somebody moves the group past its range, and nobody reads it again."""
+    writer = rewound(world)
+    lose_next(world, written=False)
+    with pytest.raises(SinkUnreachableError):
+        writer.batch(rows(0, 3, amount=200), 0, 3, timeline=2)
+    assert set(world.quarantined()) == {(TOPIC_ID, 0, 1)}
+    later = Writer(world, 3)
+    later.sink.take_over()
+    later.open(3, {P0: 3, P1: 0})
+    later.sink.prepare(COLUMNS)
+    later.batch(rows(3, 4), 3, 4, timeline=3)
+    assert set(world.quarantined()) == {(TOPIC_ID, 0, 1)}
+    must_hold(world, committed(0, 3, given=[row(0), row(2)]), committed(3, 4, timeline=3))
+
+
+def test_it_goes_with_an_answer_that_was_lost_and_found(world: DatasetWorld) -> None:
+    writer = rewound(world)
+    done = writer.write(rows(0, 3, amount=200), timeline=2)
+    lose_next(world, written=True)
+    with pytest.raises(SinkUnreachableError):
+        writer.commit(done, 0, 3, timeline=2)
+    assert quarantine_rows(world) == 1
+    assert writer.commit(done, 0, 3, timeline=2) == BatchCounts()
+    assert quarantine_rows(world) == 0
+
+
+@pytest.mark.parametrize("summed_up", [False, True])
+def test_and_with_the_next_start_where_the_one_before_died_in_between(
+    world: DatasetWorld, summed_up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another timeline begun meanwhile, and from a summary as well."""
+    writer = rewound(world)
+    done = writer.write(rows(0, 3, amount=200), timeline=2)
+    lose_next(world, written=True)
+    with pytest.raises(SinkUnreachableError):
+        writer.commit(done, 0, 3, timeline=2)
+    if summed_up:
+        for module in (names, chain):
+            monkeypatch.setattr(module, "MANIFESTS_A_PAGE", world.manifests() + 1)
+    later = Writer(world, 3)
+    later.sink.take_over()
+    assert len(keys(world, "summary")) == summed_up
+    later.sink.close()
+    last = Writer(world, 4)
+    last.sink.take_over()
+    last.open(3, {P0: 2, P1: 0})
+    assert quarantine_rows(world) == 1
+    last.sink.prepare(COLUMNS)
+    assert quarantine_rows(world) == 0
+
+
+def test_of_bad_records_that_are_read_again_those_of_now_are_there(world: DatasetWorld) -> None:
+    writer = rewound(world)
+    writer.finish(2, [OffsetRange(P0, 0, 3)], on(writer, 2, [row(0), row(1)], [2]))
+    assert set(world.quarantined()) == {(TOPIC_ID, 0, 2)}
+    writer.open(3, {P0: 1, P1: 0})
+    writer.finish(3, [OffsetRange(P0, 1, 3)], on(writer, 3, [], [1, 2]))
+    assert set(world.quarantined()) == {(TOPIC_ID, 0, 1), (TOPIC_ID, 0, 2)}
+    timelines = world.query("SELECT DISTINCT timeline FROM millrace.quarantine WHERE stream = %s", world.stream)
+    assert timelines == [(3,)]
+
+
 def quarantine_rows(world: DatasetWorld) -> int:
     return int(world.query("SELECT count(*) FROM millrace.quarantine WHERE stream = %s", world.stream)[0][0])
 
@@ -371,7 +446,13 @@ def test_of_a_batch_that_is_partly_on_record_the_rest_is_written_anew(world: Dat
 
 
 def both(writer: Writer, given: Sequence[Row], bad: Sequence[int]) -> Written:
-    aside, done = writer.write_bad([(0, offset) for offset in bad]), writer.write(given)
+    return on(writer, 1, given, bad)
+
+
+def on(writer: Writer, timeline: int, given: Sequence[Row], bad: Sequence[int]) -> Written:
+    """Rows and bad records of one batch, written on a timeline."""
+    aside = writer.write_bad([(0, offset) for offset in bad])
+    done = writer.write(given, timeline=timeline)
     return Written((*done.attempts, *aside.attempts), done.rows, aside.rows, {}, None, done.receipts)
 
 
@@ -440,6 +521,20 @@ def test_rows_of_a_source_that_is_refused_are_left_out_of_objects_that_have_them
     assert counts == BatchCounts(3, 1)
     assert sorted((one["_offset"], one["_ordinal"]) for one in world.rows()) == [(0, 0), (2, 0), (3, 0)]
     assert set(world.quarantined()) == {(TOPIC_ID, 0, 1)}
+
+
+def test_an_object_that_has_no_row_of_a_source_that_is_refused_is_named_as_it_is(make: Make) -> None:
+    """Each object's offsets span that of the one record with a date that there is not."""
+    world = make("day")
+    writer = Writer(world, 1).ready(DATED)
+    days = [(at, {"customer": "c", "day": DAY + timedelta(days=at % 3)}) for at in range(30)]
+    done = tasks(writer, day_after(block(DATED, days), 15))
+    former = world.objects()
+    created = list[str]()
+    bucket_of(world).instead["create"] = lambda real, key, data: created.append(key) or real(key, data)
+    assert writer.commit(done, 0, 30, refused=done.refused) == BatchCounts(29, 1)
+    assert [key for key in created if key.startswith(world.dataset.data)] == []
+    assert named(world) == former
 
 
 def test_two_tasks_that_give_the_same_rows_are_refused(world: DatasetWorld) -> None:
@@ -658,27 +753,79 @@ def test_a_takeover_begins_with_the_last_summary(long: DatasetWorld) -> None:
 
 def test_pages_that_are_missing_are_written_by_the_next_takeover(long: DatasetWorld) -> None:
     pages = {key: long.plain.get(key) for key in keys(long, "page")}
-    assert not long.plain.delete([*pages][2:])
+    assert not long.plain.delete([*pages][1:3])
     Writer(long, 2).sink.take_over()
     assert {key: long.plain.get(key) for key in keys(long, "page")} == pages
 
 
-@pytest.mark.parametrize("lines", [5, 4], ids=["garbage", "too short"])
-def test_a_page_that_is_none_is_refused_by_name(long: DatasetWorld, lines: int) -> None:
-    key = long.dataset.page_key(1)
-    overwrite(long, key, b"garbage\n" * lines)
-    with pytest.raises(CorruptArchiveError) as caught:
-        long.reader.snapshot()
-    assert key in str(caught.value)
+def test_a_page_that_would_be_too_large_is_not_written_and_its_manifests_are_read(
+    world: DatasetWorld, small_pages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "PAGE_BYTES", 6_000)
+    writer = Writer(world, 1).ready()
+    for at in range(BATCHES):
+        parts = [[row(at, ordinal=one)] for one in range(20 if 4 < at < 9 else 1)]
+        writer.commit(writer.write(*parts), at, at + 1)
+    assert 0 < len(keys(world, "page")) < len(keys(world, "summary")) == 5
+    held = [one.offset for _, one in world.contents()]
+    assert held == [at for at in range(BATCHES) for _ in range(20 if 4 < at < 9 else 1)]
 
 
-def test_a_page_of_manifests_that_do_not_follow_is_refused_by_name(long: DatasetWorld) -> None:
-    key = long.dataset.page_key(1)
-    page = (long.plain.get(key) or b"").splitlines(keepends=True)
-    overwrite(long, key, b"".join([page[1], page[0], *page[2:]]))
-    with pytest.raises(CorruptArchiveError) as caught:
-        long.reader.snapshot()
-    assert key in str(caught.value)
+def shuffled(page: Sequence[bytes]) -> Sequence[bytes]:
+    return [page[1], page[0], *page[2:]]
+
+
+def spoilt(page: Sequence[bytes]) -> Sequence[bytes]:
+    return [*page[:3], b"garbage\n", page[4]]
+
+
+@pytest.mark.parametrize("make_of", [lambda page: [b"garbage\n"] * 5, lambda page: page[:4], shuffled, spoilt])
+def test_a_page_that_is_none_is_left_aside_for_its_manifests(
+    long: DatasetWorld, make_of: Callable[[Sequence[bytes]], Sequence[bytes]]
+) -> None:
+    key, whole = long.dataset.page_key(1), long.snapshot()
+    overwrite(long, key, b"".join(make_of((long.plain.get(key) or b"").splitlines(keepends=True))))
+    assert long.snapshot() == whole
+
+
+def test_no_page_is_made_of_manifests_that_do_not_follow(world: DatasetWorld, small_pages: None) -> None:
+    """A page is for ever; the chain itself may be mended by who has changed it."""
+    writer = Writer(world, 1).ready()
+    writer.batch([row(0)], 0, 1)
+    key = world.dataset.manifest_key(2)
+    true = world.plain.get(key) or b""
+    changed(world, 2)
+    for at in range(1, 5):
+        writer.batch([row(at)], at, at + 1)
+    assert keys(world, "page") == []
+    overwrite(world, key, true)
+    must_hold(world, committed(0, 5))
+
+
+def test_manifests_that_a_listing_leaves_out_are_asked_for_by_name(world: DatasetWorld) -> None:
+    writer = Writer(world, 1).ready()
+    for at in range(130):
+        writer.batch([], at, at + 1)
+
+    def listed(real: Callable[..., Any], prefix: str, **more: Any) -> Any:
+        hidden = range(4, 120) if prefix == world.dataset.manifests else range(0)
+        return (info for info in real(prefix, **more) if world.dataset.sequence_of(info.key) not in hidden)
+
+    bucket_of(world).instead["list"] = listed
+    new = Writer(world, 2)
+    new.sink.take_over()
+    assert new.done == 130
+
+
+@pytest.mark.parametrize("left", [("summary", "page"), ("summary",), ("page",)])
+def test_a_dataset_whose_first_manifests_are_gone_is_no_new_one(long: DatasetWorld, left: Sequence[str]) -> None:
+    """A rule of the bucket takes the oldest first."""
+    gone_too = [key for folder in {"summary", "page"} - {*left} for key in keys(long, folder)]
+    for lost in ([long.dataset.manifest_key(0)], keys(long, "manifest"), gone_too):
+        assert not long.plain.delete(lost)
+        for ask in (long.reader.snapshot, lambda: Writer(long, 2).sink.take_over()):
+            with pytest.raises(CorruptArchiveError):
+                ask()
 
 
 def test_a_summary_that_is_none_is_left_aside(long: DatasetWorld) -> None:

@@ -33,6 +33,12 @@ _LAST_BAD = (
 )
 
 
+_DROP_OLDER = (
+    "DELETE FROM millrace.quarantine WHERE stream = %s AND topic_id = %s AND partition = %s "
+    'AND "offset" >= %s AND "offset" < %s AND timeline < %s'
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """Where a timeline stands on one partition.
@@ -159,26 +165,77 @@ class Aside(StagedConnection):
 
     def keep(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> int:
         """See `ports.Quarantine`; a batch without bad records, now and formerly, asks the database nothing."""
-        former = [entry for entry in ranges if entry.first < entry.next and self._may_hold(entry)]
+        former = self.may_hold(ranges)
         if not written.bad_records and not former:
             return 0
-        for entry in ranges if written.bad_records else ():  # before: a commit whose answer is lost may have kept them
-            key = (entry.partition.topic_id, entry.partition.partition)
-            self._bad_until[key] = max(self._bad_until.get(key, 0), entry.next)
+        if written.bad_records:
+            self._note(ranges)
         with self._transaction("keep the bad records") as cursor:
             self._hold_fence(cursor)
             for entry in former:
                 self.staging.delete_quarantine(cursor, self.identity.stream, entry)
-            kept = self.staging.insert_quarantine(
-                cursor, self.identity.stream, timeline, self.identity.epoch, written.attempts
+            return self._insert(cursor, timeline, written)
+
+    def may_hold(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """Those of some ranges that may have bad records here."""
+        return [entry for entry in ranges if entry.first < entry.next and self._may_hold(entry)]
+
+    def keep_beside(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> int:
+        """Keep the bad records of a batch, in the place of those of the same sources alone; how many. Twice is once.
+
+        What else a former run of the ranges left is to be dropped once the batch counts (`drop_former`): before, it
+        may be all that is known of a record.
+
+        Arguments and errors are those of `keep`; a batch without bad records asks the database nothing.
+        """
+        if not written.bad_records:
+            return 0
+        self._note(ranges)
+        with self._transaction("keep the bad records") as cursor:
+            self._hold_fence(cursor)
+            self.staging.delete_quarantine_of_staged(cursor, self.identity.stream, written.attempts)
+            return self._insert(cursor, timeline, written)
+
+    def drop_former(self, timeline: int, ranges: Sequence[OffsetRange], attempts: Sequence[int] | None = None) -> None:
+        """Drop what former runs of a batch's ranges left here, once the batch counts. Twice is once.
+
+        Args:
+            timeline: of the batch.
+            ranges: the batch's, as far as something may be there.
+            attempts: what these have staged of it stays, and nothing else; None: nobody knows what the batch has kept,
+                and what is of its timeline stays.
+
+        Raises:
+            FencedError: a newer epoch has taken over.
+        """
+        if not ranges:
+            return
+        with self._transaction("drop the former bad records") as cursor:
+            self._hold_fence(cursor)
+            for entry in ranges:
+                if attempts is None:
+                    source = (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next)
+                    cursor.execute(_DROP_OLDER, (self.identity.stream, *source, timeline))
+                else:
+                    self.staging.delete_quarantine_but_staged(cursor, self.identity.stream, entry, attempts)
+
+    def _note(self, ranges: Sequence[OffsetRange]) -> None:
+        """Before they are kept: a commit whose answer is lost may have kept them."""
+        for entry in ranges:
+            key = (entry.partition.topic_id, entry.partition.partition)
+            self._bad_until[key] = max(self._bad_until.get(key, 0), entry.next)
+
+    def _insert(self, cursor: Cursor, timeline: int, written: Written) -> int:
+        kept = self.staging.insert_quarantine(
+            cursor, self.identity.stream, timeline, self.identity.epoch, written.attempts
+        )
+        if kept != written.bad_records:
+            raise SinkFailedError(
+                f"{written.bad_records} bad records were staged, but {kept} arrived: none was kept. Staging was "
+                "emptied meanwhile (a TRUNCATE, a promoted standby, a pooler that changes connections)",
+                where=f"stream {self.identity.stream}, table millrace.quarantine",
+                next_step="the next start takes the batch again",
             )
-            if kept != written.bad_records:
-                raise SinkFailedError(
-                    f"{written.bad_records} bad records were staged, but {kept} arrived: none was kept. Staging was "
-                    "emptied meanwhile (a TRUNCATE, a promoted standby, a pooler that changes connections)",
-                    where=f"stream {self.identity.stream}, table millrace.quarantine",
-                    next_step="the next start takes the batch again",
-                )
         return kept
 
     def _may_hold(self, entry: OffsetRange) -> bool:

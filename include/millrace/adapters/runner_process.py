@@ -190,7 +190,7 @@ class ProcessRunner:
         return app_folder(self._root, stream, epoch)
 
     def environment_of(self, submission: Submission) -> dict[str, str]:
-        """All variables an app gets: a few of ours, Java's home, its name, and the Connections it may see.
+        """All variables an app gets: those of `app_environment`, and its name.
 
         Raises:
             UnreachableError: one of the connections is not defined.

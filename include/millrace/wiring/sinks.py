@@ -58,12 +58,12 @@ def _table(to: PostgresSettings, sink: PostgresSink, identity: Identity, views: 
 
 def _dataset(settings: Settings, sink: S3Sink, identity: Identity) -> SinkStore:
     from millrace.adapters.dataset import sink as dataset_sink
+    from millrace.adapters.dataset.output import open_store
     from millrace.adapters.postgres_aside import Aside
-    from millrace.adapters.s3.store import S3Store
 
     s3 = settings.s3(sink.store)
     aside = Aside(settings.postgres(sink.connection), identity)
-    return dataset_sink.S3Sink(s3, identity, sink, store=S3Store(s3), aside=aside)
+    return dataset_sink.S3Sink(s3, identity, sink, store=open_store(s3), aside=aside)
 
 
 def _kafka_sink(

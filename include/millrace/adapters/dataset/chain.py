@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -27,7 +27,9 @@ from millrace.ports import ObjectStore
 
 log = structlog.get_logger()
 
-_PAGES_AHEAD = 4
+PAGE_BYTES = 32 << 20
+"""A larger page is not written: manifests of so many objects are read one by one, some at a time."""
+_PAGES_LOOKED_AT = 10  # the last ones, when pages are written: one that could not be is written later
 Told = Callable[[Manifest], object]
 
 
@@ -43,37 +45,46 @@ def read_chain(store: ObjectStore, dataset: Dataset, history: History, tell: Tol
     Raises:
         CorruptArchiveError: a manifest is missing, is not what it was, or cannot follow.
     """
-    if history.head.sequence < 0:
-        for number, page in enumerate(_pages(store, dataset)):
-            _take_page(dataset, history, number, page, tell)
-    for link in links(store, dataset, history.head.sequence):
-        _take(history, link, tell)
+    pages = _pages(store, dataset) if history.head.sequence < 0 else set()
+    while True:
+        number, at = divmod(history.head.sequence + 1, MANIFESTS_A_PAGE)
+        if at == 0 and number in pages:
+            pages.discard(number)
+            _take_page(store, dataset, history, number, tell)
+        elif not _take_links(store, dataset, history, pages, tell):
+            return
 
 
-def _pages(store: ObjectStore, dataset: Dataset) -> Iterator[bytes]:
-    """All pages from the first, until there is none."""
-    with ThreadPoolExecutor(_PAGES_AHEAD, thread_name_prefix="pages") as pool:
-        ahead: deque[Future[bytes | None]] = deque()
-        number = 0
+def _pages(store: ObjectStore, dataset: Dataset) -> set[int]:
+    """The pages that a listing shows, by number; what is in none is read one by one."""
+    listed = (dataset.sequence_of(info.key) for info in store.list(dataset.pages))
+    return {last // MANIFESTS_A_PAGE for last in listed if last is not None}
+
+
+def _take_page(store: ObjectStore, dataset: Dataset, history: History, number: int, tell: Told) -> None:
+    """Take in a page, as far as it is what follows; the manifests themselves say the rest."""
+    key = dataset.page_key(number)
+    for sequence, line in enumerate((store.get(key) or b"").splitlines(keepends=True), number * MANIFESTS_A_PAGE):
         try:
-            while True:
-                while len(ahead) < _PAGES_AHEAD:
-                    ahead.append(pool.submit(store.get, dataset.page_key(number)))
-                    number += 1
-                if (page := ahead.popleft().result()) is None:
-                    return
-                yield page
-        finally:
-            for waiting in ahead:
-                waiting.cancel()
+            _take(history, Link(sequence, f"{key} (manifest {sequence})", line), tell)
+        except CorruptArchiveError as error:
+            log.warning("page_left_aside", key=key, error=str(error))
+            return
 
 
-def _take_page(dataset: Dataset, history: History, number: int, page: bytes, tell: Told) -> None:
-    lines = page.splitlines(keepends=True)
-    if len(lines) != MANIFESTS_A_PAGE:
-        raise _corrupt(dataset.page_key(number), f"it has {len(lines)} manifests, not {MANIFESTS_A_PAGE}")
-    for sequence, line in enumerate(lines, number * MANIFESTS_A_PAGE):
-        _take(history, Link(sequence, f"{dataset.page_key(number)} (manifest {sequence})", line), tell)
+def _take_links(store: ObjectStore, dataset: Dataset, history: History, pages: set[int], tell: Told) -> bool:
+    """Take in manifests one by one, to the next page or the end; whether there may be more."""
+    for link in links(store, dataset, history.head.sequence):
+        if link.data is None:  # a listing may have left out more than `links` asks for
+            key = dataset.manifest_key(history.head.sequence + 1)
+            link = Link(history.head.sequence + 1, key, store.get(key))
+            _take(history, link, tell)
+            return True
+        _take(history, link, tell)
+        number, at = divmod(history.head.sequence + 1, MANIFESTS_A_PAGE)
+        if at == 0 and number in pages:
+            return True
+    return False
 
 
 def _take(history: History, link: Link, tell: Told) -> None:
@@ -173,13 +184,16 @@ class DatasetChain:
             RefusedError: it is another stream's.
         """
         me = self._identity
-        _must_be_of(self._dataset, stream_of(self._store, self._dataset), me.stream)
+        first = stream_of(self._store, self._dataset)
+        _must_be_of(self._dataset, first, me.stream)
         self.history = resume(self._store, self._dataset, me.stream)
         self._summed_up = self.history.head.sequence
         refused_at: Head | None = None
         while True:
             read_chain(self._store, self._dataset, self.history)
             head = self.history.head
+            if first is None and head.sequence >= 0 and (first := stream_of(self._store, self._dataset)) is None:
+                raise _corrupt(self._dataset.manifest_key(0), "it is missing, and later ones are there")
             if (head.epoch, head.instance) == (me.epoch, me.instance):
                 break
             if head.epoch >= me.epoch:
@@ -279,13 +293,14 @@ class DatasetChain:
         self.history.add(manifest, sha256_of(data))
 
     def _tidy_up(self) -> None:
-        """Write what others read the chain by: pages, and a summary. The chain alone says the same."""
+        """Write what others read the chain by: a summary, and pages. The chain alone says the same."""
+        head = self.history.head
         try:
-            write_pages(self._store, self._dataset, self.history.head.sequence)
-            if self.history.head.sequence - self._summed_up >= MANIFESTS_A_PAGE:
+            if head.sequence - self._summed_up >= MANIFESTS_A_PAGE:
                 summary = Summary.of(self.history)
                 self._store.create(self._dataset.summary_key(summary.sequence), encode(summary))
                 self._summed_up = summary.sequence
+            write_pages(self._store, self._dataset, head)
         except MillraceError as error:
             log.warning("not_summed_up", dataset=str(self._dataset), error=str(error))
 
@@ -321,26 +336,44 @@ class DatasetChain:
         )
 
 
-def write_pages(store: ObjectStore, dataset: Dataset, last: int) -> None:
-    """Write the pages that are missing of a chain up to a manifest.
+def write_pages(store: ObjectStore, dataset: Dataset, head: Head) -> None:
+    """Write the last pages of a chain, where they are missing and would not be larger than `PAGE_BYTES`.
 
     Args:
         store: where it lies.
         dataset: whose chain it is.
-        last: the sequence of a manifest that is there.
+        head: its last manifest.
+
+    Raises:
+        CorruptArchiveError: a manifest is missing, or does not follow the one before it.
     """
-    end = (last + 1) // MANIFESTS_A_PAGE
-    begin = end
-    while begin > 0 and store.head(dataset.page_key(begin - 1)) is None:
-        begin -= 1
-    for number in range(begin, end):
-        keys = [dataset.manifest_key(number * MANIFESTS_A_PAGE + at) for at in range(MANIFESTS_A_PAGE)]
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="manifests") as pool:
-            lines = list(pool.map(store.get, keys))
-        missing = next((key for key, line in zip(keys, lines, strict=True) if line is None), None)
-        if missing is not None:
-            raise _corrupt(missing, "it is missing, and later ones are there")
-        store.create(dataset.page_key(number), b"".join(line for line in lines if line is not None))
+    end = (head.sequence + 1) // MANIFESTS_A_PAGE
+    for number in range(max(0, end - _PAGES_LOOKED_AT), end):
+        key = dataset.page_key(number)
+        if store.head(key) is None and (page := _page(store, dataset, number, head)) is not None:
+            store.create(key, page)
+
+
+def _page(store: ObjectStore, dataset: Dataset, number: int, head: Head) -> bytes | None:
+    """What a page is to hold; None where that is too much."""
+    begin, last = number * MANIFESTS_A_PAGE, (number + 1) * MANIFESTS_A_PAGE - 1
+    listed = store.list(dataset.manifests, after=dataset.manifest_key(begin - 1) if begin else "")
+    if sum(info.size_bytes for info in islice(listed, MANIFESTS_A_PAGE)) > PAGE_BYTES:
+        return None
+    keys = [dataset.manifest_key(sequence) for sequence in range(begin, last + 1)]
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="manifests") as pool:
+        found = list(pool.map(store.get, keys))
+    lines, sha256 = list[bytes](), ""
+    for key, line in zip(keys, found, strict=True):
+        if line is None:
+            raise _corrupt(key, "it is missing, and later ones are there")
+        if sha256 and decode(line, Manifest, key).previous != sha256:
+            raise _corrupt(key, "it does not follow the one before it")
+        lines.append(line)
+        sha256 = sha256_of(line)
+    if last == head.sequence and sha256 != head.sha256:
+        raise _corrupt(dataset.manifest_key(last), "it has other bytes than when it was written")
+    return b"".join(lines)
 
 
 def _corrupt(key: str, what: str) -> CorruptArchiveError:

@@ -84,7 +84,19 @@ def file_schema(columns: pa.Schema, where: str) -> pa.Schema:
                 where=where,
                 next_step=f'give its parts as columns, or text: col("{field.name}").cast("string")',
             )
-    return pa.schema([*_OWN, *(pa.field(field.name, field.type) for field in columns)])
+    return pa.schema([*_OWN, *(pa.field(field.name, nullable(field.type)) for field in columns)])
+
+
+def nullable(type_: pa.DataType) -> pa.DataType:
+    """The same type with nothing in it that may not be null: a transform's next version may give a null there."""
+    if pa.types.is_list(type_):
+        return pa.list_(pa.field("element", nullable(type_.value_type)))
+    if pa.types.is_map(type_):
+        return pa.map_(nullable(type_.key_type), nullable(type_.item_type))
+    if pa.types.is_struct(type_):
+        fields = (type_.field(index) for index in range(type_.num_fields))
+        return pa.struct([pa.field(field.name, nullable(field.type)) for field in fields])
+    return type_
 
 
 def _is_stored(type_: pa.DataType) -> bool:
@@ -128,32 +140,30 @@ def _no_source(what: str) -> DeclarationError:
 
 def entries_of(columns: pa.Schema) -> tuple[ColumnEntry, ...]:
     """The columns as a manifest names them."""
-    return tuple(ColumnEntry(field.name, str(field.type)) for field in columns)
+    return tuple(ColumnEntry(field.name, str(nullable(field.type))) for field in columns)
 
 
-def by_date(block: pa.RecordBatch, event_date: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each event date, in no order.
+def by_date(rows: pa.Table, event_date: str) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each event date, in the order of the dates, those without one last; all at once in memory again.
 
     Args:
-        block: rows.
+        rows: at least one.
         event_date: the column that it is the date of: a date, or a timestamp, whose date in UTC it is.
 
     Yields:
         The date, as YYYY-MM-DD or `NO_DATE`, and its rows.
     """
-    days = _days(block, event_date)
+    days = _days(rows, event_date)
     first, last = pc.min(days).as_py(), pc.max(days).as_py()
     if first == last and (first is None or not days.null_count):
-        yield _spelled(first), block
+        yield _spelled(first), rows
         return
     order = pc.sort_indices(days)
-    ordered = days.take(order).to_pylist()
+    rows = rows.take(order)
     begin = 0
-    for at in range(1, len(ordered) + 1):
-        if at == len(ordered) or ordered[at] != ordered[begin]:
-            # a copy: a slice that is held back would keep the whole block in memory
-            yield _spelled(ordered[begin]), block.take(order.slice(begin, at - begin))
-            begin = at
+    for entry in pc.run_end_encode(days.take(order)).run_ends.to_pylist():
+        yield _spelled(days[order[begin].as_py()].as_py()), rows.slice(begin, entry - begin)
+        begin = entry
 
 
 def undated(block: pa.RecordBatch, event_date: str) -> pa.BooleanArray:
@@ -162,9 +172,11 @@ def undated(block: pa.RecordBatch, event_date: str) -> pa.BooleanArray:
     return pc.fill_null(pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY)), False)
 
 
-def _days(block: pa.RecordBatch, event_date: str) -> pa.Int32Array:
+def _days(rows: pa.Table | pa.RecordBatch, event_date: str) -> pa.Int32Array:
     """The event date of each row, in days since 1970-01-01."""
-    column = block.column(event_date)
+    column = rows.column(event_date)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
     if not pa.types.is_timestamp(column.type):
         return column.cast(pa.int32())
     at = column.cast(pa.int64())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 import msgspec
@@ -38,7 +38,7 @@ from millrace.ports import ObjectStore
 from millrace.settings import S3Settings
 
 HELD_BYTES = 64 << 20
-"""What the rows take in memory that a task holds back, at most, beside one block of them."""
+"""What the rows take in memory that a task holds back, at most, beside one block of them; and once more, by date."""
 _THREADS = 8
 _RECEIPT = msgspec.json.Decoder(tuple[DataObject, ...])
 
@@ -66,10 +66,18 @@ def _told_as_a_task() -> Iterator[None]:
         raise SinkFailedError(error.what, where=error.where, next_step=error.next_step) from error
 
 
-@cache
-def _store(settings: S3Settings) -> ObjectStore:
-    """One a process: it keeps its connections."""
-    return S3Store(settings)
+ATTEMPTS, READ_SECONDS = 2, 20
+"""Of a request to the store. Who is silent for longer than both is away, and the batch is tried again as a whole: a
+try that lasts no longer than `AWAY_SECONDS` of `runtime.tries` is told from one that found the store there."""
+
+
+def open_store(settings: S3Settings) -> ObjectStore:
+    """The bucket, for a stream that writes to it."""
+    return S3Store(settings, attempts=ATTEMPTS, read_seconds=READ_SECONDS)
+
+
+_store = cache(open_store)
+"""One a process: it keeps its connections."""
 
 
 def objects_of(receipt: str) -> tuple[DataObject, ...]:
@@ -88,7 +96,7 @@ class ObjectsWriter:
         ranges: the batch's.
         schema: of the objects.
         event_date: the column whose date names the folders.
-        held_bytes: what the rows take that it holds back, before it writes the largest dates.
+        held_bytes: what the rows take that it holds back, before it writes them.
     """
 
     settings: S3Settings
@@ -109,67 +117,41 @@ class ObjectsWriter:
             SinkUnreachableError: the store does not answer.
             SinkFailedError: it refuses.
         """
-        held, written = _Held(), list[DataObject]()
+        held, bytes_held, written = list[pa.RecordBatch](), 0, list[DataObject]()
         refused: dict[Source, str] = {}
         with _told_as_a_task():
             for block in blocks:
-                for date, rows in self._dated(block, refused):
-                    held.add(date, rows)
-                if held.bytes > self.held_bytes:
-                    written += self._write(held.largest(held.bytes - self.held_bytes // 2))
-            written += self._write(held.largest(held.bytes))
+                held.append(self._conformed(block, refused))
+                bytes_held += held[-1].nbytes
+                if bytes_held > self.held_bytes:
+                    written += self._write(held, refused)
+                    held, bytes_held = [], 0
+            written += self._write(held, refused)
         rows_written = sum(one.rows for one in written)
         return TaskResult(rows_written, refused, msgspec.json.encode(written).decode() if written else "")
 
-    def _dated(self, block: pa.RecordBatch, refused: dict[Source, str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows of each date; those of a source that has a row of no year that there is are refused."""
+    def _conformed(self, block: pa.RecordBatch, refused: dict[Source, str]) -> pa.RecordBatch:
+        """A block as it is written; a source that has a row of no year that there is is refused."""
         timeline = pa.array([self.timeline], pa.int32()).take(pa.array([0] * len(block), pa.int32()))
         block = conform(block.append_column(TIMELINE, timeline), self.schema)
         beyond = undated(block, self.event_date)
         if pc.any(beyond).as_py():
             named = block.filter(beyond).select(SOURCES[:3]).to_pylist()
             why = f"the date of `{self.event_date}` is not of the years 1 to 9999"
-            fresh: Mapping[Source, str] = {tuple(source.values()): why for source in named}
-            refused |= fresh
-            block = without_sources(block, fresh)
-        if len(block):
-            yield from by_date(block, self.event_date)
+            refused |= {tuple(source.values()): why for source in named}
+        return block
 
-    def _write(self, dated: list[tuple[str, list[pa.RecordBatch]]]) -> list[DataObject]:
-        if not dated:
+    def _write(self, held: list[pa.RecordBatch], refused: Mapping[Source, str]) -> list[DataObject]:
+        """Write what is held, but for rows of sources that are refused, an object a date."""
+        rows = without_sources(pa.Table.from_batches(held, self.schema), refused)
+        if not len(rows):
             return []
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="objects") as pool:
-            return list(pool.map(self._put, dated))
+            return list(pool.map(self._put, by_date(rows, self.event_date)))
 
-    def _put(self, dated: tuple[str, list[pa.RecordBatch]]) -> DataObject:
-        date, batches = dated
-        rows = pa.Table.from_batches(batches, self.schema)
+    def _put(self, dated: tuple[str, pa.Table]) -> DataObject:
+        date, rows = dated
         data, written = write_object(date, rows)
         must_be_of(self.ranges, written.held, written.rows)
         _store(self.settings).create(self.dataset.object_key(date, written.sha256), data)
         return written
-
-
-@dataclass(slots=True)
-class _Held:
-    """Rows that wait for more of their date."""
-
-    bytes: int = 0
-    _batches: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
-    _sizes: dict[str, int] = field(default_factory=dict)
-
-    def add(self, date: str, rows: pa.RecordBatch) -> None:
-        self._batches.setdefault(date, []).append(rows)
-        self._sizes[date] = self._sizes.get(date, 0) + rows.nbytes
-        self.bytes += rows.nbytes
-
-    def largest(self, bytes: int) -> list[tuple[str, list[pa.RecordBatch]]]:
-        """Take out the dates that have most, until they have so much together; as good as all at the end."""
-        taken = []
-        for date in sorted(self._sizes, key=lambda date: (-self._sizes[date], date)):
-            if bytes <= 0:
-                break
-            bytes -= (size := self._sizes.pop(date))
-            self.bytes -= size
-            taken.append((date, self._batches.pop(date)))
-        return taken

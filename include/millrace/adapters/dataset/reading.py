@@ -129,7 +129,8 @@ class DatasetReader:
     def _must_have_no_manifests(self) -> None:
         """Tell a dataset whose first manifest is gone from one that nobody has written."""
         here = self._dataset
-        if any(here.sequence_of(info.key) is not None for info in self._store.list(here.manifests)):
+        listed = (info.key for of in (here.manifests, here.pages, here.summaries) for info in self._store.list(of))
+        if any(here.sequence_of(key) is not None for key in listed):
             raise CorruptArchiveError(
                 "it is missing, and later ones are there",
                 where=here.manifest_key(0),

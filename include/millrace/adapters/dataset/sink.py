@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -43,8 +44,8 @@ class S3Sink:
     before that manifest is written.
     Does not guarantee: that an object which no manifest names is gone: a try that failed leaves its own behind. Who
     lists objects instead of reading manifests sees those, and rows that a rewind has replaced. Nor that bad records of
-    a batch whose manifest was never written are not in quarantine: they are until the range is read again. Nor that
-    two rows of one source and ordinal are noticed where they come to different tasks or have different dates.
+    a batch whose manifest was never written are not in quarantine: they are until the range is read again. Nor that two
+    rows of one source and ordinal are noticed where they come into different objects.
 
     Args:
         settings: the bucket.
@@ -149,6 +150,9 @@ class S3Sink:
         self._say_columns(columns, where)
         self._aside.prepare_staging()
         self._aside.look_at_quarantine(list(self._chain.history.record().next_offsets))
+        timeline, spans = self._chain.history.last_batch  # after which the life before may have ended at once
+        ranges = [OffsetRange(span.of_partition, span.first, span.next) for span in spans]
+        self._aside.drop_former(timeline, self._aside.may_hold(ranges))
 
     def _say_columns(self, columns: pa.Schema, where: str) -> None:
         entries, event_date = entries_of(columns), self._event_date or ""
@@ -216,13 +220,17 @@ class S3Sink:
             with told_as_a_sink():
                 self._chain.settle()
                 todo = self._ranges_to_do(timeline, ranges)
+                former = self._aside.may_hold(ranges)
                 if not todo:
+                    self._aside.drop_former(timeline, former)  # the answer to its manifest was lost
                     return BatchCounts()
                 objects = self._that_count(todo, written)
                 self._must_be_there(objects)
-                kept = self._aside.keep(timeline, ranges, written)
+                kept = self._aside.keep_beside(timeline, ranges, written)
                 spans = [Span.of(entry) for entry in todo if entry.first < entry.next]
                 if not spans or self._append(Kind.DATA, timeline=timeline, spans=spans, objects=objects):
+                    # Only now does what a former run left there not hold any more.
+                    self._aside.drop_former(timeline, former, written.attempts)
                     return BatchCounts(sum(one.rows for one in objects), kept)
 
     def _ranges_to_do(self, timeline: int, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -259,12 +267,14 @@ class S3Sink:
                 "the next start takes the batch again",
             )
         first = {(entry.partition.topic_id, entry.partition.partition): entry.first for entry in todo}
-        found = []
-        for one in brought:
+        refused = _by_partition(written.refused)
+
+        def rest_of(one: DataObject) -> DataObject | None:
             covered = [_below(held, first.get((held.topic_id, held.partition), held.next)) for held in one.held]
-            rest = self._rest(one, [each for each in covered if each is not None], written.refused)
-            if rest is not None:
-                found.append(rest)
+            return self._rest(one, [each for each in covered if each is not None], _within(refused, one))
+
+        with ThreadPoolExecutor(_LOOKS, thread_name_prefix="rests") as pool:
+            found = [rest for rest in pool.map(rest_of, brought) if rest is not None]
         if len(set(found)) < len(found):
             raise DeclarationError(
                 "two tasks gave the same rows, of the same sources and ordinals",
@@ -275,13 +285,7 @@ class S3Sink:
 
     def _rest(self, one: DataObject, covered: list[Covered], refused: Mapping[Source, str]) -> DataObject | None:
         """An object without some of its rows, written anew; itself where it has none of them, None where no others."""
-        held = {(part.topic_id, part.partition): part for part in one.held}
-        hit = {
-            (topic_id, number, offset): why
-            for (topic_id, number, offset), why in refused.items()
-            if (part := held.get((topic_id, number))) and part.first <= offset < part.next
-        }
-        if not covered and not hit:
+        if not covered and not refused:
             return one
         if all(_is_all(covered, part) for part in one.held):
             return None
@@ -289,9 +293,11 @@ class S3Sink:
         data = self._store.get(key)
         if data is None or sha256_of(data) != one.sha256:
             raise self._lost(key)
-        rows = without_sources(without(read_rows(key, data).cast(self._schema), covered), hit)
+        rows = without_sources(without(read_rows(key, data).cast(self._schema), covered), refused)
         if not len(rows):
             return None
+        if len(rows) == one.rows:
+            return one
         data, rest = write_object(one.date, rows)
         self._store.create(self._dataset.object_key(rest.date, rest.sha256), data)
         return rest
@@ -328,6 +334,24 @@ def _below(held: Held, first: int) -> Covered | None:
     if first <= held.first:
         return None
     return Covered(held.topic_id, held.partition, held.first, min(first, held.next))
+
+
+def _by_partition(refused: Mapping[Source, str]) -> dict[tuple[str, int], list[int]]:
+    """The offsets of these sources, in order, by topic id and partition."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for topic_id, partition, offset in sorted(refused):
+        found.setdefault((topic_id, partition), []).append(offset)
+    return found
+
+
+def _within(refused: Mapping[tuple[str, int], Sequence[int]], one: DataObject) -> dict[Source, str]:
+    """Those of these sources that an object may have rows of."""
+    return {
+        (held.topic_id, held.partition, offset): ""
+        for held in one.held
+        if (offsets := refused.get((held.topic_id, held.partition)))
+        for offset in offsets[bisect_left(offsets, held.first) : bisect_left(offsets, held.next)]
+    }
 
 
 def _is_all(covered: Sequence[Covered], held: Held) -> bool:

@@ -34,6 +34,7 @@ class History:
         timelines: of each, the offsets `first <= offset < next` that it has done of each partition.
         columns: the Arrow type of each column that rows have had, by its name.
         event_date: the column whose date names the folders, empty for the record's timestamp; None: not said yet.
+        last_batch: the timeline of the last one, and what it did; 0 and nothing where there was none.
     """
 
     stream: str
@@ -41,6 +42,7 @@ class History:
     timelines: dict[int, dict[TopicPartition, tuple[int, int]]] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     event_date: str | None = None
+    last_batch: tuple[int, tuple[Span, ...]] = (0, ())
 
     @property
     def timeline(self) -> int:
@@ -107,6 +109,8 @@ class History:
         if manifest.kind is Kind.COLUMNS:
             self.columns |= {column.name: column.type for column in manifest.columns}
             self.event_date = manifest.event_date
+        if manifest.kind is Kind.DATA:
+            self.last_batch = manifest.timeline, manifest.spans
         if manifest.spans:
             done = self.timelines.setdefault(manifest.timeline, {})
             for span in manifest.spans:
@@ -135,6 +139,8 @@ class Summary:
     stands: tuple[Stand, ...]
     columns: tuple[ColumnEntry, ...]
     event_date: str | None
+    last_timeline: int
+    last_spans: tuple[Span, ...]
 
     def __post_init__(self) -> None:
         if self.version != VERSION:
@@ -160,6 +166,8 @@ class Summary:
             stands=tuple(stands),
             columns=tuple(ColumnEntry(name, type_) for name, type_ in history.columns.items()),
             event_date=history.event_date,
+            last_timeline=history.last_batch[0],
+            last_spans=history.last_batch[1],
         )
 
     def history(self) -> History:
@@ -170,4 +178,5 @@ class Summary:
             done[stand.done.of_partition] = stand.done.first, stand.done.next
         found.columns = {column.name: column.type for column in self.columns}
         found.event_date = self.event_date
+        found.last_batch = self.last_timeline, self.last_spans
         return found

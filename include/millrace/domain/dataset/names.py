@@ -46,6 +46,11 @@ class Dataset:
         """What every summary's key begins with."""
         return f"{self.prefix}/summary/"
 
+    @property
+    def pages(self) -> str:
+        """What every page's key begins with."""
+        return f"{self.prefix}/page/"
+
     def manifest_key(self, sequence: int) -> str:
         """The key of a manifest."""
         return f"{self.manifests}{sequence:020d}.json"
@@ -60,7 +65,7 @@ class Dataset:
         Args:
             number: from 0.
         """
-        return f"{self.prefix}/page/{(number + 1) * MANIFESTS_A_PAGE - 1:020d}.json"
+        return f"{self.pages}{(number + 1) * MANIFESTS_A_PAGE - 1:020d}.json"
 
     def object_key(self, date: str, sha256: str) -> str:
         """The key of a data object.
@@ -72,8 +77,8 @@ class Dataset:
         return f"{self.data}{EVENT_DATE}={date}/{sha256}.parquet"
 
     def sequence_of(self, key: str) -> int | None:
-        """The sequence that the key of a manifest or summary names; None where it is the key of neither."""
-        for prefix in (self.manifests, self.summaries):
+        """The sequence that the key of a manifest, page or summary names; None where it is the key of none."""
+        for prefix in (self.manifests, self.pages, self.summaries):
             if key.startswith(prefix) and (found := _NUMBERED.fullmatch(key[len(prefix) :])):
                 return int(found[1])
         return None
