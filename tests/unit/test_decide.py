@@ -120,6 +120,12 @@ def test_what_will_not_go_away_is_given_up_at_once_and_for_ever(reason: ExitReas
         assert action.reason is reason
 
 
+def test_what_is_said_of_a_refusal_is_true_of_any() -> None:
+    action = decide(RUNNING, after(ended(3, ExitReason.REFUSED, ago=1)), NOW)
+    assert isinstance(action, GiveUp)
+    assert action.why == "it was refused something that an operator has to decide; the log names it"
+
+
 @pytest.mark.parametrize(
     "reason",
     [ExitReason.STOPPED, ExitReason.CLAIM_LOST, ExitReason.FENCED, ExitReason.MEMBERSHIP_LOST, ExitReason.UNREACHABLE],

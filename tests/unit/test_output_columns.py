@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
@@ -60,10 +62,33 @@ class Celsius(spark.UserDefinedType):
         return spark.LongType()
 
 
-@pytest.mark.parametrize("given", [spark.CalendarIntervalType(), Celsius()], ids=lambda given: type(given).__name__)
+OPAQUE = (Celsius(), spark.VariantType(), spark.GeometryType(4326), spark.GeographyType(4326))
+
+
+@pytest.mark.parametrize("given", [spark.CalendarIntervalType(), *OPAQUE], ids=lambda given: type(given).__name__)
 def test_what_leaves_spark_for_no_sink_is_refused(given: spark.DataType) -> None:
     with pytest.raises(DeclarationError, match=r"x is \S+, which no sink can be given"):
         output_columns(spark.StructType([spark.StructField("x", given)]), "app")
+
+
+@pytest.mark.parametrize("part", OPAQUE, ids=lambda part: type(part).__name__)
+@pytest.mark.parametrize(
+    "around",
+    [
+        spark.ArrayType,
+        lambda part: spark.MapType(part, spark.StringType()),
+        lambda part: spark.MapType(spark.StringType(), part),
+        lambda part: spark.StructType([spark.StructField("a", spark.LongType()), spark.StructField("b", part)]),
+        lambda part: spark.ArrayType(
+            spark.MapType(spark.StringType(), spark.StructType([spark.StructField("a", part)]))
+        ),
+    ],
+    ids=["array", "key", "value", "struct", "deeper"],
+)
+def test_so_is_what_has_it_inside(part: spark.DataType, around: Callable[[spark.DataType], spark.DataType]) -> None:
+    with pytest.raises(DeclarationError, match=r"x is \S+, which no sink can be given") as told:
+        output_columns(spark.StructType([spark.StructField("x", around(part))]), "app")
+    assert part.simpleString() in str(told.value.__cause__)
 
 
 def test_names_that_are_reserved_or_too_long_are_refused() -> None:

@@ -19,6 +19,8 @@ from millrace.domain.archive import names as archive
 from millrace.domain.declaration import S3Sink
 from millrace.domain.quality import evidence as quality
 from millrace.spec.prefixes import overlapping, overlaps
+from millrace.spec.project import Survey
+from millrace.spec.reader import plain, read
 from millrace.spec.show import effective
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
 
@@ -214,7 +216,7 @@ def test_small_objects_are_warned_of(root: Path, trigger: str, warns: str | None
         [(spec.Severity.WARNING, "streams.items.trigger")] if warns else []
     )
     assert all(f"a trigger of {warns} makes many small objects" in each.what for each in found)
-    assert all(each.next_step == "declare `trigger: 60s` or longer" for each in found)
+    assert all(each.next_step.startswith("declare `trigger: 60s` or longer; at more than `max_rec") for each in found)
     assert spec.load_pipeline(root, "returns").stream("items").sink == S3Sink("millrace_s3", "lake/items")
 
 
@@ -277,12 +279,117 @@ def test_what_is_refused_overlaps_the_first_before_it_and_the_rest_overlap_none(
         assert found.get(number) == (before[0] if before else None)
 
 
-_texts = some.sampled_from(["prefix: {}}}", 'prefix: "{}"', "{{prefix: {}, connection: x}}", "{}\n", "'{}'"])
+WAYS = [
+    "prefix: {}",
+    "prefix:   {}   # ours",
+    "prefix : {}",
+    'prefix: "{}"',
+    "prefix: '{}'",
+    '"prefix": {}',
+    "'prefix' : {}",
+    "{{s3: {{prefix: {}, connection: x}}}}",
+    "{{s3: {{connection: x,prefix: {}}}}}",
+    '{{s3: {{prefix: "{}"}}}}',
+    '{{"s3":{{"prefix":"{}"}}}}',
+    '{{"s3":{{"prefix":{}}}}}',
+    "prefix:\n  {}",
+    "prefix: # ours\n  {}",
+    "prefix:\r\n\r\n  # ours\r\n  '{}'",
+    "prefix: |-\n  {}",
+    "prefix: >-\n  {}",
+    "prefix: &ours {}",
+    "prefix: &ours\n  {}",
+    "? prefix\n: {}",
+    "? prefix # ours\n# and theirs\n: {}",
+    "{{? prefix : {}}}",
+    '"pre\\x66ix": {}',
+    '"\\u0070refix"  :  "{}"',
+    '"prefix": "\\\n  {}"',
+    'prefix: "{}\\\n  "',
+]
 
 
-@given(_prefixes, _prefixes, _texts)
-def test_a_file_with_a_prefix_that_overlaps_is_found_by_its_text(one: str, other: str, text: str) -> None:
-    assert not _overlap(one, other) or re.search(overlapping(one), text.format(other))
+def _declared(text: str) -> list[object]:
+    """What stands under the keys `prefix` of a file of this text."""
+    tree, _ = read(text.encode(), "a.yaml")
+    found: list[object] = []
+    nodes = [plain(tree)] if tree else []
+    while nodes:
+        if isinstance(node := nodes.pop(), dict):
+            found += [node[key] for key in node if key == "prefix"]
+            nodes += node.values()
+        elif isinstance(node, list):
+            nodes += node
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(_prefixes, _prefixes)
+def test_a_file_with_a_prefix_that_overlaps_is_found_by_its_text(way: str, one: str, other: str) -> None:
+    text = way.format(other)
+
+    assert _declared(text) == [other]
+    assert not _overlap(one, other) or re.search(overlapping(one), text)
+
+
+@pytest.mark.parametrize(
+    "other", ["lake", "lake/a", "lake/a/b", "lake/a/b/c"], ids=lambda other: other.replace("/", "-")
+)
+def test_so_is_one_that_is_spelled_with_escapes(other: str) -> None:
+    for text in (other.replace("/", "\\/"), other.replace("a", "\\x61"), other.replace("k", "\\\n  k")):
+        written = f'{{s3: {{prefix: "{text}"}}}}'
+        assert _declared(written) == [other]
+        assert re.search(overlapping("lake/a/b"), written)
+
+
+SCRAPS = [
+    *("prefix", "a", "a/b", "b", ":", ": ", " ", "  ", "\n", "\n  ", "\r\n", "\t", "\u2028", "\x85"),
+    *('"', "'", "{", "}", "[", "]", ", ", "? ", "- ", "# ", "|", ">", "-", "&x ", "*x", "!!str "),
+    *("\\x61", "\\/", "\\\n", "pre\\x66ix", "prefix: ", '"prefix":', "{prefix: ", "s3:\n  ", "? prefix", "\n: "),
+]
+_scraps = some.lists(some.sampled_from(SCRAPS), min_size=2, max_size=12).map("".join)
+
+
+@given(_scraps, some.sampled_from(["a", "a/b", "a/b/c"]))
+def test_no_text_that_declares_a_prefix_that_overlaps_is_missed(text: str, one: str) -> None:
+    overlap = [each for each in _declared(text) if isinstance(each, str) and each and _overlap(one, each)]
+    assert not overlap or re.search(overlapping(one), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "streams:\n  lake:\n    app: lake\n",
+        "streams:\n  lake: {app: x, reads: [lake.a], writes: {s3: {connection: lake, prefix: other/lake}}}",
+        "writes: {s3: {prefix: lake/b, connection: lake}}  # beside lake/a",
+        "writes: {s3: {prefix: 'lake/ab'}}",
+        'writes: {"s3": {"prefix": "lakes", "event_date": "lake"}}',
+        "prefix:   lakes\n",
+        "prefix  :\tlake-a/a\n",
+        "prefix: la/ke\nowner: lake/a\n",
+        'description: "a \\"lake\\" of lake/a: what?"\nwrites: {s3: {prefix: sea}}',
+        "prefixes: lake/a",
+    ],
+)
+def test_a_file_that_has_the_words_of_a_prefix_elsewhere_is_not_read_for_it(text: str) -> None:
+    assert not re.search(overlapping("lake/a"), text)
+
+
+def test_only_the_files_with_a_prefix_that_overlaps_are_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, prefix in (("aaa", "lake/aaa"), ("bbb", "lake/bbb"), ("ccc", "lake"), ("ddd", "lake/aaa/more")):
+        declare(root, name, prefix)
+        others = root / f"include/pipelines/{name}.yaml"
+        others.write_text(others.read_text(encoding="utf-8").replace("shop.customers]", f"{name}.customers]"))
+    replace_once(root / "include/pipelines/aaa.yaml", "aaa.customers]", "shop.customers]")
+    replace_once(root / "include/pipelines/bbb.yaml", "owner: me", "owner: lake")
+    seen: list[str] = []
+    add = Survey.add
+    monkeypatch.setattr(Survey, "add", lambda self, name: (seen.append(name), add(self, name))[1])
+
+    spec.load_pipeline(root, "aaa")
+
+    assert {"ccc", "ddd"} <= {*seen}
+    assert "bbb" not in seen
 
 
 def test_ten_thousand_datasets() -> None:

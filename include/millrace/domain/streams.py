@@ -38,7 +38,7 @@ class ExitReason(IntEnum):
     FENCED = 11  # a newer epoch has taken over
     MEMBERSHIP_LOST = 12  # the consumer group no longer counts this driver as its member
     RECREATED = 13  # a topic of the same name, but another id, until an operator accepts it
-    REFUSED = 14  # the start position may not be chosen by the machine
+    REFUSED = 14  # what it met may not be decided by the machine: a start position, rights, what is there already
     DATA_LOSS = 15  # records on the way to being read are gone
     DECLARATION = 16  # declaration or app are wrong; starting again cannot help
     UNREACHABLE = 17  # a server did not answer
@@ -47,7 +47,7 @@ class ExitReason(IntEnum):
 
 HOPELESS = {
     ExitReason.RECREATED: "a topic it reads was deleted and made again; look at it, then `millrace streams accept`",
-    ExitReason.REFUSED: "the start position needs an operator's decision; the log names it",
+    ExitReason.REFUSED: "it was refused something that an operator has to decide; the log names it",
     ExitReason.DATA_LOSS: "records it should have read are gone; the log names the offsets",
     ExitReason.DECLARATION: "its declaration or app is wrong; mend it, then `millrace streams start`",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ Transform = Callable[[Mapping[str, DataFrame], Mapping[str, DataFrame]], DataFra
 SOURCE_FIELD = "_source"
 ORDINAL_FIELD = "_ordinal"
 DELETED_FIELD = DELETED_COLUMN.name
+_OPAQUE = (spark.UserDefinedType, spark.VariantType, spark.GeometryType, spark.GeographyType)
 
 
 def load_transform(root: Path, app: str) -> Transform:
@@ -158,8 +159,8 @@ def output_columns(output: spark.StructType, app: str, metadata: Sequence[str] =
                 next_step="rename the column in the transform",
             )
         try:
-            if isinstance(field.dataType, spark.UserDefinedType):  # Arrow would have what it is made of, for good
-                raise PySparkTypeError(f"{field.dataType.simpleString()} means something to its own code alone")
+            if opaque := next(_opaque(field.dataType), None):
+                raise PySparkTypeError(f"{opaque.simpleString()} means something to its own code alone")
             columns.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
         except PySparkException as error:
             raise DeclarationError(
@@ -168,6 +169,20 @@ def output_columns(output: spark.StructType, app: str, metadata: Sequence[str] =
                 next_step=f'give its parts as columns, or text: col("{field.name}").cast("string")',
             ) from error
     return pa.schema(columns)
+
+
+def _opaque(given: spark.DataType) -> Iterator[spark.DataType]:
+    """The parts of a type, itself among them, of which Arrow would have what they are made of, for good."""
+    if isinstance(given, _OPAQUE):
+        yield given
+    elif isinstance(given, spark.ArrayType):
+        yield from _opaque(given.elementType)
+    elif isinstance(given, spark.MapType):
+        yield from _opaque(given.keyType)
+        yield from _opaque(given.valueType)
+    elif isinstance(given, spark.StructType):
+        for field in given.fields:
+            yield from _opaque(field.dataType)
 
 
 def _schema(pipeline: Pipeline, topic: Topic) -> ValueSchema:

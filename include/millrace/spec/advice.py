@@ -76,7 +76,10 @@ def dataset_warnings(draft: Draft) -> Iterator[Finding]:
                 f"each batch writes an object for each task and date, and a manifest: a trigger of "
                 f"{spell_duration(trigger)} makes many small objects, which are slow to read"
             )
-            step = "declare `trigger: 60s` or longer"
+            step = (
+                "declare `trigger: 60s` or longer; at more than `max_records_per_batch` / `trigger` records a second "
+                "raise that too, as a full batch does not wait"
+            )
             yield finding(stream.place("trigger"), what, step, Severity.WARNING)
 
 

@@ -32,9 +32,26 @@ def overlaps(claims: Sequence[Claim], where: Callable[[Claim], tuple[str, str]])
             inside.setdefault(each, index)
 
 
+# A key `prefix`; with an escape, a key in double quotes may spell any word.
+_KEY = r"""(?:\bprefix["']?|"[^"\\]*\\[^"]*")\s*"""
+# A value that is neither plain text nor quoted whole on the key's line: on a later line, behind a comment, anchor or
+# tag, in a block, with an escape.
+_UNCLEAR_VALUE = r"""[^\w"' \t]|["']\s|"[^"\\\r\n]*[\\\r\n]|'[^'\r\n]*[\r\n]"""
+# A key behind `?`, or a comment between the key and its colon.
+_UNCLEAR_KEY = rf"(?<![^\s{{\[,-])\?\s|{_KEY}#"
+
+
 def overlapping(prefix: str) -> str:
-    """A regular expression of the prefixes that overlap one, as they stand in a file as plain text."""
+    """A regular expression of the text of files that declare a prefix which overlaps this one.
+
+    Guarantees:
+        Each such file has a match.
+
+    Does not guarantee:
+        That a file with a match is one: what YAML lets be written so that text alone does not tell has a match too.
+    """
     above = ""
     for segment in reversed(prefix.split("/")):
-        above = re.escape(segment) + (f"(/{above})?" if above else "")
-    return rf"(?<![\w./-]){above}(?![\w./-])|{re.escape(prefix)}/"
+        above = re.escape(segment) + (f"(?:/{above})?" if above else "")
+    value = rf"""["']?(?:{above}(?![\w./-])|{re.escape(prefix)}/)"""
+    return rf"{_KEY}:[ \t]*(?:{value}|{_UNCLEAR_VALUE})|{_UNCLEAR_KEY}"
