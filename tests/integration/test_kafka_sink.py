@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-import psycopg
 import pytest
 from confluent_kafka.admin import NewTopic
 
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_reader import TopicReader
-from millrace.adapters.postgres_connection import connect
 from millrace.domain.origin import Origin
 from millrace.domain.sources import TopicRecord
 from millrace.embedded.stack import Stack
 from millrace.reader import Deduplicator
 from support.apps import App
-from support.streams_project import reset_by_stock_tool
 from support.waiting import Deadline, result_of
 
 FIRST_MS = 1_764_000_000_000
@@ -55,9 +50,10 @@ class ToTopics(App):
         transform: of the app.
     """
 
+    keeps = "millrace_control"
+
     def __init__(self, stack: Stack, also: Sequence[str], writes: str, transform: str) -> None:
         super().__init__(stack, schema=SCHEMA)
-        self._stack = stack
         names = {name: f"{self.pipeline}.{name}" for name in also}
         self.write_transform(transform.format(**names))
         made = [NewTopic(name, 3, 1, config={"retention.ms": "-1"}) for name in names.values()]
@@ -91,15 +87,6 @@ class ToTopics(App):
 
     def sources(self) -> list[tuple[str, int, int]]:
         return [(r.key.decode(), r.partition, r.offset) for r in self.written("events") if r.key]
-
-    @contextmanager
-    def database(self) -> Iterator[psycopg.Connection[Any]]:
-        with connect(self.settings.postgres("millrace_control"), "test") as connection:
-            connection.autocommit = True
-            yield connection
-
-    def reset(self, *where: str) -> None:
-        reset_by_stock_tool(self._stack, f"millrace.{self.stream}", self.topic, *where)
 
 
 def told(record: TopicRecord) -> tuple[int, str, int | None]:

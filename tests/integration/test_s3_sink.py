@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
-from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pyarrow.dataset as arrow
 import pytest
 from pyarrow import fs
 
 from millrace.adapters.dataset.reading import DatasetReader
-from millrace.adapters.postgres_connection import connect
 from millrace.adapters.s3.store import S3Store
 from millrace.domain.dataset.names import Dataset
 from millrace.embedded.stack import Stack
 from support.apps import App
-from support.streams_project import reset_by_stock_tool
 from support.waiting import Deadline
 
 FIRST_MS = 1_764_000_000_000
@@ -39,9 +34,10 @@ Row = tuple[int, int, date | None]  # timeline, id, event date
 class ToDataset(App):
     """A stream whose sink is a dataset, by the date of `bought_at`."""
 
+    keeps = "millrace_control"
+
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack, schema=SCHEMA, transform=TRANSFORM)
-        self._stack = stack
         self.dataset = Dataset(f"lake/{self.pipeline}")
         self.store = S3Store(self.settings.s3())
         self.reader = DatasetReader(self.store, self.dataset)
@@ -70,15 +66,6 @@ class ToDataset(App):
         assert all(row["ids"] == [row["id"]] for row in rows)
         assert all((row["bought_at"] and row["bought_at"].date()) == row["event_date"] for row in rows)
         return Counter((row["_timeline"], row["id"], row["event_date"]) for row in rows)
-
-    @contextmanager
-    def database(self) -> Iterator[psycopg.Connection[Any]]:
-        with connect(self.settings.postgres("millrace_control"), "test") as connection:
-            connection.autocommit = True
-            yield connection
-
-    def reset(self, *where: str) -> None:
-        reset_by_stock_tool(self._stack, f"millrace.{self.stream}", self.topic, *where)
 
 
 def expected(timeline: int, ids: Sequence[int]) -> Counter[Row]:

@@ -22,6 +22,7 @@ from millrace.embedded.environment import JAVA_VARIABLE
 from millrace.embedded.stack import Stack
 from millrace.settings import open_settings, read_environment_file
 from support.budget import Kind, spend
+from support.streams_project import reset_by_stock_tool
 from support.waiting import Deadline, eventually, exit_code_of, result_of
 
 PLAIN_TRANSFORM = """
@@ -105,7 +106,12 @@ class App(Driven):
         schema: the topic's value schema.
         transform: the text of transform.py.
         options: further fields of the stream, as YAML text by name.
+
+    Attributes:
+        keeps: the Connection of the database that has its quarantine.
     """
+
+    keeps = "millrace_sink"
 
     def __init__(
         self,
@@ -116,6 +122,7 @@ class App(Driven):
         partitions: int = 2,
         **options: str,
     ) -> None:
+        self._stack = stack
         self.settings = open_settings(stack.root)
         self.pipeline = f"t{uuid.uuid4().hex[:8]}"
         super().__init__(stack.root, f"{self.pipeline}.events")
@@ -163,6 +170,10 @@ class App(Driven):
         place = TopicPartition(self.topic, partition, before)
         result_of(self._admin.delete_records([place])[place], what="the records to expire")
 
+    def reset(self, *where: str) -> None:
+        """Reset the group by Kafka's own tool."""
+        reset_by_stock_tool(self._stack, f"millrace.{self.stream}", self.topic, *where)
+
     def _open_producer(self) -> Producer:
         return Producer(
             {**self.settings.kafka().librdkafka, "partitioner": "murmur2_random", "enable.idempotence": True}
@@ -170,7 +181,7 @@ class App(Driven):
 
     @contextmanager
     def database(self) -> Iterator[psycopg.Connection]:
-        with connect(self.settings.postgres("millrace_sink"), "test") as connection:
+        with connect(self.settings.postgres(self.keeps), "test") as connection:
             connection.autocommit = True
             yield connection
 
