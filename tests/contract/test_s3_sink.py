@@ -395,6 +395,41 @@ def test_and_with_the_next_start_where_the_one_before_died_in_between(
     assert quarantine_rows(world) == 0
 
 
+def test_what_an_epoch_kept_whose_batch_never_counted_goes_with_the_batch_that_does(world: DatasetWorld) -> None:
+    """On one timeline: the app was mended in between, and a life died right after its manifest."""
+    first = Writer(world, 1).ready()
+    whole = both(first, [row(0), row(2)], [1])
+    lose_next(world, written=False)
+    with pytest.raises(SinkUnreachableError):
+        first.finish(1, [OffsetRange(P0, 0, 3)], whole)
+    assert quarantine_rows(world) == 1
+    second = Writer(world, 2).ready()
+    done = second.write(rows(0, 3))
+    lose_next(world, written=True)
+    with pytest.raises(SinkUnreachableError):
+        second.commit(done, 0, 3)
+    assert quarantine_rows(world) == 1
+    Writer(world, 3).ready()
+    assert quarantine_rows(world) == 0
+    must_hold(world, committed(0, 3))
+
+
+def test_what_was_kept_stays_though_its_staging_was_emptied(world: DatasetWorld) -> None:
+    """After it was kept, and before the manifest was written, as by another process of the same instance."""
+    writer = rewound(world)
+    whole = on(writer, 2, [row(0)], [1, 2])
+    twin = Writer(world, 2)
+
+    def create(real: Callable[[str, bytes], Any], key: str, data: bytes) -> Any:
+        if key.startswith(world.dataset.manifests):
+            twin.sink.bad_records_writer()
+        return real(key, data)
+
+    bucket_of(world).instead["create"] = create
+    assert writer.finish(2, [OffsetRange(P0, 0, 3)], whole).quarantined == 2
+    assert quarantine_rows(world) == 2
+
+
 def test_of_bad_records_that_are_read_again_those_of_now_are_there(world: DatasetWorld) -> None:
     writer = rewound(world)
     writer.finish(2, [OffsetRange(P0, 0, 3)], on(writer, 2, [row(0), row(1)], [2]))
@@ -786,6 +821,27 @@ def test_a_page_that_is_none_is_left_aside_for_its_manifests(
     key, whole = long.dataset.page_key(1), long.snapshot()
     overwrite(long, key, b"".join(make_of((long.plain.get(key) or b"").splitlines(keepends=True))))
     assert long.snapshot() == whole
+
+
+def test_no_page_ends_with_a_manifest_that_the_next_one_does_not_follow(world: DatasetWorld, small_pages: None) -> None:
+    """Its page came late: its manifest's answer was lost, and it was changed at that moment."""
+    writer = Writer(world, 1).ready()
+    writer.batch([row(0)], 0, 1)
+    done = writer.write([row(1)])
+    lose_next(world, written=True)
+    key = world.dataset.manifest_key(4)
+    with pytest.raises(SinkUnreachableError):
+        writer.commit(done, 1, 2)
+    writer.commit(done, 1, 2)
+    for at in range(2, 6):
+        writer.batch([row(at)], at, at + 1)
+    assert keys(world, "page") == []
+    true = world.plain.get(key) or b""
+    changed(world, 4)
+    writer.batch([row(6)], 6, 7)
+    assert keys(world, "page") == []
+    overwrite(world, key, true)
+    must_hold(world, committed(0, 7))
 
 
 def test_no_page_is_made_of_manifests_that_do_not_follow(world: DatasetWorld, small_pages: None) -> None:

@@ -11,7 +11,16 @@ from millrace.adapters.app_environment import AWS_IDENTITY, WAY_TO_AWS, app_envi
 from millrace.settings import Settings
 
 WAY = {
-    *("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "AWS_PROFILE", "AWS_CONFIG_FILE"),
+    *(
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_CA_BUNDLE",
+        "REQUESTS_CA_BUNDLE",
+        "AWS_USE_FIPS_ENDPOINT",
+        "AWS_USE_DUALSTACK_ENDPOINT",
+        "AWS_PROFILE",
+        "AWS_CONFIG_FILE",
+    ),
     *("AWS_SHARED_CREDENTIALS_FILE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
 }
 IDENTITY = {

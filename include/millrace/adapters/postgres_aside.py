@@ -33,9 +33,9 @@ _LAST_BAD = (
 )
 
 
-_DROP_OLDER = (
+_DROP_FORMER = (
     "DELETE FROM millrace.quarantine WHERE stream = %s AND topic_id = %s AND partition = %s "
-    'AND "offset" >= %s AND "offset" < %s AND timeline < %s'
+    'AND "offset" >= %s AND "offset" < %s AND (timeline < %s OR (timeline = %s AND epoch <> %s::bigint))'
 )
 
 
@@ -196,28 +196,25 @@ class Aside(StagedConnection):
             self.staging.delete_quarantine_of_staged(cursor, self.identity.stream, written.attempts)
             return self._insert(cursor, timeline, written)
 
-    def drop_former(self, timeline: int, ranges: Sequence[OffsetRange], attempts: Sequence[int] | None = None) -> None:
+    def drop_former(self, timeline: int, epoch: int | None, ranges: Sequence[OffsetRange]) -> None:
         """Drop what former runs of a batch's ranges left here, once the batch counts. Twice is once.
 
         Args:
             timeline: of the batch.
+            epoch: what did it; what another one has kept on this timeline was never on record. None: that stays.
             ranges: the batch's, as far as something may be there.
-            attempts: what these have staged of it stays, and nothing else; None: nobody knows what the batch has kept,
-                and what is of its timeline stays.
 
         Raises:
             FencedError: a newer epoch has taken over.
         """
         if not ranges:
             return
+        stream = self.identity.stream
         with self._transaction("drop the former bad records") as cursor:
             self._hold_fence(cursor)
             for entry in ranges:
-                if attempts is None:
-                    source = (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next)
-                    cursor.execute(_DROP_OLDER, (self.identity.stream, *source, timeline))
-                else:
-                    self.staging.delete_quarantine_but_staged(cursor, self.identity.stream, entry, attempts)
+                source = (entry.partition.topic_id, entry.partition.partition, entry.first, entry.next)
+                cursor.execute(_DROP_FORMER, (stream, *source, timeline, timeline, epoch))
 
     def _note(self, ranges: Sequence[OffsetRange]) -> None:
         """Before they are kept: a commit whose answer is lost may have kept them."""

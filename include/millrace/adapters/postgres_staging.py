@@ -97,20 +97,6 @@ class Staging:
             (stream, list(attempts)),
         )
 
-    def delete_quarantine_but_staged(
-        self, cursor: Cursor, stream: str, entry: OffsetRange, attempts: Sequence[int]
-    ) -> None:
-        """Remove a stream's quarantine of a range, but for the sources that these attempts staged."""
-        cursor.execute(
-            sql.SQL(
-                "DELETE FROM millrace.quarantine AS held WHERE held.stream = %s AND held.topic_id = %s "
-                'AND held.partition = %s AND held."offset" >= %s AND held."offset" < %s AND NOT EXISTS (SELECT FROM {} '
-                "AS staged WHERE staged._topic_id = held.topic_id AND staged._partition = held.partition "
-                'AND staged._offset = held."offset" AND staged._attempt = ANY(%s))'
-            ).format(self.bad_records),
-            (stream, entry.partition.topic_id, entry.partition.partition, entry.first, entry.next, list(attempts)),
-        )
-
     def insert_quarantine(self, cursor: Cursor, stream: str, timeline: int, epoch: int, attempts: Sequence[int]) -> int:
         """Insert the bad records these attempts staged into a stream's quarantine; how many they were."""
         fields = sql.SQL(", ").join(sql.Identifier(name) for name, _ in QUARANTINE_COLUMNS)

@@ -371,9 +371,16 @@ def _page(store: ObjectStore, dataset: Dataset, number: int, head: Head) -> byte
             raise _corrupt(key, "it does not follow the one before it")
         lines.append(line)
         sha256 = sha256_of(line)
-    if last == head.sequence and sha256 != head.sha256:
+    if sha256 != (head.sha256 if last == head.sequence else _previous(store, dataset, last + 1)):
         raise _corrupt(dataset.manifest_key(last), "it has other bytes than when it was written")
     return b"".join(lines)
+
+
+def _previous(store: ObjectStore, dataset: Dataset, sequence: int) -> str:
+    """What a manifest that is there says of the one before it."""
+    key = dataset.manifest_key(sequence)
+    data = store.get(key)
+    return "" if data is None else decode(data, Manifest, key).previous
 
 
 def _corrupt(key: str, what: str) -> CorruptArchiveError:

@@ -66,9 +66,9 @@ def _told_as_a_task() -> Iterator[None]:
         raise SinkFailedError(error.what, where=error.where, next_step=error.next_step) from error
 
 
-ATTEMPTS, READ_SECONDS = 2, 20
-"""Of a request to the store. Who is silent for longer than both is away, and the batch is tried again as a whole: a
-try that lasts no longer than `AWAY_SECONDS` of `runtime.tries` is told from one that found the store there."""
+ATTEMPTS, READ_SECONDS = 4, 10
+"""Of a request to the store: who is silent for longer than both together is away, and that is less than the
+`AWAY_SECONDS` by which `runtime.tries` tells a store that stays away from one that was there meanwhile."""
 
 
 def open_store(settings: S3Settings) -> ObjectStore:

@@ -33,6 +33,7 @@ from millrace.ports import ObjectStore, Quarantine, TaskWriter
 from millrace.settings import S3Settings
 
 _LOOKS = 16  # at objects, at the same time
+_RESTS = 4  # objects that are read, at the same time: each may be of as many rows as a task holds
 
 
 class S3Sink:
@@ -149,10 +150,11 @@ class S3Sink:
                 )
         self._say_columns(columns, where)
         self._aside.prepare_staging()
-        self._aside.look_at_quarantine(list(self._chain.history.record().next_offsets))
-        timeline, spans = self._chain.history.last_batch  # after which the life before may have ended at once
-        ranges = [OffsetRange(span.of_partition, span.first, span.next) for span in spans]
-        self._aside.drop_former(timeline, self._aside.may_hold(ranges))
+        history = self._chain.history
+        last = history.last_batch  # after which the life before may have ended at once
+        ranges = [OffsetRange(span.of_partition, span.first, span.next) for span in last.spans]
+        self._aside.look_at_quarantine([*{*history.record().next_offsets, *(entry.partition for entry in ranges)}])
+        self._aside.drop_former(last.timeline, last.epoch, self._aside.may_hold(ranges))
 
     def _say_columns(self, columns: pa.Schema, where: str) -> None:
         entries, event_date = entries_of(columns), self._event_date or ""
@@ -222,7 +224,7 @@ class S3Sink:
                 todo = self._ranges_to_do(timeline, ranges)
                 former = self._aside.may_hold(ranges)
                 if not todo:
-                    self._aside.drop_former(timeline, former)  # the answer to its manifest was lost
+                    self._aside.drop_former(timeline, None, former)  # the answer to its manifest was lost
                     return BatchCounts()
                 objects = self._that_count(todo, written)
                 self._must_be_there(objects)
@@ -230,7 +232,7 @@ class S3Sink:
                 spans = [Span.of(entry) for entry in todo if entry.first < entry.next]
                 if not spans or self._append(Kind.DATA, timeline=timeline, spans=spans, objects=objects):
                     # Only now does what a former run left there not hold any more.
-                    self._aside.drop_former(timeline, former, written.attempts)
+                    self._aside.drop_former(timeline, self._identity.epoch, former)
                     return BatchCounts(sum(one.rows for one in objects), kept)
 
     def _ranges_to_do(self, timeline: int, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -273,7 +275,7 @@ class S3Sink:
             covered = [_below(held, first.get((held.topic_id, held.partition), held.next)) for held in one.held]
             return self._rest(one, [each for each in covered if each is not None], _within(refused, one))
 
-        with ThreadPoolExecutor(_LOOKS, thread_name_prefix="rests") as pool:
+        with ThreadPoolExecutor(_RESTS, thread_name_prefix="rests") as pool:
             found = [rest for rest in pool.map(rest_of, brought) if rest is not None]
         if len(set(found)) < len(found):
             raise DeclarationError(

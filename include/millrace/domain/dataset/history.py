@@ -24,6 +24,15 @@ class Head:
     instance: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """On what timeline, by which epoch, and what it did; of none where there was none."""
+
+    timeline: int = 0
+    epoch: int = 0
+    spans: tuple[Span, ...] = ()
+
+
 @dataclass(slots=True)
 class History:
     """A chain up to its head.
@@ -34,7 +43,7 @@ class History:
         timelines: of each, the offsets `first <= offset < next` that it has done of each partition.
         columns: the Arrow type of each column that rows have had, by its name.
         event_date: the column whose date names the folders, empty for the record's timestamp; None: not said yet.
-        last_batch: the timeline of the last one, and what it did; 0 and nothing where there was none.
+        last_batch: the last one.
     """
 
     stream: str
@@ -42,7 +51,7 @@ class History:
     timelines: dict[int, dict[TopicPartition, tuple[int, int]]] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     event_date: str | None = None
-    last_batch: tuple[int, tuple[Span, ...]] = (0, ())
+    last_batch: LastBatch = field(default_factory=lambda: LastBatch())
 
     @property
     def timeline(self) -> int:
@@ -110,7 +119,7 @@ class History:
             self.columns |= {column.name: column.type for column in manifest.columns}
             self.event_date = manifest.event_date
         if manifest.kind is Kind.DATA:
-            self.last_batch = manifest.timeline, manifest.spans
+            self.last_batch = LastBatch(manifest.timeline, manifest.epoch, manifest.spans)
         if manifest.spans:
             done = self.timelines.setdefault(manifest.timeline, {})
             for span in manifest.spans:
@@ -139,8 +148,7 @@ class Summary:
     stands: tuple[Stand, ...]
     columns: tuple[ColumnEntry, ...]
     event_date: str | None
-    last_timeline: int
-    last_spans: tuple[Span, ...]
+    last_batch: LastBatch
 
     def __post_init__(self) -> None:
         if self.version != VERSION:
@@ -166,8 +174,7 @@ class Summary:
             stands=tuple(stands),
             columns=tuple(ColumnEntry(name, type_) for name, type_ in history.columns.items()),
             event_date=history.event_date,
-            last_timeline=history.last_batch[0],
-            last_spans=history.last_batch[1],
+            last_batch=history.last_batch,
         )
 
     def history(self) -> History:
@@ -178,5 +185,5 @@ class Summary:
             done[stand.done.of_partition] = stand.done.first, stand.done.next
         found.columns = {column.name: column.type for column in self.columns}
         found.event_date = self.event_date
-        found.last_batch = self.last_timeline, self.last_spans
+        found.last_batch = self.last_batch
         return found
