@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import psycopg
-
 from millrace.adapters.dataset.chain import read_chain
 from millrace.adapters.dataset.reading import DatasetReader
 from millrace.adapters.s3.store import S3Store
@@ -68,14 +66,8 @@ class DatasetProject(StreamProject):
         done = {partition.partition: at for partition, at in snapshot.history.record().next_offsets.items()}
         return found, done
 
-    def bad(self) -> Counter[Source]:
-        """The source of every record in quarantine."""
-        asked = 'SELECT topic_id, partition, "offset" FROM millrace.quarantine WHERE stream = %s'
-        with psycopg.connect(**self.database.working.keywords(), autocommit=True) as connection:  # type: ignore[arg-type]
-            return Counter(connection.execute(asked, (self.stream,)).fetchall())
-
     def sink_sources(self) -> Counter[Source]:
-        return self.rows()[0] + self.bad()
+        return self.rows()[0] + self.set_aside()
 
     def drop(self) -> None:
         result_of(self.admin.delete_topics([self.topic])[self.topic], what="the end of the topic")
@@ -89,7 +81,7 @@ class DatasetDrill(Drill):
     def rows_against_record(self) -> list[str]:
         """Sources that are on record and are not there, or that are there twice, or are there and not on record."""
         rows, done = self.project.rows()
-        id_, bad = self.project.topic_id(), self.project.bad()  # which may be ahead of the chain, by a batch
+        id_, bad = self.project.topic_id(), self.project.set_aside()  # which may be ahead of the chain, by a batch
         missing = [(n, at) for n, end in done.items() for at in range(end) if rows[id_, n, at] + bad[id_, n, at] == 0]
         twice = [source for source in rows if rows[source] + bad[source] > 1]
         ahead = [source for source in rows if source[2] >= done.get(source[1], 0)]
@@ -118,4 +110,4 @@ class DatasetDrill(Drill):
 
     def state(self) -> Any:
         """All that a writer could have changed."""
-        return self.project.history.head, self.project.rows(), self.project.bad()
+        return self.project.history.head, self.project.rows(), self.project.set_aside()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import psycopg
 from confluent_kafka.admin import NewTopic
 
 from millrace.adapters.kafka_reader import TopicReader
@@ -69,9 +68,7 @@ class KafkaProject(StreamProject):
 
     def sink_sources(self) -> Counter[Source]:
         """The source of every row that is new to our reader, and of every record in quarantine."""
-        bad = 'SELECT topic_id, partition, "offset" FROM millrace.quarantine WHERE stream = %s'
-        with psycopg.connect(**self.database.working.keywords(), autocommit=True) as connection:  # type: ignore[arg-type]
-            return self.written()[0] + Counter(connection.execute(bad, (self.stream,)).fetchall())
+        return self.written()[0] + self.set_aside()
 
     def drop(self) -> None:
         for topic in (self.topic, self.target):

@@ -72,7 +72,7 @@ class KafkaWorld(AsideWorld):
         self.topics = tuple(topics) or (Topic(f"{name}.out", name, key=Key("customer"), value=VALUE),)
         self.by_column = by_column
         self.admin = AdminClient({**self.kafka.librdkafka, "log_level": 0})
-        made = [NewTopic(topic.name, PARTITIONS, 1, config=dict(settings)) for topic in self.topics]
+        made = [NewTopic(topic.name, PARTITIONS, 1, config={"retention.ms": "-1", **settings}) for topic in self.topics]
         for future in self.admin.create_topics([NewTopic(self.reads, 2, 1), *made]).values():
             result_of(future, what="a topic")
         self._log = KafkaLog(self.kafka, client_id="world")

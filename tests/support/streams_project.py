@@ -329,6 +329,16 @@ class StreamProject:
             )
         )
 
+    def set_aside(self) -> Counter[Source]:
+        """The source of every record in the quarantine that the control database has, which may just be coming back."""
+        asked = 'SELECT topic_id, partition, "offset" FROM millrace.quarantine WHERE stream = %s'
+
+        def ask() -> tuple[Counter[Source]]:
+            with psycopg.connect(**self.database.working.keywords(), autocommit=True) as connection:  # type: ignore[arg-type]
+                return (Counter(connection.execute(asked, (self.stream,)).fetchall()),)
+
+        return eventually(ask, within=Deadline.SERVER, what="the quarantine", ignoring=(psycopg.Error,))[0]
+
     def drop(self) -> None:
         """Remove what the sink database and the broker hold of this pipeline."""
         self.query(f"DROP SCHEMA IF EXISTS {self.name} CASCADE")
