@@ -122,9 +122,7 @@ def test_a_cut_waits_until_the_backup_has_archived_and_a_foreign_commit_is_not_t
 def test_deleting_where_a_topic_was_compacted_is_a_cut(make: Make) -> None:
     project = make()
     old_and_new(project)
-    admin = project.platform.topic_admin()
-    assert admin.set_config({project.topic: {"cleanup.policy": "compact"}}) == {project.topic: None}
-    admin.set_config({project.topic: {"retention.ms": "86400000"}})
+    project.set_config({"cleanup.policy": "compact", "retention.ms": "86400000"})
     plan = plan_of(project, "{time: 1d}")
     assert "would lose 120 records" in refused(project, plan)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -129,6 +129,15 @@ class CutProject:
             )
         finally:
             consumer.close()
+
+    def set_config(self, settings: Mapping[str, str]) -> None:
+        """Set these settings as somebody outside, and wait until the brokers show them: a plan says what it saw."""
+        assert self.platform.topic_admin().set_config({self.topic: settings}) == {self.topic: None}
+        eventually(
+            lambda: all(self.setting(key) == value for key, value in settings.items()),
+            within=Deadline.METADATA,
+            what="the settings",
+        )
 
     def setting(self, key: str) -> str:
         """A setting of the topic that is in force."""
