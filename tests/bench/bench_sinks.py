@@ -20,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from psycopg import sql
 from rich.console import Console
 from rich.table import Table
 
+from bench.straight import as_csv, copied_straight, copy_in
 from millrace.adapters.postgres_connection import connect
 from millrace.domain.offsets import OffsetRange
 from millrace.domain.sinks import Written
@@ -85,6 +87,68 @@ def rate_of(settings: PostgresSettings, kind: Callable[..., World], customers: i
         writer = Writer(made, 1).ready()
         seconds = batches(writer, customers)
         writer.sink.close()
+    return ROWS / seconds
+
+
+def rate_of_straight(settings: PostgresSettings, customers: int) -> float:
+    """The same blocks copied straight into the table, as staging was held against."""
+    with world(settings, AppendWorld) as made:
+        sink: Any = Writer(made, 1).ready().sink
+        of_batch = [
+            [block(at, BLOCK, customers, ()) for at in range(first, first + BATCH, BLOCK)]
+            for first in range(0, ROWS, BATCH)
+        ]
+        names = [*of_batch[0][0].schema.names, "_timeline"]
+        began = time.perf_counter()
+        for number, blocks in enumerate(of_batch):
+            entry = OffsetRange(P0, number * BATCH, (number + 1) * BATCH)
+            copied_straight(settings, sink.identity, sink.target, entry, names, as_csv(blocks, 1))
+        seconds = time.perf_counter() - began
+        sink.close()
+    return ROWS / seconds
+
+
+def rate_of_ready(settings: PostgresSettings, customers: int, form: str, *, straight: bool) -> float:
+    """The same rows with what COPY is sent made beforehand, so that the server's part alone is measured."""
+    with world(settings, AppendWorld) as filled, connect(settings, "bench ready") as connection:
+        writer = Writer(filled, 1).ready()
+        batches(writer, customers)
+        own = "_timeline" if straight else "_attempt"
+        names = ("_topic_id", "_partition", "_offset", "_ordinal", "customer", "amount")
+        made = "1" if straight else "_offset / {size} + 1"
+        rows = sql.SQL(
+            "COPY (SELECT {names}, (" + made + ")::{type} FROM {table} WHERE _offset >= {first} AND _offset < {next} "
+            "ORDER BY _offset) TO STDOUT (FORMAT {form})"
+        )
+        ready = []
+        for first in range(0, ROWS, BATCH):
+            asked = rows.format(
+                names=sql.SQL(", ").join(map(sql.Identifier, names)),
+                size=sql.Literal(BATCH),
+                type=sql.SQL("int" if straight else "bigint"),
+                table=sql.Identifier(filled.name, "rows"),  # type: ignore[attr-defined]
+                first=sql.Literal(first),
+                next=sql.Literal(first + BATCH),
+                form=sql.SQL(form),
+            )
+            with connection.cursor() as cursor, cursor.copy(asked) as copy:
+                ready.append(b"".join(copy))
+        writer.sink.close()
+    with world(settings, AppendWorld) as made_anew, connect(settings, "bench tasks") as connection:
+        connection.autocommit = True
+        sink: Any = Writer(made_anew, 1).ready().sink
+        began = time.perf_counter()
+        for number, chunk in enumerate(ready):
+            entry = OffsetRange(P0, number * BATCH, (number + 1) * BATCH)
+            if straight:
+                copied_straight(settings, sink.identity, sink.target, entry, [*names, own], [chunk], form=form)
+                continue
+            sink.begin_batch()
+            with connection.cursor() as cursor:
+                copy_in(cursor, sink.staging.rows, [*names, own], [chunk], form)
+            sink.commit_batch(1, [entry], Written((number + 1,), BATCH))
+        seconds = time.perf_counter() - began
+        sink.close()
     return ROWS / seconds
 
 
@@ -170,6 +234,14 @@ def test_sinks_in_turns(postgres: Stack, kafka: Stack, s3: Stack) -> None:
     settings = postgres.settings().postgres("millrace_sink")
     kinds: dict[str, Callable[[], float]] = {
         "append, staged and merged": partial(rate_of, settings, AppendWorld, FEW),
+        "append, straight into the table": partial(rate_of_straight, settings, FEW),
+        **{
+            f"{'straight' if straight else 'staged'}, {form} made before": partial(
+                rate_of_ready, settings, FEW, form, straight=straight
+            )
+            for form in ("text", "binary")
+            for straight in (False, True)
+        },
         f"upsert, {FEW:,} keys": partial(rate_of, settings, UpsertWorld, FEW),
         f"upsert, a key a row of {MANY:,}": partial(rate_of, settings, UpsertWorld, MANY),
         f"kafka, {FEW:,} keys": partial(rate_of_topics, kafka, FEW),
