@@ -274,6 +274,8 @@ def test_each_customer_ends_with_the_last_purchase_enriched_once_and_the_table_h
     older, newer = (replace(Purchase.of(number), customer_id="other") for number in (1, 2))
     filled = {**newer.plain(), "unit_amount": Decimal("9.5")}
     example.put_by_others("other", older.latest(), filled)
+    largest = replace(Purchase.of(1), customer_id="largest", quantity=1, amount=Decimal("9999999999.99"))
+    example.put_by_others("largest", largest.latest())
     example.put_by_others("gone", replace(older, customer_id="gone").latest(), None)
 
     example.put(0, PURCHASES // 2)
@@ -285,18 +287,13 @@ def test_each_customer_ends_with_the_last_purchase_enriched_once_and_the_table_h
         example.at_rest()
 
     expected = {key: purchase.enriched() for key, purchase in last.items()} | {"other": filled, "gone": None}
+    expected["largest"] = largest.enriched()
     assert example.last_values() == expected
     must_be_written_once(example, given)
     must_be_enriched_once(example)
     assert example.rows() == [(*purchase.plain().values(), None) for _, purchase in sorted(last.items())]
     for driver, connection in ((example.latest, "millrace_control"), (example.table, "millrace_sink")):
         assert example.quarantine(driver, connection) == [("not_json", 1)]
-
-
-def test_the_declaration_under_its_own_names_is_without_a_finding_beside_the_shop(tmp_path: Path) -> None:
-    root = laid_over_shipped(tmp_path)
-    assert spec.check(root, "embedded") == ()
-    assert [topic.name for topic in spec.load_pipeline(root, "customers", "embedded").topics] == ["customers.last"]
 
 
 @pytest.mark.full

@@ -337,7 +337,7 @@ class StreamProject:
             with psycopg.connect(**self.database.working.keywords(), autocommit=True) as connection:  # type: ignore[arg-type]
                 return (Counter(connection.execute(asked, (self.stream,)).fetchall()),)
 
-        return eventually(ask, within=Deadline.SERVER, what="the quarantine", ignoring=(psycopg.Error,))[0]
+        return eventually(ask, within=Deadline.SERVER, what="the quarantine", ignoring=(psycopg.OperationalError,))[0]
 
     def drop(self) -> None:
         """Remove what the sink database and the broker hold of this pipeline."""

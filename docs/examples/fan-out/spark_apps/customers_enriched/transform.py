@@ -19,13 +19,13 @@ def transform(inputs: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) 
         tables: not used.
 
     Returns:
-        The record with `unit_amount` DECIMAL(12,4): as it was, and where it was null amount / quantity, rounded half
+        The record with `unit_amount` DECIMAL(14,4): as it was, and where it was null amount / quantity, rounded half
         up; null where quantity is 0,
         and `_deleted` and `_source` as they came.
     """
     # nullif: an ANSI session raises on a division by zero, and one such purchase would stop the stream
     quantity = F.nullif(F.col("quantity"), F.lit(0))
-    unit_amount = (F.col("amount") / quantity).cast("DECIMAL(12,4)")
+    unit_amount = (F.col("amount") / quantity).cast("DECIMAL(14,4)")
     return inputs["customers.last"].select(
         "customer_id",
         "purchased_on",

@@ -17,7 +17,7 @@ def transform(inputs: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) 
 
     Returns:
         The purchase (`customer_id`, `purchased_on`, `quantity`, `amount`) with
-        `unit_amount` DECIMAL(12,4): null, because a topic takes every column that it declares and of exactly its type,
+        `unit_amount` DECIMAL(14,4): null, because a topic takes every column that it declares and of exactly its type,
         and `_source` as it came.
     """
     return inputs["shop.purchases"].select(
@@ -25,6 +25,6 @@ def transform(inputs: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) 
         "purchased_on",
         "quantity",
         "amount",
-        F.lit(None).cast("DECIMAL(12,4)").alias("unit_amount"),
+        F.lit(None).cast("DECIMAL(14,4)").alias("unit_amount"),
         "_source",
     )
