@@ -19,8 +19,11 @@ from support.plain_table import table
 
 
 @pytest.mark.full
-def test_a_driver_that_was_taken_over_writes_nothing(make_drill: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    old = make_drill(3_000)
+@pytest.mark.parametrize("mode", ["mode: append", "mode: upsert, key: [id]"], ids=["append", "upsert"])
+def test_a_driver_that_was_taken_over_writes_nothing(
+    make_drill: Any, mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = make_drill(3_000, mode=mode)
     new = make_drill.second(old)
     old.start()
     old.eventually(old.all_done, what="the first records")
