@@ -31,21 +31,26 @@ def test_records_become_rows_bad_ones_go_aside_and_a_refused_row_holds_nothing_u
                 (frame,) = inputs.values()
                 several = F.when(F.col("id") % 10 == 3, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(0)))
                 kept = frame.where("id % 10 != 7").withColumn("_ordinal", F.explode(several))
+                raising = F.when(F.col("id") == 88, F.raise_error(F.lit("no 88"))).otherwise(F.col("id"))
+                kept = kept.withColumn("id", raising.cast("int"))
                 # A zero character only the transform makes: COPY refuses it.
                 return kept.withColumn("name", F.when(F.col("id") == 42, F.char(F.lit(0))).otherwise(F.col("name")))
         """,
     )
-    expected = sorted(n for n in range(100) if n % 10 != 7 and n != 42 for _ in range(2 if n % 10 == 3 else 1))
+    aside = {42, 88}
+    expected = sorted(n for n in range(100) if n % 10 != 7 and n not in aside for _ in range(2 if n % 10 == 3 else 1))
     app.produce([*numbered(0, 50), b"nope", None, *numbered(50, 100)])
     with app.running():
         app.until(lambda: len(app.rows()) >= len(expected), "all rows")
         assert [number for (number,) in app.rows()] == expected
-        assert app.quarantine() == [("not_json",), ("null_value",), ("sink_refused",)]
+        assert app.quarantine() == [("not_json",), ("null_value",), ("sink_refused",), ("transform_failed",)]
+        [(error,)] = [found[1:] for found in app.quarantine("rule, error") if found[0] == "transform_failed"]
+        assert error == "[USER_RAISED_EXCEPTION] no 88 SQLSTATE: P0001"
 
         with app.database() as connection:
             connection.execute(f"ALTER TABLE {app.table} ADD CHECK (id <> 205)")
         app.produce(numbered(200, 210))
-        app.until(lambda: len(app.quarantine()) == 4, "the refused row in quarantine")
+        app.until(lambda: len(app.quarantine()) == 5, "the refused row in quarantine")
         app.until(lambda: app.rows(where="id = 209"), "its neighbours in the table")
         assert app.rows(where="id = 205") == []
         assert (b'{"id": 205, "name": "name 205"}',) in app.quarantine("value")
@@ -67,7 +72,7 @@ def test_records_become_rows_bad_ones_go_aside_and_a_refused_row_holds_nothing_u
             (MICROSECONDS, None, b'{"id": 310, "name": "name 310"}'),
             (NANOSECONDS, None, b'{"id": 316, "name": "name 316"}'),
         ]
-        assert len(app.quarantine()) == 7
+        assert len(app.quarantine()) == 8
 
     # A new release with one more column, and what was written before stays.
     app.write_transform("""

@@ -25,6 +25,7 @@ class Rule(StrEnum):
     OUT_OF_RANGE = "out_of_range"  # a number or a date that its declared type cannot hold exactly
     NUL_CHARACTER = "nul_character"  # valid JSON, or a key that would be deleted, but no PostgreSQL text can hold it
     KEY_MISMATCH = "key_mismatch"  # where records delete their keys: the key is not the text of the field it is made of
+    TRANSFORM_FAILED = "transform_failed"  # the record fits its schema and the app's transform raises on it
     SINK_REFUSED = "sink_refused"  # the row is well-formed and the sink's own constraints refuse it
 
 

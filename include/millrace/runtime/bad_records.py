@@ -9,22 +9,22 @@ import pyarrow.compute as pc
 
 from millrace.domain.declaration import Topic
 from millrace.domain.offsets import Source
-from millrace.domain.quarantine import Rule
+from millrace.domain.quarantine import Broken
 from millrace.runtime.decoders import RecordDecoder, decoder_of
 from millrace.runtime.source import timestamps
 from millrace.runtime.writing import Blocks
 
 
 def find_bad_records(
-    topics: Mapping[str, tuple[Topic, str]], refused: Mapping[Source, str]
+    topics: Mapping[str, tuple[Topic, str]], refused: Mapping[Source, Broken]
 ) -> Callable[[Blocks], Blocks]:
-    """What finds the bad records of a batch, and those whose rows the sink refused, in blocks of what was read.
+    """Return what finds the bad records of a batch, and those that were refused, in blocks of what was read.
 
     It decodes all of them once more, so it is asked only where there is something to find.
 
     Args:
         topics: each topic with the id it has now.
-        refused: sources whose rows the sink refused, with its reason.
+        refused: sources that decode, and that the transform or the sink refused, each with rule and reason.
 
     Returns:
         from blocks of `runtime.source.RAW_TYPE`, blocks as `SinkStore.bad_records_writer` takes them.
@@ -46,16 +46,16 @@ def find_bad_records(
 
 
 def _bad_of(
-    block: pa.RecordBatch, decoder: RecordDecoder, topic_id: str, refused: Mapping[Source, str]
+    block: pa.RecordBatch, decoder: RecordDecoder, topic_id: str, refused: Mapping[Source, Broken]
 ) -> pa.RecordBatch:
     milliseconds = block.column("timestamp_ms").to_pylist()
     found = decoder.decode(block.column("value").to_pylist(), block.column("key").to_pylist(), milliseconds)
     rules, errors, bad = list(found.rules), list(found.errors), []
     places = zip(block.column("partition").to_pylist(), block.column("offset").to_pylist(), strict=True)
     for row, (partition, offset) in enumerate(places):
-        why = refused.get((topic_id, partition, offset))
-        if rules[row] is None and why is not None:
-            rules[row], errors[row] = Rule.SINK_REFUSED, why
+        broken = refused.get((topic_id, partition, offset))
+        if rules[row] is None and broken is not None:
+            rules[row], errors[row] = broken.rule, broken.error
         bad.append(rules[row] is not None)
     part = block.filter(pa.array(bad))
     at = timestamps(part.column("timestamp_ms"))

@@ -7,7 +7,6 @@ read and found bad, what was staged, and what arrived are compared.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,28 +21,29 @@ from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_reader import TopicReader
 from millrace.domain.control import BATCH_STEPS
-from millrace.domain.declaration import OnBadRecord, Stream, Topic
+from millrace.domain.declaration import Stream, Topic
 from millrace.domain.groups import Committed, stream_commits
-from millrace.domain.offsets import OffsetRange, Source, TopicPartition
+from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.sinks import BatchCounts, TaskResults, Written
 from millrace.errors import (
     DataLossError,
     MillraceError,
     RecreatedTopicError,
     RowsRefusedError,
-    SinkFailedError,
     UnreachableError,
 )
 from millrace.ports import SinkStore
 from millrace.runtime.app import Transform
-from millrace.runtime.bad_records import find_bad_records
 from millrace.runtime.coordinator_log import OFFSETS_TOPIC
 from millrace.runtime.inputs import Read, write_counted
+from millrace.runtime.isolation import read_to_the_end, without
+from millrace.runtime.offset_log import is_full, read_offset_log
 from millrace.runtime.plain_read import read_in_parts, spark_cannot_read
 from millrace.runtime.pulse import Pulse
+from millrace.runtime.refusals import Refusals
 from millrace.runtime.source import RAW_TYPE, decoded, holds_only_commits_of, without_own
 from millrace.runtime.tries import Tries
-from millrace.runtime.writing import with_sources, writing, written
+from millrace.runtime.writing import with_sources, writing
 
 log = structlog.get_logger()
 
@@ -97,7 +97,7 @@ class Batches:
 
 
 class _StoppedError(Exception):
-    """A stop came between two parts of a batch."""
+    """A stop came between two steps of a batch."""
 
 
 class BatchRunner:
@@ -120,7 +120,7 @@ class BatchRunner:
         self._draining = threading.Event()
         self._behind = False
         self._batch_id = -1
-        self._refused: dict[Source, str] = {}  # in the batch at hand; what a former try found is kept before the rows
+        self._refusals = Refusals(batches.stream, batches.topics, batches.sink)
         self._wrote = False  # whether rows were written that are seen at once
         self.failure: Exception | None = None
 
@@ -153,7 +153,8 @@ class BatchRunner:
 
     def _until_done(self, raw: DataFrame, batch_id: int) -> None:
         """Run a batch, and again where its sink could not take it for a while; a stop leaves it undone."""
-        tries, self._refused = Tries(), {}
+        tries = Tries()
+        self._refusals.begin_batch()
         while True:
             try:
                 self._run(raw, batch_id)
@@ -314,23 +315,35 @@ class BatchRunner:
         ids: Mapping[str, str],
         ranges: Sequence[OffsetRange],
     ) -> tuple[Read, TaskResults]:
-        """Decode, count, transform and write; where rows are seen at once, bad records are kept before."""
+        """Decode, count, transform and write; records that the transform raises on are left out, for quarantine."""
+        fixed = self._fixed
+        inputs = {name: decoded(by_topic[name], fixed.topics[name], ids[name]) for name in fixed.stream.reads}
+        while True:
+            try:
+                return self._write_once(raw, inputs, ids, ranges)
+            except MillraceError:
+                raise
+            except Exception as failure:
+                self._refusals.isolate(inputs, self._transform_only, failure, self._on_try)
+                self._at("copy")
+
+    def _write_once(
+        self, raw: DataFrame, inputs: Mapping[str, DataFrame], ids: Mapping[str, str], ranges: Sequence[OffsetRange]
+    ) -> tuple[Read, TaskResults]:
+        """Write what the transform makes of these; where rows are seen at once, bad records are kept before."""
         fixed = self._fixed
         fixed.sink.begin_batch()
         writer = fixed.sink.rows_writer(fixed.timeline, ranges, in_order=fixed.in_order)
         quarantine = fixed.sink.quarantine
-        inputs = {name: decoded(by_topic[name], fixed.topics[name], ids[name]) for name in fixed.stream.reads}
 
         def of_good(good: Mapping[str, DataFrame]) -> DataFrame:
-            output = fixed.transform(good, {})
-            return writing(with_sources(output, fixed.columns, fixed.sink.metadata), writer)
+            return writing(self._rows_of(without(good, self._refusals.failing)), writer)
 
         def keep(read: Read) -> None:
             assert quarantine is not None
-            if read.bad and fixed.stream.on_bad_record is OnBadRecord.FAIL:
-                raise self._bad_records(read.bad, {})
-            refused = self._known_of(ranges)
-            aside = self._set_aside(raw, ids, refused, read.bad)
+            self._refusals.must_be_allowed(read.bad, {})
+            refused = self._refusals.known(ranges)
+            aside = self._refusals.write(raw, ids, refused, read.bad)
             self._check_topics(ids)
             of_bad = Written(aside.attempts, 0, aside.rows, refused, read.of_each)
             quarantine.keep(fixed.timeline, ranges, of_bad)
@@ -338,14 +351,18 @@ class BatchRunner:
 
         return write_counted(inputs, of_good, None if quarantine is None else keep)
 
-    def _known_of(self, ranges: Sequence[OffsetRange]) -> dict[Source, str]:
-        """The sources of these ranges whose rows the sink refused in a former try of the batch at hand."""
-        within = {(entry.partition.topic_id, entry.partition.partition): entry for entry in ranges}
-        return {
-            source: why
-            for source, why in self._refused.items()
-            if (entry := within.get(source[:2])) and entry.first <= source[2] < entry.next
-        }
+    def _rows_of(self, good: Mapping[str, DataFrame]) -> DataFrame:
+        """The transform's rows of these records, as the sink takes them."""
+        return with_sources(self._fixed.transform(good, {}), self._fixed.columns, self._fixed.sink.metadata)
+
+    def _transform_only(self, good: Mapping[str, DataFrame]) -> None:
+        read_to_the_end(self._rows_of(without(good, self._refusals.failing)))
+
+    def _on_try(self, step: str) -> None:
+        if self._draining.is_set():
+            raise _StoppedError
+        self._fixed.member.check()
+        self._at(step)
 
     def _check_topics(self, ids: Mapping[str, str]) -> None:
         """A topic that was deleted and made again begins at offset 0 with other records under the old numbers."""
@@ -369,83 +386,27 @@ class BatchRunner:
     ) -> BatchCounts:
         """The sink's commit, with quarantine; once more for each round of rows that it refuses."""
         fixed = self._fixed
-        refused: dict[Source, str] = dict(rows.refused)
-        bad = read.bad
-        if (bad or refused) and fixed.stream.on_bad_record is OnBadRecord.FAIL:
-            raise self._bad_records(bad, refused)
+        refused, bad = self._refusals.of_rows(rows.refused, ranges), read.bad
+        self._refusals.must_be_allowed(bad, refused)
         for _ in range(_REFUSED_ROUNDS):
-            kept = fixed.sink.quarantine is not None and refused == self._known_of(ranges)
-            self._refused |= refused
-            aside = TaskResults((), bad + len(refused)) if kept else self._set_aside(raw, ids, refused, bad)
+            kept = fixed.sink.quarantine is not None and refused == self._refusals.known(ranges)
+            self._refusals.remember(refused)
+            aside = TaskResults((), bad + len(refused)) if kept else self._refusals.write(raw, ids, refused, bad)
             of_batch = Written(
                 attempts=(*rows.attempts, *aside.attempts),
                 rows=rows.rows,
                 bad_records=aside.rows,
-                refused=refused,
+                refused={} if kept else refused,  # what is kept was kept with what was refused
                 records=read.of_each,
                 receipts=rows.receipts,
             )
             try:
                 return fixed.sink.commit_batch(fixed.timeline, ranges, of_batch)
             except RowsRefusedError as error:
-                if fixed.stream.on_bad_record is OnBadRecord.FAIL:
-                    raise self._bad_records(bad, error.sources) from error
+                self._refusals.must_be_allowed(bad, error.sources)
                 log.warning("rows_refused", count=len(error.sources), first=next(iter(error.sources.items()), None))
                 refused = refused | error.sources
         raise MillraceError(
             f"the sink goes on refusing rows after {_REFUSED_ROUNDS} rounds: its constraints seem to be changing",
             where=fixed.sink.where,
         )
-
-    def _set_aside(
-        self, raw: DataFrame, ids: Mapping[str, str], refused: Mapping[Source, str], bad: int
-    ) -> TaskResults:
-        """Write for quarantine what is bad and what the sink refuses: every record of it, or the batch goes no further.
-
-        Raises:
-            SinkFailedError: some of them lie nowhere.
-        """
-        if not bad and not refused:
-            return TaskResults()
-        fixed = self._fixed
-        topics = {name: (fixed.topics[name], ids[name]) for name in fixed.stream.reads}
-        aside = written(writing(raw, fixed.sink.bad_records_writer(), find_bad_records(topics, refused)))
-        if aside.rows != bad + len(refused):
-            raise SinkFailedError(
-                f"{bad} bad records and {len(refused)} that the sink refuses are to be quarantined, but {aside.rows} "
-                f"were written. {self._named(aside.refused)}",
-                where=f"stream {fixed.stream.qualified_name}",
-                next_step="see whether the transform changes `_source`; the record of work stays where it is",
-            )
-        return aside
-
-    def _bad_records(self, bad: int, refused: Mapping[Source, str]) -> DataLossError:
-        return DataLossError(
-            f"{bad + len(refused)} bad records in this batch, and the stream declares `on_bad_record: fail`. "
-            f"{self._named(refused)}",
-            where=f"stream {self._fixed.stream.qualified_name}",
-            next_step="declare `on_bad_record: quarantine` to keep them aside and go on",
-        )
-
-    def _named(self, refused: Mapping[Source, str]) -> str:
-        return "; ".join(f"{p}@{o}: {why}" for (_, p, o), why in list(refused.items())[:5])
-
-
-def is_full(ranges: Sequence[OffsetRange], bound: int) -> bool:
-    """Whether a batch is as large as one may be, so that more is likely to wait behind it.
-
-    Spark shares the bound out among the partitions and rounds down, so a full batch may be a little smaller.
-    """
-    return sum(entry.next - entry.first for entry in ranges) >= bound - 2 * len(ranges)
-
-
-def read_offset_log(entry: Path) -> dict[tuple[str, int], int]:
-    """The end offsets of one batch: a version line, the batch's metadata, then one line of JSON a source.
-
-    Source: Spark's OffsetSeqLog and KafkaSourceOffset; pinned by tests/spark/test_offset_log.py.
-    """
-    lines = entry.read_text(encoding="utf-8").splitlines()
-    if lines[0] != "v1" or len(lines) != 3:
-        raise MillraceError(f"not an offset log entry of version 1 with one source: {lines[0]!r}", where=str(entry))
-    topics: dict[str, dict[str, int]] = json.loads(lines[2])
-    return {(topic, int(partition)): end for topic, ends in topics.items() for partition, end in ends.items()}

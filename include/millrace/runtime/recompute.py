@@ -21,7 +21,6 @@ from millrace.adapters.spark_job import Progress, serve
 from millrace.domain.declaration import Pipeline
 from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.quality.recompute import Made, Recomputed, Tally
-from millrace.domain.quarantine import Rule
 from millrace.errors import DataLossError, RecreatedTopicError
 from millrace.runtime.plain_read import Part, read_in_parts
 from millrace.runtime.rows_again import OpenedApp, RowMaker, opened_app, sources_of
@@ -137,8 +136,8 @@ def _made(maker: RowMaker, sink: SinkComparison, part: Sequence[OffsetRange], re
     _, refused = maker.copy(records, ids, sink.connection, MADE)
     sink.leave_out(set(refused))
     bad: dict[SourceAt, str] = {source: broken.rule for source, broken in maker.bad(records).items()}
-    for topic_id, number, offset in refused:
-        bad[SourceAt(topics.get(topic_id, topic_id), number, offset)] = Rule.SINK_REFUSED
+    for (topic_id, number, offset), broken in refused.items():
+        bad[SourceAt(topics.get(topic_id, topic_id), number, offset)] = broken.rule
     rows, quarantined = sink.compare(part)
     times = dict(zip(sources_of(records), records.column("timestamp_ms").to_pylist(), strict=True))
     if strange := next((row.source for row in rows if row.made and row.source not in times), None):

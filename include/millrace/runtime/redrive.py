@@ -25,9 +25,10 @@ from millrace.adapters.postgres_redrive import Held, Put, QuarantineRedrive, Too
 from millrace.adapters.redrive_job import REQUESTS, Request
 from millrace.adapters.spark_job import Progress, serve
 from millrace.domain.offsets import Source
-from millrace.domain.quarantine import Broken, Rule
+from millrace.domain.quarantine import Broken
 from millrace.domain.redrive import Fate, Redriven, Tally
 from millrace.errors import SinkExhaustedError, SinkRolledBackError, UnreachableError
+from millrace.runtime.isolation import TooManyFailingError
 from millrace.runtime.plain_read import RAW_SCHEMA
 from millrace.runtime.rows_again import OpenedApp, RowMaker, opened_app
 
@@ -116,12 +117,12 @@ class _Work:
         return Redriven(self._upto, self._tally.sums())
 
     def _put(self, quarantine: QuarantineRedrive, maker: RowMaker, part: Sequence[Held]) -> None:
-        """Put a part through; in halves where that takes the database longer than a transaction may last."""
+        """Put a part through; in halves where it is too much for one transaction, or for one search of bad records."""
         if not part:
             return
         try:
             put = self._put_at_once(quarantine, maker, part)
-        except (psycopg.errors.QueryCanceled, TooLongError):
+        except (psycopg.errors.QueryCanceled, TooLongError, TooManyFailingError):
             if len(part) == 1:
                 raise
             log.warning("part_halved", records=len(part))
@@ -150,7 +151,7 @@ class _Work:
             of_place[at]: Broken(broken.rule, text_held(broken.error, unicode))
             for at, broken in maker.bad(records).items()
         }
-        bad |= {source: Broken(Rule.SINK_REFUSED, text_held(why, unicode)) for source, why in refused.items()}
+        bad |= {source: Broken(one.rule, text_held(one.error, unicode)) for source, one in refused.items()}
         put = quarantine.put_through(part, bad, rows=rows, keep=bool(self._request.plan))
         return [put[one.source] for one in part]
 

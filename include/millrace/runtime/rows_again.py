@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,21 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from millrace import spec
 from millrace.adapters.postgres_copy import as_text, copy_block
 from millrace.adapters.postgres_tables import TargetColumn
 from millrace.adapters.postgres_types import target_columns
 from millrace.domain.declaration import Pipeline, Stream
+from millrace.domain.failing import MOST_FAILING
 from millrace.domain.offsets import Source, SourceAt
-from millrace.domain.quarantine import Broken
+from millrace.domain.quarantine import Broken, Rule
 from millrace.errors import DeclarationError
 from millrace.runtime.app import Transform, load_transform, output_columns, output_type
 from millrace.runtime.decoders import decoder_of
 from millrace.runtime.inputs import good_records
+from millrace.runtime.isolation import failing_records, read_to_the_end, without
 from millrace.runtime.session import open_session
 from millrace.runtime.source import RAW_TYPE, decoded
 from millrace.runtime.writing import Blocks, with_sources
@@ -99,8 +102,8 @@ class RowMaker:
 
     def copy(
         self, records: pa.Table, ids: Mapping[str, str], connection: psycopg.Connection[Any], table: sql.Identifier
-    ) -> tuple[int, dict[Source, str]]:
-        """Make rows and copy them: how many, and the sources of those that the database refuses, with its reasons.
+    ) -> tuple[int, dict[Source, Broken]]:
+        """Make rows and copy them: how many, and the sources that the transform or the database refuses.
 
         Spark's tasks leave rows in files, block by block: a transform may make many of one record.
 
@@ -109,21 +112,44 @@ class RowMaker:
             ids: the id of each topic.
             connection: where to copy to, in autocommit.
             table: a table with the source columns and the wanted ones.
+
+        Raises:
+            TooManyFailingError: the transform raises on more of these records than are searched for.
         """
         raw = self._app.session.createDataFrame(records, schema=RAW_TYPE)
         inputs = {name: decoded(raw, topic, ids.get(name, "")) for name, topic in self._topics.items()}
-        output = with_sources(self._app.transform(good_records(inputs), {}), self._columns)
-        fields = sql.SQL(", ").join(map(sql.Identifier, output.columns))
+        columns = self._rows_of(good_records(inputs)).columns
+        fields = sql.SQL(", ").join(map(sql.Identifier, columns))
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, fields)
         refused: list[tuple[Any, ...]] = []
         rows = 0
-        for written in output.mapInArrow(_writer(self._folder), "path string").collect():
-            with pa.OSFile(written.path) as file, pa.ipc.open_stream(file) as blocks:
+        files, failing = self._files(inputs)
+        for path in files:
+            with pa.OSFile(path) as file, pa.ipc.open_stream(file) as blocks:
                 for block in blocks:
-                    text = pa.table([as_text(column) for column in block.columns], names=output.columns)
+                    text = pa.table([as_text(column) for column in block.columns], names=columns)
                     rows += copy_block(connection, statement, text, refused)
-            Path(written.path).unlink()
-        return rows, {(topic_id, number, offset): why for topic_id, number, offset, why in refused}
+            Path(path).unlink()
+        by_sink = {(id_, number, offset): Broken(Rule.SINK_REFUSED, why) for id_, number, offset, why in refused}
+        return rows, by_sink | {source: Broken(Rule.TRANSFORM_FAILED, why) for source, why in failing.items()}
+
+    def _rows_of(self, good: Mapping[str, DataFrame]) -> DataFrame:
+        return with_sources(self._app.transform(good, {}), self._columns)
+
+    def _files(self, inputs: Mapping[str, DataFrame]) -> tuple[list[str], dict[Source, str]]:
+        """Make the rows: the files that hold them, and the records that the transform raises on."""
+        failing: dict[Source, str] = {}
+        while True:
+            try:
+                found = self._rows_of(without(good_records(inputs), failing))
+                return [one.path for one in found.mapInArrow(_writer(self._folder), "path string").collect()], failing
+            except Exception as failure:
+                act = partial(self._transform_only, failing)
+                where, most = f"app {self._app.stream.app}", MOST_FAILING - len(failing)
+                failing = failing | failing_records(inputs, act, failure, where=where, most=most)
+
+    def _transform_only(self, known: Mapping[Source, str], good: Mapping[str, DataFrame]) -> None:
+        read_to_the_end(self._rows_of(without(good, known)))
 
     def bad(self, records: pa.Table) -> dict[SourceAt, Broken]:
         """The records that are bad, each with the rule it breaks and why."""

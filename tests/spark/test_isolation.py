@@ -1,0 +1,178 @@
+"""The records that a transform raises on are named, whatever the failure is; nothing else is blamed on a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millrace.domain.declaration import Column, ColumnType, Topic, ValueFormat, ValueSchema
+from millrace.errors import DeclarationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millrace.domain.offsets import Source
+
+LEFT, RIGHT = "left", "right"
+PARTITIONS = 2
+Inputs = Mapping[str, "DataFrame"]
+Act = Callable[[Inputs], object]
+
+
+class Batch:
+    """Thirty good records and three bad ones of each of two topics, `id` counted from 0."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.inputs = {name: self._decoded(name) for name in (LEFT, RIGHT)}
+
+    def run(self, transform: Callable[[Inputs], DataFrame]) -> Act:
+        """What reads a transform's rows to their end."""
+        from millrace.runtime.isolation import read_to_the_end
+
+        return lambda good: read_to_the_end(transform(good))
+
+    def failing(self, transform: Callable[[Inputs], DataFrame], **more: Any) -> dict[Source, str]:
+        """What is found after the batch has failed."""
+        from millrace.runtime.inputs import good_records
+        from millrace.runtime.isolation import failing_records
+
+        act = self.run(transform)
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever Spark has for it
+            act(good_records(self.inputs))
+        return failing_records(self.inputs, act, caught.value, where="app a", **more)
+
+    def _decoded(self, topic: str) -> DataFrame:
+        from millrace.runtime.source import RAW_TYPE, decoded
+
+        values = [b'{"id": %d}' % number for number in range(30)] + [b"not json"] * 3
+        rows = [(topic, number % PARTITIONS, number, 0, b"k", value, []) for number, value in enumerate(values)]
+        raw = self._spark.createDataFrame(self._spark.sparkContext.parallelize(rows, PARTITIONS), RAW_TYPE)
+        schema = ValueSchema(ValueFormat.JSON, (Column("id", ColumnType.INT, required=True),))
+        return decoded(raw, Topic(name=topic, pipeline="p", partitions=PARTITIONS, value=schema), f"id of {topic}")
+
+
+def place(topic: str, number: int) -> Source:
+    return f"id of {topic}", number % PARTITIONS, number
+
+
+@pytest.fixture
+def batch(spark: SparkSession) -> Batch:
+    return Batch(spark)
+
+
+def overflowing(inputs: Inputs) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    number = F.when(F.col("id").isin(4, 17), 10**6).otherwise(F.col("id") % 10)
+    return (
+        inputs[LEFT]
+        .select((number * 1000).cast("decimal(6,2)").alias("x"), "_source")
+        .unionByName(inputs[RIGHT].selectExpr("cast(id as decimal(6,2)) as x", "_source"))
+    )
+
+
+def raising_in_python(inputs: Inputs) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    def checked(number: int) -> int:
+        if number == 29:
+            raise ValueError("29 is no number\nthat I like")
+        return number
+
+    return inputs[LEFT].unionByName(inputs[RIGHT].select(F.udf(checked, "int")("id").alias("id"), "_source"))
+
+
+def counting_too_long(inputs: Inputs) -> DataFrame:
+    return inputs[LEFT].selectExpr("timestamp_seconds(if(id = 0, 9223372036854775807, id)) as x", "_source")
+
+
+def test_each_record_that_the_transform_raises_on_is_named_with_its_reason(batch: Batch) -> None:
+    found = batch.failing(overflowing)
+    assert found.keys() == {place(LEFT, 4), place(LEFT, 17)}
+    for why in found.values():
+        assert "[NUMERIC_VALUE_OUT_OF_RANGE" in why
+        assert "1000000000" in why
+        assert "ansi" not in why
+    assert batch.failing(counting_too_long) == {place(LEFT, 0): "java.lang.ArithmeticException: long overflow"}
+
+
+@pytest.mark.full  # each try starts Python workers again, which takes seconds
+def test_a_python_function_that_raises_is_told_by_its_last_words(batch: Batch) -> None:
+    assert batch.failing(raising_in_python) == {place(RIGHT, 29): "ValueError: 29 is no number that I like"}
+
+
+def test_records_left_out_are_those_that_failed(batch: Batch) -> None:
+    from millrace.runtime.inputs import good_records
+    from millrace.runtime.isolation import without
+
+    left = without(good_records(batch.inputs), {place(LEFT, 4): "raised", place(LEFT, 17): "raised"})
+    assert [left[name].count() for name in (LEFT, RIGHT)] == [28, 30]
+    batch.run(overflowing)(left)
+
+
+def test_a_failure_that_no_record_causes_by_itself_stays_what_it_is(batch: Batch) -> None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    def together(inputs: Inputs) -> DataFrame:
+        other = inputs[RIGHT].select(F.col("id").alias("other"))
+        return (
+            inputs[LEFT]
+            .join(other, F.expr("other = id + 1"))
+            .selectExpr("if(id = 7, raise_error('seven meets eight'), id) as id", "_source")
+        )
+
+    with pytest.raises(PySparkException, match="seven meets eight"):
+        batch.failing(together)
+
+
+def test_a_sink_that_fails_is_not_blamed_on_records(batch: Batch) -> None:
+    from millrace.runtime.isolation import failing_records
+
+    def fails(blocks: Iterator[pa.RecordBatch], attempt: int) -> Any:
+        for _ in blocks:
+            raise RuntimeError("the writer itself")
+
+    from pyspark.errors import PySparkException
+
+    from millrace.runtime.inputs import good_records
+    from millrace.runtime.writing import writing, written
+
+    good = good_records(batch.inputs)
+    with pytest.raises(PySparkException, match="the writer itself") as caught:
+        written(writing(good[LEFT], fails))
+    with pytest.raises(PySparkException, match="the writer itself"):
+        failing_records(batch.inputs, batch.run(lambda inputs: inputs[LEFT]), caught.value, where="app a")
+    own = MemoryError("this process")
+    with pytest.raises(MemoryError):
+        failing_records(batch.inputs, lambda good: None, own, where="app a")
+
+
+def test_more_failing_records_than_the_bound_end_the_app_by_name(batch: Batch) -> None:
+    def all_of_them(inputs: Inputs) -> DataFrame:
+        return inputs[LEFT].selectExpr("if(id < 6, raise_error(concat('no ', id)), id) as id", "_source")
+
+    with pytest.raises(
+        DeclarationError, match=r"the transform fails on too many records.*\[USER_RAISED_EXCEPTION\] no"
+    ):
+        batch.failing(all_of_them, most=5)
+
+
+def test_a_stop_ends_the_search(batch: Batch) -> None:
+    class StopError(Exception):
+        pass
+
+    steps: list[str] = []
+
+    def on_try(step: str) -> None:
+        steps.append(step)
+        if len(steps) == 3:
+            raise StopError
+
+    with pytest.raises(StopError):
+        batch.failing(overflowing, on_try=on_try)
+    assert steps[0].endswith("try 1, 60 records")
