@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from millrace.adapters.kafka_sink import KafkaSink
 from millrace.domain.declaration import OnBadRecord
 from millrace.domain.offsets import OffsetRange, Source, TopicPartition
 from millrace.domain.sinks import BatchCounts, TaskResults, Written
-from millrace.errors import SinkUnreachableError
+from millrace.errors import SinkFailedError, SinkUnreachableError
 from millrace.runtime import batches
 from millrace.runtime.batches import BatchRunner
 from millrace.runtime.inputs import Read
@@ -22,16 +24,23 @@ BAD: Mapping[Source, str] = {("id", 0, 4): "too large"}
 
 
 class Quarantine:
-    """Away until it is told to be there; it tells what is kept, in the order of everything else."""
+    """Away until it is told to be there; it tells what is kept, in the order of everything else.
+
+    As the real one, it keeps what the named attempts staged, and refuses where that is not what was counted.
+    """
 
     def __init__(self, told: list[str]) -> None:
         self.told, self.away = told, True
+        self.staged: dict[int, int] = {}
 
     def keep(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> int:
         if self.away and written.bad_records:
             raise SinkUnreachableError("the database is away")
+        arrived = sum(self.staged.get(attempt, 0) for attempt in written.attempts)
+        if arrived != written.bad_records:
+            raise SinkFailedError(f"{written.bad_records} bad records were staged, but {arrived} arrived")
         self.told.append(f"kept {sorted(written.refused)}")
-        return written.bad_records
+        return arrived
 
 
 class Sink:
@@ -42,14 +51,26 @@ class Sink:
 
     def rows_writer(self, timeline: int, ranges: Any, *, in_order: bool) -> None: ...
 
-    def commit_batch(self, timeline: int, ranges: Any, written: Written) -> BatchCounts:
-        kept = self.quarantine.keep(timeline, ranges, written) if written.refused else 0
-        return BatchCounts(written.rows, kept)
+    commit_batch = KafkaSink.commit_batch  # the real one: what it keeps again is what went wrong
+
+    @property
+    def _aside(self) -> Quarantine:
+        return self.quarantine
+
+    _done: ClassVar[dict[TopicPartition, int]] = {}
 
 
 class Runner(BatchRunner):
-    def _set_aside(self, raw: Any, ids: Any, refused: Mapping[Source, str], bad: int) -> TaskResults:
-        return TaskResults((1,), bad + len(refused))
+    def __init__(self, fixed: Any, quarantine: Quarantine) -> None:
+        super().__init__(fixed, {})
+        attempts = count(100)
+
+        def write(raw: Any, ids: Any, refused: Mapping[Source, str], bad: int) -> TaskResults:
+            attempt = next(attempts)
+            quarantine.staged = {attempt: bad + len(refused)}  # emptied first
+            return TaskResults((attempt,), bad + len(refused))
+
+        self._refusals.write = write  # type: ignore[method-assign]
 
     def _check_topics(self, ids: Mapping[str, str]) -> None: ...
 
@@ -57,9 +78,9 @@ class Runner(BatchRunner):
 def test_rows_are_not_written_again_while_what_was_refused_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[str]()
     quarantine = Quarantine(told)
-    stream = SimpleNamespace(reads=(), on_bad_record=OnBadRecord.QUARANTINE)
+    stream = SimpleNamespace(reads=(), on_bad_record=OnBadRecord.QUARANTINE, qualified_name="p.s")
     fixed = SimpleNamespace(sink=Sink(quarantine), stream=stream, timeline=1, in_order=True, topics={})
-    runner = Runner(fixed, {})  # type: ignore[arg-type]
+    runner = Runner(fixed, quarantine)
 
     def write_counted(inputs: Any, writing: Any, before: Any) -> tuple[Read, TaskResults]:
         read = Read(10)
@@ -79,6 +100,6 @@ def test_rows_are_not_written_again_while_what_was_refused_cannot_be_kept(monkey
             once()
     assert told == ["kept []", "wrote"]
     quarantine.away = False
-    assert once().rows_out == 9
-    assert told[2:] == [f"kept {list(BAD)}", "wrote", f"kept {list(BAD)}"]
-    assert runner._known_of([OffsetRange(P, 5, 10)]) == {}
+    assert once() == BatchCounts(rows_out=9, quarantined=1)
+    assert told[2:] == [f"kept {list(BAD)}", "wrote"]
+    assert runner._refusals.known([OffsetRange(P, 5, 10)]) == {}
