@@ -7,6 +7,7 @@ import threading
 import psycopg
 import pyarrow as pa
 import pytest
+from psycopg import sql
 
 from millrace.adapters.postgres_connection import connect
 from millrace.adapters.postgres_sink import PostgresAppend
@@ -102,3 +103,23 @@ def test_staging_of_former_epochs_is_dropped(database, name, admin):
         "SELECT tablename FROM pg_tables WHERE schemaname = 'millrace_staging' AND tablename LIKE %s", (f"{name}%",)
     ).fetchall()
     assert sorted(left) == [(f"{name}.s#2",), (f"{name}.s#2!",)]
+
+
+def test_bounds_that_the_role_has_do_not_end_a_long_merge(database, name, admin):
+    bounds = ["statement_timeout", "lock_timeout"]
+    bounds += ["transaction_timeout"] if admin.info.server_version >= 170000 else []
+    role = sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {}").format(sql.Identifier(database.database))
+    try:
+        for bound in bounds:
+            admin.execute(sql.SQL("{} SET {} = '300ms'").format(role, sql.Identifier(bound)))
+        writer = Writer(database, name, 1).ready()
+        admin.execute(
+            f"CREATE FUNCTION {name}.slowly() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$; "
+            f"CREATE TRIGGER slowly AFTER INSERT ON {name}.rows EXECUTE FUNCTION {name}.slowly()"
+        )
+        assert writer.commit(0, 3).rows_out == 3
+    finally:
+        for bound in bounds:
+            admin.execute(sql.SQL("{} RESET {}").format(role, sql.Identifier(bound)))
+    assert done(writer) == 3

@@ -38,12 +38,16 @@ class Driven:
     Args:
         root: the run's project.
         stream: PIPELINE.STREAM.
+
+    Attributes:
+        program: of `spark_apps`, which is the driver.
     """
 
     def __init__(self, root: Path, stream: str) -> None:
         self.root = root
         self.stream = stream
         self.epoch = 0
+        self.program = "stream.py"
         self._log_file = Path(os.devnull)
 
     @contextmanager
@@ -62,7 +66,7 @@ class Driven:
             spend(Kind.DRIVER_STARTS)
         instance, former = uuid.uuid4().hex, self._log_file
         self._log_file = self.root / f"{self.stream}-{self.epoch}-{instance}.log"
-        command = [sys.executable, str(self.root / "spark_apps" / "stream.py"), "--stream", self.stream]
+        command = [sys.executable, str(self.root / "spark_apps" / self.program), "--stream", self.stream]
         command += ["--epoch", str(self.epoch), "--instance", instance]
         java = read_environment_file(self.root / ".millrace" / "env")[JAVA_VARIABLE]
         environment = {**os.environ, "MILLRACE_ROOT": str(self.root), "JAVA_HOME": java}

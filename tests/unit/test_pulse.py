@@ -205,3 +205,11 @@ def test_a_disk_that_takes_nothing_ends_nothing(tmp_path: Path) -> None:
 def test_what_another_version_wrote_is_not_judged(status: dict[str, object]) -> None:
     assert beat_of(status) is None
     assert beat_of({"schema": "millrace.stream-status/2", "beat": {"unknown": 1}}) is None
+
+
+def test_a_notice_stays_until_it_is_taken_back(driver: Driver) -> None:
+    driver.pulse.notice("smaller batches")
+    driver.pulse.at("batch 3: copy")
+    assert driver.vitals().notice == "smaller batches"
+    driver.pulse.notice("")
+    assert driver.vitals().notice == ""

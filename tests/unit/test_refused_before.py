@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from millrace.adapters.kafka_sink import KafkaSink
+from millrace.domain.batch_size import BatchSize
 from millrace.domain.declaration import OnBadRecord
 from millrace.domain.offsets import OffsetRange, Source, TopicPartition
 from millrace.domain.sinks import BatchCounts, TaskResults, Written
@@ -62,7 +63,7 @@ class Sink:
 
 class Runner(BatchRunner):
     def __init__(self, fixed: Any, quarantine: Quarantine) -> None:
-        super().__init__(fixed, {})
+        super().__init__(fixed, {}, BatchSize.of(1_000))
         attempts = count(100)
 
         def write(raw: Any, ids: Any, refused: Mapping[Source, str], bad: int) -> TaskResults:

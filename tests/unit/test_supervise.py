@@ -137,6 +137,15 @@ def test_who_waits_for_a_lock_is_told_and_left_alone(platform: FakePlatform) -> 
     assert living(platform) == [1]
 
 
+def test_a_running_stream_says_what_people_should_know(platform: FakePlatform) -> None:
+    started(platform)
+    ill(platform, step="batch 7: copy", notice="batches of at most 1,000 records instead of 4,000")
+    report = supervise(platform)
+    assert (report.state, report.why) == (StreamState.RUNNING, "batches of at most 1,000 records instead of 4,000")
+    ill(platform, step="batch 8: copy")
+    assert supervise(platform).why == ""
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_what_could_not_be_started_again_is_not_ended(platform: FakePlatform, gone: bool) -> None:
     """A deploy that spoils or drops the declaration takes no app down, also none that does not answer."""

@@ -35,6 +35,7 @@ class Beat:
         behind: records that no batch has taken up; None where the brokers do not say.
         behind_at: since when; None where there are none.
         waits_for: what the step waits for.
+        notice: what people should know though it gets on.
     """
 
     at: float
@@ -48,6 +49,7 @@ class Beat:
     behind: int | None = 0
     behind_at: float | None = None
     waits_for: str = ""
+    notice: str = ""
 
     def vitals(self, *, phase: object, now: float) -> Vitals:
         """What it means at a later moment of the same clock.
@@ -71,6 +73,7 @@ class Beat:
             behind=self.behind,
             behind_for=since(self.behind_at) or timedelta(),
             waits_for=self.waits_for,
+            notice=self.notice,
             bound=timedelta(seconds=self.bound_seconds),
         )
 

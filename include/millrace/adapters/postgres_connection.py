@@ -26,9 +26,12 @@ _OPTIONS = (
     "-c timezone=UTC -c datestyle=ISO -c client_min_messages=warning "
     # Who waits for a lock has to see what its holder has written, whatever the role's default is.
     "-c default_transaction_isolation=read\\ committed "
+    # A role's own bounds would end a large merge, and each that follows it.
+    "-c statement_timeout=0 -c lock_timeout=0 "
     # A backend whose client's machine is gone would keep its locks for the two hours of the kernel's own defaults.
     "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 )
+_TRANSACTION_TIMEOUT_SINCE = 170_000
 # Until a server is given up that acknowledges nothing of what is sent; the kernel's own default is 15 minutes. Linux
 # counts one that is there and takes nothing too, so it must be longer than a disk or a checkpoint stalls.
 UNACKNOWLEDGED = timedelta(minutes=2)
@@ -117,16 +120,26 @@ def _error(fault: Fault, settings: PostgresSettings, told: str, doing: str) -> M
 
 
 def connect(
-    settings: PostgresSettings, application_name: str, *, within: timedelta = _CONNECT_WITHIN
+    settings: PostgresSettings,
+    application_name: str,
+    *,
+    within: timedelta = _CONNECT_WITHIN,
+    transactions_bounded: bool = True,
 ) -> psycopg.Connection[tuple[Any, ...]]:
     """A connection to a sink database, in UTC, speaking UTF-8 whatever the database's own encoding is.
+
+    Args:
+        settings: the database.
+        application_name: how the server lists it.
+        within: the time to connect.
+        transactions_bounded: False lifts the role's own bound on whole transactions, which costs a round trip.
 
     Raises:
         SinkUnreachableError: the server does not answer or does not let this role in.
         SinkExhaustedError: it has no room for another connection.
     """
     try:
-        return psycopg.connect(
+        connection = psycopg.connect(
             host=settings.host,
             port=settings.port,
             dbname=settings.database,
@@ -141,6 +154,10 @@ def connect(
             keepalives_count=3,
             tcp_user_timeout=UNACKNOWLEDGED // timedelta(milliseconds=1),
         )
+        if not transactions_bounded and connection.info.server_version >= _TRANSACTION_TIMEOUT_SINCE:
+            with connection.transaction():
+                connection.execute("SET transaction_timeout = 0")  # an older server refuses a name it does not know
+        return connection
     except psycopg.OperationalError as error:
         raise connect_error(settings, error) from error
 

@@ -189,7 +189,7 @@ class FencedConnection:
             SinkUnreachableError, SinkRolledBackError, SinkExhaustedError, SinkFailedError: by SQLSTATE.
         """
         if self._connection is None or self._connection.closed:
-            self._connection = connect(self.settings, self.identity.application_name)
+            self._connection = connect(self.settings, self.identity.application_name, transactions_bounded=False)
         self._doing = doing
         try:
             with self._connection.transaction():

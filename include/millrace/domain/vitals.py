@@ -24,6 +24,7 @@ class Vitals:
         behind: records up to the last stable offset that no batch has taken up; None where the brokers do not say.
         behind_for: how long that has been so without a batch.
         waits_for: what the step waits for, in words; empty where that is not known.
+        notice: what people should know though it gets on.
         ending_for: how long it has been ending of itself, without a batch in flight; None where it is not.
         bound: how long any of this may last.
     """
@@ -38,6 +39,7 @@ class Vitals:
     behind: int | None = 0
     behind_for: timedelta = timedelta()
     waits_for: str = ""
+    notice: str = ""
     ending_for: timedelta | None = None
     bound: timedelta = STUCK_AFTER
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_reader import TopicReader
+from millrace.domain.batch_size import BatchSize
 from millrace.domain.control import BATCH_STEPS
 from millrace.domain.declaration import Stream, Topic
 from millrace.domain.groups import Committed, stream_commits
@@ -111,10 +113,12 @@ class BatchRunner:
     Args:
         batches: what stays the same from batch to batch.
         positions: the next offset of each partition, as the record of work has it.
+        size: how many records a batch of the query may have.
     """
 
-    def __init__(self, batches: Batches, positions: Mapping[TopicPartition, int]) -> None:
+    def __init__(self, batches: Batches, positions: Mapping[TopicPartition, int], size: BatchSize) -> None:
         self._fixed = batches
+        self._of_query = self.size = size
         self._positions = dict(positions)
         self._in_flight = threading.Lock()
         self._draining = threading.Event()
@@ -128,7 +132,7 @@ class BatchRunner:
         """Process one batch; whatever fails is kept in `failure` and ends the query."""
         began = time.monotonic()
         with self._in_flight:
-            if self._draining.is_set() or self.failure is not None:
+            if self._draining.is_set() or self.failure is not None or self.resized:
                 return  # what is not on record was not done: the next start reads it
             try:
                 with self._fixed.pulse.batch(batch_id):
@@ -136,7 +140,7 @@ class BatchRunner:
             except Exception as error:
                 self.failure = error
                 raise
-        if not self._behind:
+        if not self._behind and not self.resized:
             self._draining.wait(max(0.0, self._fixed.stream.trigger.total_seconds() - (time.monotonic() - began)))
         self._fixed.pulse.ready()
 
@@ -144,6 +148,11 @@ class BatchRunner:
     def positions(self) -> Mapping[TopicPartition, int]:
         """The next offset of each partition, as the last batch left them."""
         return dict(self._positions)
+
+    @property
+    def resized(self) -> bool:
+        """Whether batches should be of another size than the query's: it begins none any more."""
+        return self.size.records != self._of_query.records
 
     def drain(self) -> None:
         """Wait for the batch in flight, and let no other begin."""
@@ -180,7 +189,7 @@ class BatchRunner:
         times, plain = [time.monotonic()], False
         self._at("plan")
         ranges = self._ranges(batch_id)
-        self._behind = is_full(ranges, fixed.stream.resources.max_records_per_batch)
+        self._behind = is_full(ranges, self._of_query.records)
         self._new_partitions(ranges)
         ids = self._topic_ids()
         times.append(time.monotonic())
@@ -205,6 +214,7 @@ class BatchRunner:
         self._positions |= positions
         steps = dict(zip(BATCH_STEPS, (end - begin for begin, end in pairwise(times)), strict=True))
         seconds = times[-1] - times[0]
+        self.size = self.size.after(timedelta(seconds=steps["merge"]))
         fixed.on_report(
             BatchReport(batch_id, read.records, read.truncated, counts, seconds, steps, dict(self._positions))
         )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from millrace.adapters.kafka_reader import TopicReader
+from millrace.domain.batch_size import BatchSize
 from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.groups import stream_commits
@@ -34,19 +37,22 @@ from millrace.runtime.batches import Batches, BatchReport, BatchRunner
 from millrace.runtime.inputs import keeps_order
 from millrace.runtime.life import Life
 from millrace.runtime.source import read_ranges, read_stream
-from millrace.runtime.spark_failures import means_loss, message
+from millrace.runtime.spark_failures import lacks_partitions, means_loss, message
 from millrace.wiring.sinks import open_sink
 
 log = structlog.get_logger()
 
 _LOOK_SECONDS = 0.25
 _LONGEST_POLL = timedelta(seconds=10)
+_MOST_BEGUN_AGAIN = 5
 
 
 class Driver:
     """Runs one stream until it is told to stop, fails, or loses its place to a newer epoch."""
 
     _sink: SinkStore
+    _runner: BatchRunner
+    _begun_again = 0  # queries in a row that met a partition which they did not name
 
     def __init__(self, life: Life, pipeline: Pipeline, stream: Stream) -> None:
         self._life = life
@@ -168,32 +174,82 @@ class Driver:
     def _stream_until(
         self, stop: threading.Event, session: SparkSession, batches: Batches, positions: dict[TopicPartition, int]
     ) -> None:
+        """Run one query, and behind it another one where that is needed, which begins where it ended.
+
+        It is needed for batches of another size, and where a partition was made between the look and the query.
+        """
+        self._runner = BatchRunner(batches, positions, BatchSize.of(self._stream.resources.max_records_per_batch))
+        query = self._start_query(session, batches)
+        log.info("running", stream=self._life.launch.stream, timeline=batches.timeline)
+        self._life.pulse.phase(Phase.RUNNING)
+        self._life.pulse.ready()
+        self._life.lookout.watch_log(self._life.log, lambda: self._runner.positions)
+        while self._watch(stop, query):
+            self._drain(stop, query)
+            self._life.pulse.at("begin another query")
+            if self._runner.resized:
+                self._life.pulse.notice(self._runner.size.notice)
+                log.warning("batches_resized", records=self._runner.size.records, declared=self._runner.size.declared)
+            batches = replace(batches, offset_log=_next_query(batches.offset_log))
+            self._runner = BatchRunner(batches, self._with_new_partitions(batches), self._runner.size)
+            query = self._start_query(session, batches)
+            self._life.pulse.ready()
+        self._life.pulse.phase(Phase.DRAINING)
+        log.info("draining", asked=stop.is_set())
+        self._drain(stop, query)
+
+    def _start_query(self, session: SparkSession, batches: Batches) -> StreamingQuery:
         self._life.pulse.at("start the query")
-        runner = BatchRunner(batches, positions)
-        source = read_stream(session, self._life.kafka, self._stream, positions)
-        query: StreamingQuery = (
+        runner = self._runner
+        source = read_stream(session, self._life.kafka, self._stream, runner.positions, runner.size.records)
+        return (
             source.writeStream.queryName(self._life.launch.stream)
             .foreachBatch(runner)
             .option("checkpointLocation", str(batches.offset_log.parent))
             .trigger(processingTime="0 seconds")  # BatchRunner keeps the pace
             .start()
         )
-        log.info("running", stream=self._life.launch.stream, timeline=batches.timeline)
-        self._life.pulse.phase(Phase.RUNNING)
-        self._life.pulse.ready()
-        self._life.lookout.watch_log(self._life.log, lambda: runner.positions)
+
+    def _watch(self, stop: threading.Event, query: StreamingQuery) -> bool:
+        """Wait until the query has to end; whether another one is to begin then."""
+        runner = self._runner
         while not stop.wait(_LOOK_SECONDS) and query.isActive and self._life.member.lost is None:
             if runner.failure is not None:  # whatever Spark still does about it
-                break
-        self._life.pulse.phase(Phase.DRAINING)
-        log.info("draining", asked=stop.is_set())
+                return False
+            if runner.resized:
+                self._begun_again = 0
+                return True
+        return not stop.is_set() and _lacks_partitions(query) and self._may_begin_again()
+
+    def _may_begin_again(self) -> bool:
+        self._begun_again += 1
+        return self._begun_again <= _MOST_BEGUN_AGAIN
+
+    def _drain(self, stop: threading.Event, query: StreamingQuery) -> None:
+        """End a query behind the batch in flight, or raise what ended it."""
+        runner = self._runner
         runner.drain()
         if runner.failure is not None:
             raise self._cause_of(runner.failure) from runner.failure
         self._life.member.check()
         if not stop.is_set() and (failure := query.exception()) is not None:
+            if _lacks_partitions(query) and self._begun_again <= _MOST_BEGUN_AGAIN:
+                return
             raise _of_spark(failure)
         query.stop()
+
+    def _with_new_partitions(self, batches: Batches) -> dict[TopicPartition, int]:
+        """Where the next query begins: also at the beginning of partitions that no batch has met, which it must name.
+
+        A topic that was made again keeps its old positions here: the next batch finds that out.
+        """
+        positions = dict(self._runner.positions)
+        ids = {partition.topic: partition.topic_id for partition in positions}
+        there = self._life.log.partitions(self._stream.reads)
+        new = {p: 0 for p in there if p not in positions and ids.get(p.topic) == p.topic_id}
+        if new:
+            self._sink.open_positions(batches.timeline, new)
+        return positions | new
 
     def _cause_of(self, failure: Exception) -> Exception:
         """Why a batch failed: who finds its connection or its staging gone cannot know that a newer epoch took it."""
@@ -242,6 +298,19 @@ class Driver:
             report.steps,
             report.positions,
         )
+
+
+def _lacks_partitions(query: StreamingQuery) -> bool:
+    """Whether a query ended since a partition was made that its start offsets do not name."""
+    failure = query.exception()
+    return failure is not None and lacks_partitions(failure)
+
+
+def _next_query(offset_log: Path) -> Path:
+    """The offset log of the next query of a life, which has a checkpoint of its own."""
+    former = offset_log.parent
+    name, _, number = former.name.partition("-")
+    return former.with_name(f"{name}-{int(number or 1) + 1}") / offset_log.name
 
 
 def _offsets(opening: Resume | OpenTimeline) -> dict[TopicPartition, int]:

@@ -53,6 +53,7 @@ class Pulse:
         self._longest: dict[int, float] = {}  # the longest batch of each of the last minutes that had one
         self._waited = False  # whether the batch in flight did: how long such a one takes says nothing of others
         self._failing = False
+        self._notice = ""
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
 
     @property
@@ -119,6 +120,11 @@ class Pulse:
             if self._batch_at is None:
                 self._begin("ready for the next batch", in_sink=False)
                 self._ready_at = self._clock()
+
+    def notice(self, text: str) -> None:
+        """Say what people should know though the app gets on; empty: nothing."""
+        with self._lock:
+            self._notice = text
 
     def waits_for(self, what: str) -> None:
         """Say what the present step waits for; empty where it waits no more."""
@@ -205,4 +211,5 @@ class Pulse:
             behind=self._behind,
             behind_at=self._behind_at,
             waits_for=self._waits_for,
+            notice=self._notice,
         )

@@ -93,9 +93,13 @@ def declared_type(column: Column) -> spark.DataType:
 
 
 def read_stream(
-    session: SparkSession, settings: KafkaSettings, stream: Stream, positions: Mapping[TopicPartition, int]
+    session: SparkSession,
+    settings: KafkaSettings,
+    stream: Stream,
+    positions: Mapping[TopicPartition, int],
+    most_records: int,
 ) -> DataFrame:
-    """The raw records from these positions on.
+    """The raw records from these positions on, in batches of at most `most_records`.
 
     It subscribes, so that it sees partitions made later (from their beginning), and lists every partition that
     exists now, because `startingOffsets` counts only for those it names. It reads committed records only and fails
@@ -109,7 +113,7 @@ def read_stream(
     """
     options = read_options(settings, stream) | {
         "startingOffsets": _offsets(positions),
-        "maxOffsetsPerTrigger": str(stream.resources.max_records_per_batch),
+        "maxOffsetsPerTrigger": str(most_records),
     }
     if not INTERNAL_TOPICS.isdisjoint(stream.reads):
         session.conf.set("spark.sql.streaming.kafka.useDeprecatedOffsetFetching", "true")

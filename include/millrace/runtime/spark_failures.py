@@ -16,6 +16,7 @@ _SIGNS_OF_THE_MACHINE = (
     "SparkContext was shut down",
     "stopped SparkContext",
 )
+_SIGN_OF_NEW_PARTITIONS = "you must specify all TopicPartitions"
 _ADVICE = re.compile(r" (If necessary set|Use `try_|To (return|tolerate)).*?(?= SQLSTATE|$)", re.DOTALL)
 _REASON_SHOWN = 300
 
@@ -24,6 +25,11 @@ def means_loss(failure: Exception) -> bool:
     """Return whether records that were planned to be read were not there."""
     text = str(failure)
     return any(sign in text for sign in _SIGNS_OF_LOSS)
+
+
+def lacks_partitions(failure: Exception) -> bool:
+    """Return whether a query's start offsets do not name every partition. Source: Spark's KafkaOffsetReader."""
+    return _SIGN_OF_NEW_PARTITIONS in str(failure)
 
 
 def is_of_the_machine(failure: Exception) -> bool:

@@ -98,7 +98,7 @@ class Seen:
         """The look in words for people."""
         newest = self.apps[0] if self.apps else None
         state = domain.state_of(self.observed, self.action)
-        why = getattr(self.action, "why", "")
+        why = getattr(self.action, "why", "") or (newest.vitals.notice if newest and newest.vitals else "")
         if self.problem and not newest:
             state, why = StreamState.GIVEN_UP, self.problem.what
         last = self.attempts[0] if self.attempts else None
