@@ -73,12 +73,13 @@ def mend(app: App, old: str, new: str) -> None:
 
 
 def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_the_books_balance(servers: Stack) -> None:
-    app = App(servers, schema=SCHEMA, transform=TRANSFORM)
+    raising = TRANSFORM.replace('select("id"', "selectExpr(\"if(id IN (15, 905), raise_error('no'), id) AS id\"")
+    app = App(servers, schema=SCHEMA, transform=raising)
     app.produce([*events(0, 20), b"nope", None, *nameless(900, 910), *events(20, 40)])
-    expected = sum(2 if n % 10 == 3 else 1 for n in range(40) if n % 10 != 7)
+    expected = sum(2 if n % 10 == 3 else 1 for n in range(40) if n % 10 != 7 and n != 15)
     with app.running():
-        app.until(lambda: (len(app.rows()), len(app.quarantine())) == (expected, 12), "all rows")
-    with pytest.raises(RefusedError, match="none of 12 records would leave quarantine"):
+        app.until(lambda: (len(app.rows()), len(app.quarantine())) == (expected, 13), "all rows")
+    with pytest.raises(RefusedError, match="none of 13 records would leave quarantine"):
         planned(app)
 
     mend(app, "name STRING NOT NULL", "name STRING")
@@ -87,18 +88,19 @@ def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_the_books_balance(
     assert change.subject == f"{app.topic} missing_field"
     assert dict(change.before) == {"in_quarantine": "10"}
     assert dict(change.after) == {
-        "in_quarantine": "0",
-        "become_rows": "9, 10 rows in all",
+        "in_quarantine": "1",
+        "become_rows": "8, 9 rows in all",
+        "stay_transform_failed": "1",
         "dropped_by_the_transform": "1",
     }
-    assert (len(app.rows()), len(app.quarantine())) == (expected, 12)
+    assert (len(app.rows()), len(app.quarantine())) == (expected, 13)
     done = run(app, plan)
     assert done.status is PlanStatus.DONE
-    assert [id_ for (id_,) in app.rows(where="id >= 900")] == [900, 901, 902, 903, 903, 904, 905, 906, 908, 909]
-    assert app.quarantine() == [("not_json",), ("null_value",)]
+    assert [id_ for (id_,) in app.rows(where="id >= 900")] == [900, 901, 902, 903, 903, 904, 906, 908, 909]
+    assert app.quarantine() == [("not_json",), ("null_value",), ("transform_failed",), ("transform_failed",)]
     found = books(app)
     assert (found.balance, found.findings) == (Balance.BALANCED, ())
-    assert (found.sums.rows, found.sums.quarantined, found.sums.dropped) == (expected + 10, 2, 5)
+    assert (found.sums.rows, found.sums.quarantined, found.sums.dropped) == (expected + 9, 4, 5)
     with pytest.raises(StalePlanError):
         run(app, plan)
 

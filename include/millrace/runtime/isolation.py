@@ -180,6 +180,6 @@ def _too_many(places: pa.Table, failing: Mapping[int, str], failure: Exception, 
     return TooManyFailingError(
         f"the transform fails on too many records{examples}: {reason(failure)}",
         where=where,
-        next_step=f"mend the transform, then start the stream: nothing of this batch is on record. At most "
+        next_step=f"fix the transform, then run it again: nothing of this batch is on record. At most "
         f"{MOST_FAILING} records an hour are set aside as `transform_failed`",
     )
