@@ -17,7 +17,7 @@ def transform(inputs: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) 
 
     Returns:
         The purchase (`customer_id`, `purchased_on`, `quantity`, `amount`) with
-        `unit_amount` DECIMAL(12,4): amount / quantity, rounded half up; null where quantity is 0,
+        `unit_amount` DECIMAL(14,4): amount / quantity, rounded half up; null where quantity is 0,
         `weekday` INT: 1 is Monday, 7 is Sunday (ISO 8601),
         `month` DATE: the first day of the purchase's month,
         and `_source` as it came.
@@ -25,12 +25,14 @@ def transform(inputs: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) 
     purchases = inputs["shop.purchases"]
     # nullif: an ANSI session raises on a division by zero, and one such purchase would stop the stream
     quantity = F.nullif(F.col("quantity"), F.lit(0))
+    # Spark rounds the quotient to 11 digits more than the amount has; with a scale of 2 those could round it twice
+    unit_amount = F.col("amount").cast("DECIMAL(14,4)") / quantity
     return purchases.select(
         "customer_id",
         "purchased_on",
         "quantity",
         "amount",
-        (F.col("amount") / quantity).cast("DECIMAL(12,4)").alias("unit_amount"),
+        unit_amount.cast("DECIMAL(14,4)").alias("unit_amount"),
         (F.weekday("purchased_on") + F.lit(1)).alias("weekday"),
         F.trunc("purchased_on", "month").alias("month"),
         "_source",

@@ -46,7 +46,7 @@ topics:
       format: json
       schema: >-
         customer_id STRING NOT NULL, purchased_on DATE NOT NULL, quantity INT NOT NULL, amount DECIMAL(12,2) NOT NULL,
-        unit_amount DECIMAL(12,4), weekday INT, month DATE
+        unit_amount DECIMAL(14,4), weekday INT, month DATE
 streams:
   purchases:
     app: {pipeline}_purchases

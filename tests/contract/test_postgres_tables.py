@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from millrace.adapters.postgres_connection import connect
@@ -177,6 +179,26 @@ def test_a_table_of_ours_has_its_key_and_one_without_a_timeline_is_not_ours(make
     make(then="ALTER TABLE {rows} DROP COLUMN _timeline")
     with pytest.raises(DeclarationError, match="lacks _timeline"):
         ensure(admin, name)
+
+
+@pytest.mark.parametrize(
+    ("column", "former", "amount"),
+    [("amount", "numeric(10,2)", "99999999.99"), ("amount", "text", "7.5"), ("Amount due", "numeric(12,0)", "7")],
+)
+def test_the_refusal_of_another_type_names_the_statement_that_changes_it(make, admin, name, column, former, amount):
+    make(then="ALTER TABLE {rows} ADD PRIMARY KEY ({key})")
+    admin.execute(f'ALTER TABLE {name}.rows RENAME TO "order"')
+    admin.execute(f'ALTER TABLE {name}."order" DROP amount, ADD "{column}" {former}')
+    admin.execute(f"INSERT INTO {name}.\"order\" VALUES ('x', 'id', 0, 0, 0, 1, {amount})")
+    columns = target_columns(pa.schema([("name", pa.string()), (column, pa.decimal128(14, 4))]), "the test")
+    with admin.transaction(), admin.cursor() as cursor, pytest.raises(DeclarationError) as refused:
+        TargetTable(name, "order").ensure(cursor, columns)
+    assert f"column {column} is {former}, the transform now gives numeric(14,4)" in refused.value.what
+    assert "drop the views" in refused.value.next_step
+    admin.execute(refused.value.next_step.rpartition(": ")[2])
+    with admin.transaction(), admin.cursor() as cursor:
+        assert TargetTable(name, "order").ensure(cursor, columns) == "rows_pkey"
+    assert admin.execute(f'SELECT "{column}" FROM {name}."order"').fetchall() == [(Decimal(amount),)]
 
 
 # Millrace's own tables

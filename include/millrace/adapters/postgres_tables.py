@@ -146,8 +146,8 @@ class TargetTable:
             if name in present and present[name][0] != type_:
                 raise self._unfit(
                     f"column {name} is {present[name][0]}, the transform now gives {type_}",
-                    f"cast it in the transform, or alter the column with the stream stopped: "
-                    f"ALTER TABLE {self} ALTER COLUMN {name} TYPE {type_}",
+                    f"cast it in the transform, or drop the views that use the column and alter it, with the stream "
+                    f"stopped: {self._retyping(name, present[name][0], type_)}",
                 )
         for name, (_, must_be_given) in present.items():
             if must_be_given and name not in wanted and name not in own:
@@ -155,6 +155,14 @@ class TargetTable:
                     f"column {name} is NOT NULL without a default and the transform does not give it",
                     f"let it be null: ALTER TABLE {self} ALTER COLUMN {name} DROP NOT NULL",
                 )
+
+    def _retyping(self, name: str, present: str, wanted: str) -> str:
+        """Return the statement that gives a column another type, with its values cast where the kinds differ."""
+        column = sql.Identifier(name)
+        statement = sql.SQL("ALTER TABLE {} ALTER COLUMN {} TYPE {}").format(self.identifier, column, sql.SQL(wanted))
+        if present.partition("(")[0] != wanted.partition("(")[0]:
+            statement += sql.SQL(" USING {}::{}").format(column, sql.SQL(wanted))
+        return statement.as_string()
 
     def must_take(self, cursor: Cursor, columns: Sequence[TargetColumn]) -> None:
         """See that the table takes these columns as it is: nothing is made or added.

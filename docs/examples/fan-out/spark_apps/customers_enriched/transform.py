@@ -25,7 +25,8 @@ def transform(inputs: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) 
     """
     # nullif: an ANSI session raises on a division by zero, and one such purchase would stop the stream
     quantity = F.nullif(F.col("quantity"), F.lit(0))
-    unit_amount = (F.col("amount") / quantity).cast("DECIMAL(14,4)")
+    # Spark rounds the quotient to 11 digits more than the amount has; with a scale of 2 those could round it twice
+    unit_amount = (F.col("amount").cast("DECIMAL(14,4)") / quantity).cast("DECIMAL(14,4)")
     return inputs["customers.last"].select(
         "customer_id",
         "purchased_on",
