@@ -15,6 +15,7 @@ from millrace.adapters.postgres_locks import bounds
 from millrace.adapters.postgres_schema import SCHEMA_VERSION, ensure_schema
 from millrace.adapters.postgres_tables import TargetTable
 from millrace.adapters.postgres_types import target_columns
+from millrace.domain.declared_sinks import SYSTEM_COLUMNS
 from millrace.errors import DeclarationError
 from millrace.settings import PostgresSettings
 from support.control_databases import Databases
@@ -199,6 +200,14 @@ def test_the_refusal_of_another_type_names_the_statement_that_changes_it(make, a
     with admin.transaction(), admin.cursor() as cursor:
         assert TargetTable(name, "order").ensure(cursor, columns) == "rows_pkey"
     assert admin.execute(f'SELECT "{column}" FROM {name}."order"').fetchall() == [(Decimal(amount),)]
+
+
+def test_the_names_that_are_refused_are_those_that_postgresql_keeps(admin, name):
+    own = "SELECT attname FROM pg_attribute WHERE attrelid = 'pg_class'::regclass AND attnum < 0"
+    assert {system for (system,) in admin.execute(own).fetchall()} == SYSTEM_COLUMNS
+    columns = target_columns(pa.schema([(system.upper(), pa.int64()) for system in sorted(SYSTEM_COLUMNS)]), "the test")
+    with admin.transaction(), admin.cursor() as cursor:
+        TargetTable(name, "rows").ensure(cursor, columns)
 
 
 # Millrace's own tables

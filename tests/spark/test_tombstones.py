@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -177,6 +178,22 @@ def checked(spark: SparkSession, mode: SinkMode, columns: list[str], topic: Topi
     found = output_type(spark, pipeline, stream, select)
     output_columns(found, stream.app, ("_timestamp", "_deleted") if mode is SinkMode.UPSERT else ())
     return list(found.names)
+
+
+def test_a_start_names_the_inputs_there_are_to_an_app_that_asks_for_another(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from millrace.runtime.app import load_transform, output_type
+    from millrace.runtime.inputs import keeps_order
+
+    pipeline, stream = declared(SinkMode.APPEND, ORDINARY)
+    path = tmp_path / "spark_apps" / "people" / "transform.py"
+    path.parent.mkdir(parents=True)
+    path.write_text('def transform(inputs, tables):\n    return inputs["persons"]\n')
+    with pytest.raises(DeclarationError, match=r"the input 'persons', and the stream reads people"):
+        output_type(spark, pipeline, stream, load_transform(tmp_path, "people"))
+    path.write_text('def transform(inputs, tables):\n    return inputs["people"]\n')
+    assert keeps_order(spark, pipeline, stream, load_transform(tmp_path, "people"))
 
 
 def test_an_app_may_lose_deletes_only_where_they_delete_nothing(spark: SparkSession) -> None:

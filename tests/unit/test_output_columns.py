@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from pyspark.sql import types as spark
 
 from millrace.adapters.postgres_types import target_columns
 from millrace.errors import DeclarationError
-from millrace.runtime.app import output_columns
+from millrace.runtime.app import load_transform, output_columns
 
 PLAIN = (
     (spark.StringType(), "text"),
@@ -52,6 +54,46 @@ def test_another_type_is_refused_with_a_way_out(given: spark.DataType) -> None:
     with pytest.raises(DeclarationError, match="no plain PostgreSQL column") as caught:
         target_columns(columns, "here")
     assert 'to_json(col("x"))' in caught.value.next_step
+
+
+@pytest.mark.parametrize("name", ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])
+def test_a_name_of_postgresqls_own_is_refused_with_the_way_to_rename_it(name: str) -> None:
+    with pytest.raises(DeclarationError, match=f"column {name}: PostgreSQL has a system column") as caught:
+        target_columns(pa.schema([("id", pa.string()), (name, pa.int64())]), "spark_apps/app/transform.py")
+    assert caught.value.where == "spark_apps/app/transform.py"
+    assert f'col("{name}").alias(' in caught.value.next_step
+    assert target_columns(pa.schema([(name.upper(), pa.int64())]), "here")[0].name == name.upper()
+
+
+ASKING = """
+def transform(inputs, tables):
+    if "rates" in tables or "shop.refunds" in inputs or inputs.get("shop.refunds") is not None:
+        raise AssertionError
+    return ({asked})
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ('inputs["shop.nosuch"]', "asks for the input 'shop.nosuch', and the stream reads shop.purchases, shop.items"),
+        ('tables["rates"]', "asks for the table 'rates', and a stream has no tables"),
+    ],
+)
+def test_a_transform_that_asks_for_what_there_is_not_is_told_what_there_is(
+    tmp_path: Path, asked: str, told: str
+) -> None:
+    path = tmp_path / "spark_apps" / "asking" / "transform.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(ASKING.format(asked=asked))
+    inputs: dict[str, Any] = {"shop.purchases": "the purchases", "shop.items": "the items"}
+    with pytest.raises(DeclarationError) as caught:
+        load_transform(tmp_path, "asking")(inputs, {})
+    assert told in caught.value.what
+    assert caught.value.where == "spark_apps/asking/transform.py"
+    assert isinstance(caught.value, KeyError)  # an app that goes on without an input catches this
+    path.write_text(ASKING.format(asked='inputs["shop.items"]'))
+    assert load_transform(tmp_path, "asking")(inputs, {}) == "the items"
 
 
 class Celsius(spark.UserDefinedType):

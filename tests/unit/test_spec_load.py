@@ -299,6 +299,22 @@ def test_warns_of_what_is_probably_not_meant(root: Path) -> None:
     assert {each.severity for each in project.warnings} == {spec.Severity.WARNING}
 
 
+def test_warns_of_a_column_that_no_table_can_have_where_a_stream_writes_one(root: Path) -> None:
+    assert not spec.load(root).warnings
+    replace_once(root / SHOP, "customer_id STRING NOT NULL", "xmin BIGINT, CTID INT, customer_id STRING NOT NULL")
+
+    warnings = spec.load(root).warnings
+
+    assert [(each.file, each.field) for each in warnings] == [
+        (RETURNS, "streams.items.reads[1]"),
+        (SHOP, "streams.purchases.reads[0]"),
+    ]
+    assert {each.what.partition(":")[0] for each in warnings} == {
+        "the topic `shop.purchases` has a column `xmin`, and PostgreSQL has a system column of this name in every table"
+    }
+    assert {each.next_step for each in warnings} == {'see that the app renames it: col("xmin").alias("record_xmin")'}
+
+
 CUSTOMERS = "{postgres: {connection: millrace_sink, table: shop.customers}}"
 ITEMS = "{postgres: {connection: millrace_sink, table: returns.items}}"
 

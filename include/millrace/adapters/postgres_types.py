@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from millrace.adapters.postgres_tables import TargetColumn
+from millrace.domain.declared_sinks import SYSTEM_COLUMNS
 from millrace.errors import DeclarationError
 
 _LONGEST_NAME_BYTES = 63
@@ -32,7 +33,8 @@ def target_columns(columns: pa.Schema, where: str) -> tuple[TargetColumn, ...]:
         where: what gives them, for people.
 
     Raises:
-        DeclarationError: a name is too long or has a %, or PostgreSQL has no plain column for a type.
+        DeclarationError: a name is too long, has a %, or is that of a system column, or PostgreSQL has no plain column
+            for a type.
     """
     for name in columns.names:
         if "%" in name:
@@ -44,6 +46,12 @@ def target_columns(columns: pa.Schema, where: str) -> tuple[TargetColumn, ...]:
                 f"column {name}: {_LONGEST_NAME_BYTES} bytes are the longest name that PostgreSQL has",
                 where=where,
                 next_step="rename the column in the transform",
+            )
+        if name in SYSTEM_COLUMNS:
+            raise DeclarationError(
+                f"column {name}: PostgreSQL has a system column of this name in every table",
+                where=where,
+                next_step=f'rename the column in the transform: col("{name}").alias("record_{name}")',
             )
     return tuple(TargetColumn(field.name, _type(field, where)) for field in columns)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+SYSTEM_COLUMNS = frozenset({"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"})
+"""The columns that every table of PostgreSQL has by itself: it makes no other of these names (`ddl-system-columns`)."""
+
 
 class SinkMode(StrEnum):
     """How rows meet what the sink table already holds."""

@@ -26,8 +26,26 @@ DELETED_FIELD = DELETED_COLUMN.name
 _OPAQUE = (spark.UserDefinedType, spark.VariantType, spark.GeometryType, spark.GeographyType)
 
 
+class NotGivenError(DeclarationError, KeyError):
+    """A transform asks for an input or a table that it is not given; a KeyError too, as of any mapping."""
+
+
+class _Given(dict[str, DataFrame]):
+    """What a transform is given by name; asking for another name says what there is."""
+
+    def __init__(self, frames: Mapping[str, DataFrame], kind: str, there: str, next_step: str, where: str) -> None:
+        super().__init__(frames)
+        self._kind, self._there, self._next_step, self._where = kind, there, next_step, where
+
+    def __missing__(self, name: object) -> DataFrame:
+        what = f"the transform asks for the {self._kind} {name!r}, and {self._there}"
+        raise NotGivenError(what, where=self._where, next_step=self._next_step)
+
+
 def load_transform(root: Path, app: str) -> Transform:
     """The function `transform(inputs, tables)` of `spark_apps/APP/transform.py`.
+
+    Guarantees: where it asks for an input or a table that it is not given, it raises NotGivenError.
 
     Raises:
         DeclarationError: the file is missing, does not import, or has no such function.
@@ -49,7 +67,22 @@ def load_transform(root: Path, app: str) -> Transform:
         raise DeclarationError(
             f"app {app} has no function transform", where=str(path), next_step="def transform(inputs, tables): ..."
         )
-    return transform
+    return _naming(transform, f"spark_apps/{app}/transform.py")
+
+
+def _naming(transform: Transform, where: str) -> Transform:
+    """Return the transform with inputs and tables that name themselves where it asks for others."""
+
+    def named(inputs: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) -> DataFrame:
+        reads = f"the stream reads {', '.join(inputs)}"
+        step = "ask for a topic that the stream reads, or add the topic to `reads`"
+        none = "a stream has no tables to look things up in yet"
+        return transform(
+            _Given(inputs, "input", reads, step, where),
+            _Given(tables, "table", none, "take what the transform needs from `inputs`", where),
+        )
+
+    return named
 
 
 def load_views(root: Path, app: str) -> Views | None:
@@ -80,6 +113,8 @@ def output_type(session: SparkSession, pipeline: Pipeline, stream: Stream, trans
     try:
         output = transform(inputs, {})
         found = output.schema
+    except NotGivenError:
+        raise
     except Exception as error:
         raise DeclarationError(f"the transform fails on empty inputs: {str(error)[:500]}", where=where) from error
     _check_names(found.names, stream.app, where)

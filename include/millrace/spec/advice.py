@@ -7,6 +7,7 @@ from collections.abc import Sequence as Items
 from datetime import timedelta
 
 from millrace.domain.declaration import Cleanup, Manage, SinkMode, Tombstones, ValueFormat
+from millrace.domain.declared_sinks import SYSTEM_COLUMNS
 from millrace.domain.retention.advice import PARTITIONS, REPLICATION, advise
 from millrace.domain.retention.settings import LogSettings, log_settings
 from millrace.domain.topics import wanted_config
@@ -83,14 +84,35 @@ def dataset_warnings(draft: Draft) -> Iterator[Finding]:
             yield finding(stream.place("trigger"), what, step, Severity.WARNING)
 
 
+def table_warnings(draft: Draft, world: World) -> Iterator[Finding]:
+    """Advice about topics with columns that no table can have; whether the app renames them shows at the start."""
+    for stream in draft.streams.values():
+        if stream.document.writes.postgres is None:
+            continue
+        for topic, document, place in _read_by(stream, world):
+            columns = document.value.columns if document.value else ()
+            for name in [each.name for each in columns if each.name in SYSTEM_COLUMNS]:
+                what = (
+                    f"the topic `{topic}` has a column `{name}`, and PostgreSQL has a system column of this name in "
+                    "every table: the stream does not start where the app gives it"
+                )
+                step = f'see that the app renames it: col("{name}").alias("record_{name}")'
+                yield finding(place, what, step, Severity.WARNING)
+
+
 def _upserted(stream: Part[StreamDocument], columns: Items[str], world: World) -> Iterator[Finding]:
+    for name, document, place in _read_by(stream, world):
+        for what, step in (*_scattered(name, document, columns), *_undeleted(name, document, columns)):
+            yield finding(place, what, step, Severity.WARNING)
+
+
+def _read_by(stream: Part[StreamDocument], world: World) -> Iterator[tuple[str, TopicDocument, Place]]:
+    """Return the topics that a stream reads, what is declared of each, and where the stream names it."""
     reads = stream.tree.get("reads")
     items = reads.items if isinstance(reads, Sequence) else ()
     for name, item in zip(stream.document.reads, items, strict=True):
         topic = world.topic(name)
-        document = topic.document if topic else TopicDocument()
-        for what, step in (*_scattered(name, document, columns), *_undeleted(name, document, columns)):
-            yield finding(item.place, what, step, Severity.WARNING)
+        yield name, topic.document if topic else TopicDocument(), item.place
 
 
 def _scattered(name: str, topic: TopicDocument, columns: Items[str]) -> Iterator[tuple[str, str]]:

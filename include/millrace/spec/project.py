@@ -161,6 +161,7 @@ def load(root: Path, environment: str | None = None) -> Project:
     fed = {source.document.writes for draft in sound for source in draft.sources.values()}
     warnings = [each for draft in sound for each in advice.warnings(draft, embedded=embedded, fed=fed)]
     warnings += [each for draft in sound for each in advice.upsert_warnings(draft, world)]
+    warnings += [each for draft in sound for each in advice.table_warnings(draft, world)]
     warnings += [each for draft in sound for each in advice.dataset_warnings(draft)]
     warnings += [each for draft in sound for each in _of_columns(root, draft, world)]
     warnings += [each for each in findings if each.severity is Severity.WARNING]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from millrace.domain.declaration import BYTES_COLUMNS, Cleanup, ColumnType, Manage, SinkMode, Tombstones, ValueFormat
+from millrace.domain.declared_sinks import SYSTEM_COLUMNS
 from millrace.spec.documents import MOST_KEY_COLUMNS, StreamDocument, TopicDocument, WritesDocument
 from millrace.spec.draft import SECTIONS, Draft
 from millrace.spec.fields import KAFKAS_OWN, PIPELINE_NAME, nearest
@@ -250,6 +251,9 @@ def _key_columns(draft: Draft, key: Sequence, place: Place) -> None:
             if name.casefold() in seen:
                 draft.say(item.place, f"the column `{shown(name)}` is in the key twice", "remove one of them")
             seen.add(name.casefold())
+            if name in SYSTEM_COLUMNS:
+                what = f"PostgreSQL has a system column `{name}` in every table, so no column of rows has this name"
+                draft.say(item.place, what, "name another column, and let the app give it")
 
 
 def _reads(draft: Draft, tree: Mapping, place: Place) -> None:
