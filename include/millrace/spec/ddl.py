@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from millrace.domain.declaration import Column, ColumnType
@@ -14,7 +14,12 @@ MAXIMUM_COLUMNS = 1000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _COLUMN = re.compile(r"(?P<name>\S+?)(\s*:\s*|\s+)(?P<type>[A-Za-z_]+)\s*(?P<rest>.*)", re.DOTALL)
 _DECIMAL = re.compile(r"\(\s*([0-9]{1,4})\s*(?:,\s*([0-9]{1,4})\s*)?\)\s*(.*)", re.DOTALL)
-_NOT_REAL = frozenset({"ARRAY", "MAP", "STRUCT", "VARIANT", "BINARY", "INTERVAL"})
+_NESTED = frozenset({"ARRAY", "JSON", "MAP", "STRUCT", "VARIANT"})
+_AS_TEXT = frozenset({"BINARY", "INTERVAL"})  # what JSON has in their place is text
+_WHOLE = (
+    "leave the field out, or write `format: bytes` without a schema and let the transform parse the record: "
+    "docs/guide/nested.md"
+)
 _SPELLINGS = {
     "INTEGER": "INT",
     "LONG": "BIGINT",
@@ -31,7 +36,6 @@ _SPELLINGS = {
     "DATETIME": "TIMESTAMP",
     "TIMESTAMP_NTZ": "TIMESTAMP",
     "TIMESTAMP_LTZ": "TIMESTAMP",
-    "JSON": "STRING",
 }
 
 
@@ -65,8 +69,7 @@ def parse_schema(value: object) -> tuple[Column, ...]:
     for piece in _pieces(value):
         try:
             column = _column(piece)
-            if any(each.name.casefold() == column.name.casefold() for each in columns):
-                raise piece.wrong(f"the column `{column.name}` is there twice", "remove or rename one of them")
+            _must_be_new(piece, column, columns)
             columns.append(column)
         except Wrong as wrong:
             problems.append(wrong)
@@ -76,6 +79,14 @@ def parse_schema(value: object) -> tuple[Column, ...]:
     if problems:
         raise SeveralWrong(problems)
     return tuple(columns)
+
+
+def _must_be_new(piece: _Piece, column: Column, columns: Sequence[Column]) -> None:
+    for each in columns:
+        if each.name == column.name:
+            raise piece.wrong(f"the column `{column.name}` is there twice", "remove one of them")
+        if each.name.casefold() == column.name.casefold():
+            raise piece.wrong(f"the columns `{each.name}` and `{column.name}` differ in case only", _WHOLE)
 
 
 def _pieces(schema: str) -> Iterator[_Piece]:
@@ -101,14 +112,14 @@ def _column(piece: _Piece) -> Column:
         raise piece.wrong(f"`{shown(piece.text)}` is not a column", "write its name and type, like `amount INT`")
     name = _column_name(piece, found["name"])
     word = found["type"].upper()
-    if word in _NOT_REAL:
+    if word in _NESTED | _AS_TEXT:
         what = f"columns of type {word} do not exist in Millrace yet"
-        raise piece.wrong(what, "declare scalar columns only, or keep the value as a STRING")
+        raise piece.wrong(what, _WHOLE if word in _NESTED else "write STRING, and convert the text in the transform")
     if word not in ColumnType.__members__:
         close = (
             f"write {_SPELLINGS[word]}"
             if word in _SPELLINGS
-            else nearest(word, ColumnType.__members__.keys() - _NOT_REAL)
+            else nearest(word, ColumnType.__members__.keys() - _AS_TEXT)
         )
         raise piece.wrong(f"`{shown(found['type'])}` is not a column type", close)
     kind = ColumnType[word]
@@ -121,11 +132,12 @@ def _column(piece: _Piece) -> Column:
 
 def _column_name(piece: _Piece, name: str) -> str:
     if name.startswith("_"):
-        step = f"rename it to `{shown(name.lstrip('_') or 'column')}`"
-        raise piece.wrong(f"`{shown(name)}` is reserved: Millrace's own columns start with `_`", step)
+        raise piece.wrong(f"`{shown(name)}` is reserved: Millrace's own columns start with `_`", _WHOLE)
     if not _NAME.fullmatch(name):
         rule = "letters, digits and `_`, at most 63, a letter first"
-        raise piece.wrong(f"`{shown(name)}` is not a column name ({rule})", "rename the column")
+        bare = name.strip("`'\"")
+        step = f"write `{bare}`, without quotes" if _NAME.fullmatch(bare) else _WHOLE
+        raise piece.wrong(f"`{shown(name)}` is not a column name ({rule})", step)
     return name
 
 
