@@ -9,6 +9,7 @@ that writes is the product's own.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -30,6 +31,7 @@ from millrace.domain.offsets import OffsetRange
 from millrace.domain.sinks import TaskResults
 from millrace.runtime import batches, driver
 from millrace.runtime import life as runtime_life
+from millrace.runtime import writing as runtime_writing
 from millrace.runtime.decoders import decoder_of
 from millrace.runtime.inputs import Read
 from millrace.runtime.plain_read import RAW_SCHEMA
@@ -113,9 +115,9 @@ class PromptReporter(Reporter):
         self._remember(BatchSecond.of(progress, steps))
         self._try_to_save(progress)
 
-    def alarm(self, detail: str | None) -> None:
-        if (detail,) != self._alarm_set:
-            self._try_to_set((detail,))
+    def alarm(self, kind: str, detail: str | None) -> None:
+        if kind not in self._alarms_set or self._alarms_set[kind] != detail:
+            self._try_to_set(kind, detail)
 
 
 class NobodyOnTheLookout:
@@ -128,6 +130,19 @@ class NobodyOnTheLookout:
     def watch_sink(self, sink: Any) -> None: ...
 
     def watch_log(self, kafka: Any, positions: Any) -> None: ...
+
+
+class EachTaskAnAttempt:
+    """In the place of a `TaskContext`: what a former task of a batch staged is told from what another one did."""
+
+    _attempts = itertools.count()
+
+    @classmethod
+    def get(cls) -> EachTaskAnAttempt:
+        return cls()
+
+    def taskAttemptId(self) -> int:
+        return next(self._attempts)
 
 
 class RunnerWithoutSpark(batches.BatchRunner):
@@ -151,6 +166,7 @@ def without_spark(root: Path) -> Iterator[None]:
     """While this is open, every driver of this process writes without Spark, to the connections of this project."""
     with (
         patch.object(driver, "BatchRunner", RunnerWithoutSpark),
+        patch.object(runtime_writing, "TaskContext", EachTaskAnAttempt),
         patch.object(runtime_life, "Reporter", PromptReporter),
         patch.object(runtime_life, "Lookout", NobodyOnTheLookout),
         patch.dict(os.environ, {"MILLRACE_ROOT": str(root)}),  # where an app looks for connections

@@ -13,6 +13,7 @@ from millrace.errors import UnreachableError
 from millrace.runtime.reporter import LONGEST_HISTORY, Reporter
 from support.waiting import Deadline, eventually, happened
 
+FULL, REFUSING = "stream.sink_exhausted", "stream.all_quarantined"
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
@@ -44,17 +45,19 @@ class Told:
 
     def __init__(self) -> None:
         self.alarms: list[str | None] = []
+        self.kinds: list[str] = []
         self.asked = 0
         self.away = False
         self.slow = threading.Event()
         self.slow.set()
 
-    def set_alarm(self, detail: str | None) -> None:
+    def set_alarm(self, kind: str, detail: str | None) -> None:
         self.asked += 1
         if self.away:
             raise UnreachableError("the control database does not answer")
         assert self.slow.wait(Deadline.THREAD.seconds)
         self.alarms.append(detail)
+        self.kinds.append(kind)
 
 
 @pytest.fixture
@@ -75,43 +78,58 @@ def until(told: Told, *alarms: str | None) -> None:
 
 def test_an_alarm_is_opened_and_closed_once_however_often_it_is_said(reporter: Reporter, told: Told) -> None:
     for _ in range(3):
-        reporter.alarm("disk full")
+        reporter.alarm(FULL, "disk full")
     until(told, "disk full")
     for _ in range(3):
-        reporter.alarm(None)
+        reporter.alarm(FULL, None)
     until(told, "disk full", None)
 
 
 def test_the_alarm_that_a_former_epoch_left_is_closed(reporter: Reporter, told: Told) -> None:
-    reporter.alarm(None)
+    reporter.alarm(FULL, None)
     until(told, None)
 
 
 def test_an_alarm_that_could_not_be_set_is_set_when_it_is_said_again(reporter: Reporter, told: Told) -> None:
     told.away = True
-    reporter.alarm("disk full")
+    reporter.alarm(FULL, "disk full")
     eventually(lambda: told.asked, within=Deadline.THREAD, what="the first try")
     told.away = False
-    reporter.alarm("disk full")
+    reporter.alarm(FULL, "disk full")
     until(told, "disk full")
 
 
 def test_an_alarm_that_is_over_before_it_is_open_is_closed_all_the_same(reporter: Reporter, told: Told) -> None:
-    reporter.alarm(None)
+    reporter.alarm(FULL, None)
     until(told, None)
     told.slow.clear()
-    reporter.alarm("disk full")
+    reporter.alarm(FULL, "disk full")
     eventually(lambda: told.asked == 2, within=Deadline.THREAD, what="the opening")
-    reporter.alarm(None)
+    reporter.alarm(FULL, None)
     told.slow.set()
     until(told, None, "disk full", None)
+
+
+def test_alarms_of_two_kinds_are_opened_and_closed_apart(reporter: Reporter, told: Told) -> None:
+    told.away = True
+    reporter.alarm(FULL, "disk full")
+    reporter.alarm(REFUSING, "all refused")
+    eventually(lambda: told.asked >= 2, within=Deadline.THREAD, what="the first tries")
+    told.away = False
+    reporter.progress(progress(), {})
+    until(told, "disk full", "all refused")
+    reporter.alarm(FULL, None)
+    until(told, "disk full", "all refused", None)
+    reporter.alarm(REFUSING, None)
+    until(told, "disk full", "all refused", None, None)
+    assert told.kinds == [FULL, REFUSING, FULL, REFUSING]
 
 
 def test_what_waits_is_saved_before_the_end(told: Told) -> None:
     saved = threading.Event()
     reporter = Reporter(lambda progress, history: saved.set(), told.set_alarm)
     reporter.progress(progress(), {})
-    reporter.alarm("disk full")
+    reporter.alarm(FULL, "disk full")
     reporter.close()
     happened(saved, what="the progress")
     assert told.alarms == ["disk full"]

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from millrace.adapters.kafka_reader import TopicReader
+from millrace.domain.all_quarantined import ALL_QUARANTINED, Refused, Verdict, judge
 from millrace.domain.batch_size import BatchSize
 from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import Pipeline, Stream
@@ -20,7 +21,7 @@ from millrace.domain.groups import stream_commits
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import Basis, OpenTimeline, Refusal, Refuse, Resume, Wishes, open_at
 from millrace.domain.sinks import Identity
-from millrace.domain.streams import Phase
+from millrace.domain.streams import SINK_EXHAUSTED, Phase
 from millrace.errors import (
     DataLossError,
     FencedError,
@@ -60,6 +61,7 @@ class Driver:
         self._stream = stream
         launch = life.launch
         self._identity = Identity(launch.stream, launch.epoch, launch.instance)
+        self._refused = Refused()
 
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set (then drain), or raise what ended the stream."""
@@ -265,9 +267,20 @@ class Driver:
     def _tell_of_wait(self, error: MillraceError | None) -> None:
         """Open an alarm for a wait that ends only when somebody acts; close it when a batch went through."""
         if error is None:
-            self._life.reporter.alarm(None)
+            self._life.reporter.alarm(SINK_EXHAUSTED, None)
         elif isinstance(error, SinkExhaustedError):
-            self._life.reporter.alarm(str(error))
+            self._life.reporter.alarm(SINK_EXHAUSTED, str(error))
+
+    def _tell_of_refusals(self, report: BatchReport) -> None:
+        """Open an alarm where every record of a while went to quarantine; close it with the first row."""
+        counts = report.counts
+        self._refused, verdict = judge(
+            self._refused, rows_in=report.rows_in, rows_out=counts.rows_out, quarantined=counts.quarantined
+        )
+        if verdict is Verdict.OPEN:
+            self._life.reporter.alarm(ALL_QUARANTINED, self._refused.detail(self._life.launch.stream))
+        elif verdict is Verdict.CLOSE:
+            self._life.reporter.alarm(ALL_QUARANTINED, None)
 
     def _report(self, timeline: int, report: BatchReport) -> None:
         log.info(
@@ -298,6 +311,7 @@ class Driver:
             report.steps,
             report.positions,
         )
+        self._tell_of_refusals(report)
 
 
 def _lacks_partitions(query: StreamingQuery) -> bool:

@@ -21,7 +21,7 @@ from millrace.adapters.kafka_log import KafkaLog
 from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.domain.declaration import App, BackupApp
 from millrace.domain.offsets import TopicPartition
-from millrace.domain.streams import SINK_EXHAUSTED, Phase
+from millrace.domain.streams import Phase
 from millrace.errors import FencedError, MillraceError
 from millrace.runtime.lookout import Lookout
 from millrace.runtime.pulse import Pulse
@@ -159,12 +159,12 @@ class Life:
         saved = (*before, replace(last, lag=lag))
         self.control.streams.save_progress(replace(progress, lag=lag), saved)
 
-    def _set_alarm(self, detail: str | None) -> None:
+    def _set_alarm(self, kind: str, detail: str | None) -> None:
         alarms = self.control.alarms
         if detail is None:
-            alarms.close(SINK_EXHAUSTED, self.launch.stream)
+            alarms.close(kind, self.launch.stream)
         else:
-            alarms.open(SINK_EXHAUSTED, self.launch.stream, detail)
+            alarms.open(kind, self.launch.stream, detail)
 
 
 def _end_session(starting: Future[SparkSession]) -> None:

@@ -1,4 +1,4 @@
-"""What a running stream tells people in the control database: its progress and its alarm.
+"""What a running stream tells people in the control database: its progress and its alarms.
 
 Neither counts for correctness: a stream runs on without the control database, and says so once.
 """
@@ -22,19 +22,19 @@ Save = Callable[[StreamProgress, Sequence[BatchSecond]], object]
 
 
 class Reporter:
-    """Saves progress and alarm from a thread of its own, latest wins; of batches in between their sums are kept.
+    """Saves progress and alarms from a thread of its own, latest wins; of batches in between their sums are kept.
 
     Args:
         save: saves progress, and the seconds of history up to it; may fail, then the next one is tried.
-        set_alarm: opens the stream's alarm with this text, or closes it; where it fails it is tried again with the
-            next progress.
+        set_alarm: opens the stream's alarm of a kind with a text, or closes it (None); where it fails it is tried
+            again with the next progress.
     """
 
-    def __init__(self, save: Save, set_alarm: Callable[[str | None], object]) -> None:
+    def __init__(self, save: Save, set_alarm: Callable[[str, str | None], object]) -> None:
         self._save = save
         self._set_alarm = set_alarm
-        self._alarm: tuple[str | None] | None = None
-        self._alarm_set: tuple[str | None] | None = None  # None is not known: a former epoch may have left one open
+        self._alarms: dict[str, str | None] = {}  # as they are to be, by kind
+        self._alarms_set: dict[str, str | None] = {}  # a kind that is missing: a former epoch may have left one open
         self._alarm_waits = False
         self._waiting: StreamProgress | None = None
         self._history: dict[datetime, BatchSecond] = {}  # what is not saved yet, and the present second
@@ -51,10 +51,10 @@ class Reporter:
             self._waiting = progress
             self._condition.notify()
 
-    def alarm(self, detail: str | None) -> None:
-        """Have the stream's alarm say this, or be closed."""
+    def alarm(self, kind: str, detail: str | None) -> None:
+        """Have the stream's alarm of this kind say this, or be closed."""
         with self._condition:
-            self._alarm = (detail,)
+            self._alarms[kind] = detail
             self._alarm_waits = True
             self._condition.notify()
 
@@ -83,18 +83,19 @@ class Reporter:
             with self._condition:
                 self._condition.wait_for(lambda: self._closing or self._waiting is not None or self._alarm_waits)
                 progress, self._waiting = self._waiting, None
-                alarm, self._alarm_waits = self._alarm if self._alarm_waits else None, False
+                alarms, self._alarm_waits = dict(self._alarms), False
                 closing = self._closing
             if progress is not None:
                 self._try_to_save(progress)
-            if alarm is not None and alarm != self._alarm_set:
-                self._try_to_set(alarm)
+            for kind, detail in alarms.items():
+                if kind not in self._alarms_set or self._alarms_set[kind] != detail:
+                    self._try_to_set(kind, detail)
             if closing:
                 return
 
-    def _try_to_set(self, alarm: tuple[str | None]) -> None:
-        if self._tried("alarm_not_set", lambda: self._set_alarm(*alarm)):
-            self._alarm_set = alarm
+    def _try_to_set(self, kind: str, detail: str | None) -> None:
+        if self._tried("alarm_not_set", lambda: self._set_alarm(kind, detail)):
+            self._alarms_set[kind] = detail
 
     def _try_to_save(self, progress: StreamProgress) -> None:
         with self._condition:
