@@ -171,14 +171,19 @@ def test_an_app_that_makes_a_row_twice_is_no_app_whose_rows_are_alike(
 
 
 def test_columns_that_the_table_lacks_or_has_as_another_type_are_named_and_not_compared(
-    comparison: SinkComparison,
+    comparison: SinkComparison, admin: psycopg.Connection[Any], database: PostgresSettings, table: str
 ) -> None:
     made = [*columns("text", "day"), TargetColumn("Number", "double precision"), TargetColumn("new", "date")]
     found = comparison.prepare(made)
     assert found.both == tuple(columns("text", "day"))
     assert found.lacking == ("new",)
-    assert found.retyped == ("Number is numeric(12,2), and double precision is made",)
+    [retyped] = found.retyped
+    assert retyped.startswith("Number is numeric(12,2), and double precision is made; once the stream is stopped")
     assert found.idle == (*[name for name in COLUMNS if name not in ("text", "day", "Number")], "idle")
+    admin.execute(retyped.rpartition(": ")[2])  # the statement that changes it
+    comparison.connection.close()
+    with open_comparison(database, "shop.s", table) as again:
+        assert again.prepare(made).retyped == ()
 
 
 def test_what_is_in_quarantine_is_told_with_its_rule(

@@ -147,7 +147,7 @@ class TargetTable:
                 raise self._unfit(
                     f"column {name} is {present[name][0]}, the transform now gives {type_}",
                     f"cast it in the transform, or drop the views that use the column and alter it, with the stream "
-                    f"stopped: {self._retyping(name, present[name][0], type_)}",
+                    f"stopped: {self.retyping(name, present[name][0], type_)}",
                 )
         for name, (_, must_be_given) in present.items():
             if must_be_given and name not in wanted and name not in own:
@@ -156,7 +156,7 @@ class TargetTable:
                     f"let it be null: ALTER TABLE {self} ALTER COLUMN {name} DROP NOT NULL",
                 )
 
-    def _retyping(self, name: str, present: str, wanted: str) -> str:
+    def retyping(self, name: str, present: str, wanted: str) -> str:
         """Return the statement that gives a column another type, with its values cast where the kinds differ."""
         column = sql.Identifier(name)
         statement = sql.SQL("ALTER TABLE {} ALTER COLUMN {} TYPE {}").format(self.identifier, column, sql.SQL(wanted))

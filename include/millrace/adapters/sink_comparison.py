@@ -107,7 +107,7 @@ class SinkComparison:
                     next_step="stop and start the stream: it is refused with the statement that adds the key",
                 )
         retyped = {
-            column.name: f"{column.name} is {there[column.name]}, and {column.type} is made"
+            column.name: self._retyped(column, there[column.name])
             for column in made
             if column.name in there and there[column.name] != canonical(column.type)
         }
@@ -123,6 +123,11 @@ class SinkComparison:
             retyped=tuple(retyped.values()),
             idle=tuple(name for name in there if name not in {*_KEY, "_timeline", *given}),
         )
+
+    def _retyped(self, column: TargetColumn, present: str) -> str:
+        statement = self._target.retyping(column.name, present, canonical(column.type))
+        what = f"{column.name} is {present}, and {column.type} is made"
+        return f"{what}; once the stream is stopped and no view uses the column: {statement}"
 
     def _must_take_temporary_tables(self) -> None:
         [(standby, may)] = self.connection.execute(
