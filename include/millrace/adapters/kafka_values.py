@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.adapters.value_ranges import unheld
 from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import BYTES_COLUMNS, Cleanup, Column, Topic, ValueFormat
 from millrace.domain.origin import MOST_BYTES
@@ -17,8 +18,6 @@ from millrace.domain.topics import ObservedTopic
 from millrace.errors import DeclarationError
 
 TOPIC_COLUMN = "topic"
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # since 1970: the years 1 to 9999
-_FIRST_US, _LAST_US = _FIRST_DAY * 86_400_000_000, (_LAST_DAY + 1) * 86_400_000_000 - 1
 _CONTROL = r"[\x00-\x1f]"
 _FRAME_BYTES = 256  # of a batch of one record, and of a record: lengths, times, offsets
 _FOR_EVER_MS = 2**62
@@ -127,7 +126,7 @@ class Target:
             block: with this topic's columns, and `_deleted`.
         """
         given = {column.name: block.column(column.name) for column in self.columns}
-        columns, no_text = _with_text_only(given)
+        columns, unheld_values = _held(given)
         deleted = block.column("_deleted")
         keys = pa.nulls(len(block), pa.binary()) if self.key is None else _text(columns[self.key]).cast(pa.binary())
         values = _json(columns) if self.is_json else columns["value"].cast(pa.large_binary())
@@ -143,8 +142,10 @@ class Target:
             needed = pa.array([True] * len(block)) if self.needs_key else gone
             for row in _rows_of(pc.and_(pc.is_null(keys), needed)):
                 wrong[row] = f"the topic {self.name} wants a key, and the row has none"
-        for row, name in no_text:
-            wrong[row] = f"the topic {self.name} has UTF-8, and `{name}` is none"
+        for row, name, why in unheld_values:
+            if deleted[row].as_py() and name != self.key:
+                continue  # nothing of it is written but its key
+            wrong[row] = f"the topic {self.name} does not take it: `{name}` {why}"
         for row in _rows_of(pc.is_null(deleted)) if deleted.null_count else ():
             wrong[row] = "the column `_deleted` is null"
         return Records(keys.to_pylist(), values.to_pylist(), wrong)
@@ -157,31 +158,18 @@ def _against_schema(columns: Sequence[Column], given: Mapping[str, pa.Array]) ->
         if column.required and array.null_count:
             for row in _rows_of(pc.is_null(array)):
                 yield row, f"declares `{column.name}` as NOT NULL, and the row has none"
-        if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
-            for row in _rows_of(pc.invert(_is_written(array))):
-                yield row, f"has JSON, and `{column.name}` lies outside the years 1 to 9999"
         if pa.types.is_floating(array.type):
             for row in _rows_of(pc.invert(pc.is_finite(array))):
                 yield row, f"has JSON, which knows no number {array[row].as_py()} for `{column.name}`"
 
 
-def _with_text_only(columns: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], list[tuple[int, str]]]:
-    """The same columns with null for text that is not UTF-8, as Spark makes it of any bytes; and where that was."""
-    found, wrong = dict(columns), list[tuple[int, str]]()
+def _held(columns: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], list[tuple[int, str, str]]]:
+    """Return the columns with null for each value that no sink takes; and the row, column and reason of each."""
+    found, wrong = dict(columns), list[tuple[int, str, str]]()
     for name, array in columns.items():
-        if not pa.types.is_string(array.type):
-            continue
-        try:
-            array.validate(full=True)
-        except pa.ArrowInvalid:
-            texts = [
-                None if one is None else one.decode("utf-8", "replace") for one in array.cast(pa.binary()).to_pylist()
-            ]
-            raw = array.cast(pa.binary()).to_pylist()
-            bad = [text is not None and text.encode() != one for text, one in zip(texts, raw, strict=True)]
-            wrong += [(row, name) for row, is_bad in enumerate(bad) if is_bad]
-            kept = [None if is_bad else text for text, is_bad in zip(texts, bad, strict=True)]
-            found[name] = pa.array(kept, pa.string())
+        for mask, why in unheld(array):
+            wrong += [(row, name, why) for row in _rows_of(mask)]
+            found[name] = pc.if_else(mask, pa.scalar(None, array.type), found[name])
     return found, wrong
 
 
@@ -198,17 +186,8 @@ def _json(columns: Mapping[str, pa.Array]) -> pa.Array:
     return pc.binary_join_element_wise(*parts, end, nothing).cast(pa.large_binary())
 
 
-def _is_written(times: pa.Array) -> pa.Array:
-    """Whether a date or time is one that RFC 3339 writes."""
-    first, last = (_FIRST_DAY, _LAST_DAY) if pa.types.is_date(times.type) else (_FIRST_US, _LAST_US)
-    numbers = times.cast(pa.int32() if pa.types.is_date(times.type) else pa.int64())
-    return pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
-
-
 def _token(array: pa.Array) -> pa.Array:
     """A column's values as JSON; null for what JSON does not hold, which is refused."""
-    if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
-        array = pc.if_else(_is_written(array), array, pa.scalar(None, array.type))
     text = _text(array)
     if pa.types.is_timestamp(array.type):
         text = pc.replace_substring(text, " ", "T")

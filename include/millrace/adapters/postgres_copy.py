@@ -19,6 +19,7 @@ import pyarrow.csv
 from psycopg import sql
 
 from millrace.adapters.postgres_connection import Fault, connect, fault_of, holds_unicode, sink_error
+from millrace.adapters.value_ranges import unheld_rows
 from millrace.domain.sinks import TaskResult
 from millrace.settings import PostgresSettings
 
@@ -125,8 +126,18 @@ def as_text(column: pa.Array) -> pa.Array:
 def copy_block(
     connection: psycopg.Connection[Any], statement: sql.Composed, block: pa.Table, refused: list[tuple[Any, ...]]
 ) -> int:
-    """Copy rows; where PostgreSQL refuses a value, halve until the row that holds it stands alone."""
-    pending = [block]
+    """Copy rows but for those that no sink takes or that PostgreSQL refuses; return how many.
+
+    Where PostgreSQL refuses a value, halve until the row that holds it stands alone.
+
+    Args:
+        connection: of `connect`.
+        statement: the COPY.
+        block: the columns as `as_text` gives them.
+        refused: takes the source and the reason of each row that is left out.
+    """
+    block = _held_rows(block, refused)
+    pending = [block] if len(block) else []
     rows = 0
     while pending:
         part = pending.pop()
@@ -140,9 +151,22 @@ def copy_block(
             if fault_of(error) is not Fault.REFUSED:
                 raise
             if len(part) == 1:
-                source = [part.column(name)[0].as_py() for name in ("_topic_id", "_partition", "_offset")]
-                refused.append((*source, str(error.diag.message_primary or error)))
+                refused.append((*_source(part, 0), str(error.diag.message_primary or error)))
                 continue
             middle = len(part) // 2
             pending += [part.slice(middle), part.slice(0, middle)]
     return rows
+
+
+def _held_rows(block: pa.Table, refused: list[tuple[Any, ...]]) -> pa.Table:
+    """A block without the rows that no sink takes."""
+    columns = [column.combine_chunks() for column in block.columns]
+    wrong = unheld_rows(block.column_names, columns)
+    if not wrong:
+        return block
+    refused += [(*_source(block, row), why) for row, why in sorted(wrong.items())]
+    return block.filter(pa.array([row not in wrong for row in range(len(block))]))
+
+
+def _source(block: pa.Table, row: int) -> list[Any]:
+    return [block.column(name)[row].as_py() for name in ("_topic_id", "_partition", "_offset")]

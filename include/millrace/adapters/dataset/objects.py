@@ -51,7 +51,6 @@ _PLAIN = (
     pa.types.is_decimal128,
 )
 _DAY = 86_400_000_000  # microseconds
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of the years 1 to 9999, counted from 1970-01-01
 
 
 def file_schema(columns: pa.Schema, where: str) -> pa.Schema:
@@ -164,12 +163,6 @@ def by_date(rows: pa.Table, event_date: str) -> Iterator[tuple[str, pa.Table]]:
     for entry in pc.run_end_encode(days.take(order)).run_ends.to_pylist():
         yield _spelled(days[order[begin].as_py()].as_py()), rows.slice(begin, entry - begin)
         begin = entry
-
-
-def undated(block: pa.RecordBatch, event_date: str) -> pa.BooleanArray:
-    """Which rows have a date outside the years 1 to 9999."""
-    days = _days(block, event_date)
-    return pc.fill_null(pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY)), False)
 
 
 def _days(rows: pa.Table | pa.RecordBatch, event_date: str) -> pa.Int32Array:

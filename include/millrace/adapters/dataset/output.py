@@ -10,7 +10,6 @@ from functools import cache
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millrace.adapters.dataset.objects import (
     SOURCES,
@@ -18,11 +17,11 @@ from millrace.adapters.dataset.objects import (
     by_date,
     conform,
     must_be_of,
-    undated,
     without_sources,
     write_object,
 )
 from millrace.adapters.s3.store import S3Store
+from millrace.adapters.value_ranges import unheld_rows
 from millrace.domain.dataset.manifest import DataObject
 from millrace.domain.dataset.names import Dataset
 from millrace.domain.offsets import OffsetRange, Source
@@ -131,14 +130,14 @@ class ObjectsWriter:
         return TaskResult(rows_written, refused, msgspec.json.encode(written).decode() if written else "")
 
     def _conformed(self, block: pa.RecordBatch, refused: dict[Source, str]) -> pa.RecordBatch:
-        """A block as it is written; a source that has a row of no year that there is is refused."""
+        """Return a block as it is written, and note the sources of rows with a value that no sink takes."""
         timeline = pa.array([self.timeline], pa.int32()).take(pa.array([0] * len(block), pa.int32()))
         block = conform(block.append_column(TIMELINE, timeline), self.schema)
-        beyond = undated(block, self.event_date)
-        if pc.any(beyond).as_py():
-            named = block.filter(beyond).select(SOURCES[:3]).to_pylist()
-            why = f"the date of `{self.event_date}` is not of the years 1 to 9999"
-            refused |= {tuple(source.values()): why for source in named}
+        wrong = unheld_rows(block.schema.names, block.columns)
+        if wrong:
+            named = block.select(SOURCES[:3]).take(pa.array(list(wrong), pa.int64())).to_pylist()
+            for source, why in zip(named, wrong.values(), strict=True):
+                refused.setdefault(tuple(source.values()), why)
         return block
 
     def _write(self, held: list[pa.RecordBatch], refused: Mapping[Source, str]) -> list[DataObject]:
