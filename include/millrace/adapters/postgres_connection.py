@@ -32,6 +32,8 @@ _OPTIONS = (
     "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 )
 _TRANSACTION_TIMEOUT_SINCE = 170_000
+# Copied timestamps have no zone. A pooler may leave the options out (PgBouncer's `ignore_startup_parameters`).
+_PLAIN = "SET timezone = 'UTC'; SET datestyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0"
 # Until a server is given up that acknowledges nothing of what is sent; the kernel's own default is 15 minutes. Linux
 # counts one that is there and takes nothing too, so it must be longer than a disk or a checkpoint stalls.
 UNACKNOWLEDGED = timedelta(minutes=2)
@@ -126,7 +128,7 @@ def connect(
     within: timedelta = _CONNECT_WITHIN,
     transactions_bounded: bool = True,
 ) -> psycopg.Connection[tuple[Any, ...]]:
-    """A connection to a sink database, in UTC, speaking UTF-8 whatever the database's own encoding is.
+    """Return a connection to a sink database that speaks UTC, ISO dates and UTF-8, whatever database and role say.
 
     Args:
         settings: the database.
@@ -148,18 +150,27 @@ def connect(
             application_name=application_name,
             connect_timeout=int(within.total_seconds()),
             client_encoding="UTF8",
+            autocommit=True,
             options=_OPTIONS,
             keepalives_idle=10,
             keepalives_interval=5,
             keepalives_count=3,
             tcp_user_timeout=UNACKNOWLEDGED // timedelta(milliseconds=1),
         )
+        if not _is_plain(connection):
+            connection.execute(_PLAIN)
         if not transactions_bounded and connection.info.server_version >= _TRANSACTION_TIMEOUT_SINCE:
-            with connection.transaction():
-                connection.execute("SET transaction_timeout = 0")  # an older server refuses a name it does not know
+            connection.execute("SET transaction_timeout = 0")  # an older server refuses a name it does not know
+        connection.autocommit = False
         return connection
     except psycopg.OperationalError as error:
         raise connect_error(settings, error) from error
+
+
+def _is_plain(connection: psycopg.Connection[Any]) -> bool:
+    """Return whether times in text mean UTC and dates are ISO. The server reports both by itself."""
+    status = connection.info.parameter_status
+    return status("TimeZone") == "UTC" and (status("DateStyle") or "").startswith("ISO")
 
 
 def address(settings: PostgresSettings) -> str:
