@@ -43,10 +43,19 @@ class TopicReader:
         kafka: where the cluster is.
         settle_seconds: how long to wait for transactions that were open when a read began.
         sparing: reads are of few records each: fetch little more than those.
+        clock: seconds that only grow, by which a broker's silence is measured.
     """
 
-    def __init__(self, kafka: KafkaSettings, *, settle_seconds: float = 90.0, sparing: bool = False) -> None:
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        *,
+        settle_seconds: float = 90.0,
+        sparing: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._kafka = kafka
+        self._clock = clock
         self._sparing = sparing
         self._settle_seconds = settle_seconds
         self._admin = AdminClient({**kafka.librdkafka, "log_level": 0})
@@ -212,10 +221,16 @@ class TopicReader:
         }
 
     def _messages(self, consumer: Any, topic: str, todo: dict[int, int]) -> Iterator[Any]:
-        """The messages below each partition's end, until every partition has reached its own."""
-        deadline = time.monotonic() + _READ_SECONDS
+        """The messages below each partition's end, until every partition has reached its own.
+
+        Only the time within the client counts as the broker's silence: the caller may take as long as it likes.
+        """
+        silent_seconds = 0.0
         while todo:
-            for message in consumer.consume(_BATCH_RECORDS, _BATCH_SECONDS):
+            asked_at = self._clock()
+            messages = consumer.consume(_BATCH_RECORDS, _BATCH_SECONDS)
+            silent_seconds += self._clock() - asked_at
+            for message in messages:
                 partition, error = message.partition(), message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise self._translated(error, topic)
@@ -223,12 +238,12 @@ class TopicReader:
                 if end is None:
                     continue
                 if error is None and message.offset() < end:
-                    deadline = time.monotonic() + _READ_SECONDS
+                    silent_seconds = 0.0
                     yield message
                 # at the end of a partition the client names the next offset, behind markers and aborted records
                 if message.offset() + (0 if error is not None else 1) >= end:
                     del todo[partition]
-            if time.monotonic() > deadline:
+            if silent_seconds > _READ_SECONDS:
                 raise UnreachableError(
                     f"the broker sent nothing for {_READ_SECONDS:.0f} s; partitions {sorted(todo)} are not read to "
                     "their end",
