@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -20,7 +22,9 @@ from millrace.adapters import postgres_connection
 from millrace.adapters.postgres_connection import connect
 from millrace.adapters.postgres_copy import RowsCopy, as_text, copy_block
 from millrace.adapters.postgres_types import target_columns
+from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSchema
 from millrace.domain.sinks import TaskResult
+from millrace.runtime.decode import Decoder
 from millrace.settings import PostgresSettings
 
 ROWS = 1_000
@@ -183,6 +187,35 @@ def test_what_is_copied_is_what_parameters_insert(server: PostgresSettings) -> N
     zoned = [None if value is None else value.replace(tzinfo=UTC) for value in values["zoned"]]
     tables.insert({**values, "zoned": zoned})
     assert tables.differing([*KINDS]) == {name: [] for name in KINDS}
+
+
+# FLOAT and DOUBLE
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sink.md"
+ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)`.* \| `([^`]+)`.* \|$", re.MULTILINE)
+PAIR = ValueSchema(ValueFormat.JSON, (Column("real", ColumnType.FLOAT), Column("double", ColumnType.DOUBLE)))
+
+
+def documented() -> list[tuple[str, str, str]]:
+    """A number in a record, what the reference says that a FLOAT is of it, and a DOUBLE."""
+    section = REFERENCE.read_text(encoding="utf-8").partition("### FLOAT and DOUBLE")[2].partition("\n#")[0]
+    return [(number, real, double) for number, real, double in ROW.findall(section)]
+
+
+def test_a_table_holds_of_a_float_what_the_reference_says(
+    database: PostgresSettings, name: str, admin: psycopg.Connection[Any]
+) -> None:
+    told = documented()
+    assert len(told) == 7
+    values = [f'{{"{column}": {row[0]}}}'.encode() for row in told for column in ("real", "double")]
+    decoded = Decoder(PAIR, key_required=False).decode(values, [None] * len(values), [0] * len(values))
+    tables = Tables(database, name, pa.schema([("real", pa.float32()), ("double", pa.float64())]))
+    block = block_of(dict(zip(("real", "double"), decoded.columns, strict=True)))
+    assert tables.copy(block) == TaskResult(len(values))
+    query = sql.SQL("SELECT real::text, double::text FROM {} ORDER BY _offset").format(tables.copied)
+    held = zip(admin.execute(query).fetchall(), decoded.rules, strict=True)
+    found = [str(rule or next((text for text in texts if text is not None), None)) for texts, rule in held]
+    assert list(zip(found[::2], found[1::2], strict=True)) == [row[1:] for row in told]
 
 
 # Values that no sink takes
