@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from decimal import Decimal, DecimalException
 from itertools import repeat
 from operator import attrgetter
 from typing import Annotated, Any
@@ -28,6 +28,7 @@ import pyarrow.compute
 from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import Column, ColumnType, ValueSchema
 from millrace.domain.quarantine import Rule
+from millrace.runtime.decimals import exact_decimal, require_exact
 
 _INTEGER_BITS = {ColumnType.TINYINT: 8, ColumnType.SMALLINT: 16, ColumnType.INT: 32, ColumnType.BIGINT: 64}
 _PYTHON_TYPES: dict[ColumnType, Any] = {
@@ -108,17 +109,19 @@ class Decoder:
         rules: list[Rule | None] = []
         errors: list[str | None] = []
         truncated: list[bool] = []
+        is_full = True
         for first in range(0, len(values), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
             found = self._all_good(values[part], keys[part], timestamps_ms[part])
             if found is None:
                 self._each(values[part], keys[part], timestamps_ms[part], records, rules, errors, truncated)
+                is_full = False
                 continue
             records += found[0]
             rules += [None] * len(found[0])
             errors += [None] * len(found[0])
             truncated += found[1]
-        columns = tuple(self._column(index, records, rules, errors) for index in range(self._field_count))
+        columns = tuple(self._column(index, records, rules, errors, is_full) for index in range(self._field_count))
         if any(rules):
             good = pa.array([rule is None for rule in rules])
             columns = tuple(pa.compute.if_else(good, column, pa.scalar(None, column.type)) for column in columns)
@@ -229,17 +232,22 @@ class Decoder:
             or any(getattr(record, name) is None for name in self._optional)
         )
 
-    def _column(self, index: int, records: list[Any], rules: list[Rule | None], errors: list[str | None]) -> pa.Array:
-        """One column of all records; what its type cannot hold exactly turns its record bad."""
+    def _column(
+        self, index: int, records: list[Any], rules: list[Rule | None], errors: list[str | None], is_full: bool
+    ) -> pa.Array:
+        """One column of all records; what its type cannot hold exactly turns its record bad.
+
+        Where `is_full`, there is a record and a value in each place.
+        """
         column, arrow = self.schema.columns[index], self._arrow[index]
         field = attrgetter(f"f{index}")
-        values = [None if record is None else field(record) for record in records]
+        values = list(map(field, records)) if is_full else [None if each is None else field(each) for each in records]
         check = _CHECKS.get(column.type)
         if check is None:
             return pa.array(values, type=arrow)
         try:
-            return _exact_array(column, values, arrow)
-        except (pa.ArrowInvalid, OverflowError, DecimalException):
+            return _exact_array(column, values, arrow, may_be_null=not is_full)
+        except (pa.ArrowInvalid, ArithmeticError):
             for row, value in enumerate(values):
                 if value is None:
                     continue
@@ -334,16 +342,12 @@ def _look_for_nul(record: Any, names: Sequence[str]) -> None:
             raise BadRecordError(Rule.NUL_CHARACTER, f"the field `{name}` holds the character U+0000")
 
 
-def _exact_array(column: Column, values: list[Any], arrow: pa.DataType) -> pa.Array:
+def _exact_array(column: Column, values: list[Any], arrow: pa.DataType, *, may_be_null: bool) -> pa.Array:
     """The whole column at once where every value fits; raises where one may not."""
     if column.type is ColumnType.TIMESTAMP:
         return pa.array([None if value is None else _utc(value) for value in values], type=arrow)
     if column.type is ColumnType.DECIMAL:
-        # Arrow (26.0.1) makes 0 of a number with 39 or more digits too many, which is always smaller than the last
-        # place; with fewer it raises.
-        present = (value.adjusted() for value in values if value is not None)
-        if min(present, default=0) < -(column.scale or 0):
-            raise OverflowError
+        require_exact(column, [value for value in values if value is not None] if may_be_null else values)
     if column.type is ColumnType.FLOAT and any(value is not None and abs(value) > _LARGEST_FLOAT32 for value in values):
         raise OverflowError
     return pa.array(values, type=arrow)
@@ -354,17 +358,10 @@ def _utc(value: datetime) -> datetime:
 
 
 def _checked_decimal(column: Column, value: Decimal) -> Decimal:
-    precision, scale = column.precision or 10, column.scale or 0
-    problem = f"the field `{column.name}` does not fit {column.sql_type} exactly: {str(value)[:60]}"
-    if not value.is_finite() or value.adjusted() >= precision - scale:
-        if value.is_finite() and value == 0:
-            return Decimal(0)
-        raise BadRecordError(Rule.OUT_OF_RANGE, problem)
     try:
-        return value.quantize(
-            Decimal(1).scaleb(-scale), context=Context(prec=precision + 1, traps=[Inexact, InvalidOperation])
-        )
+        return exact_decimal(column, value)
     except DecimalException:
+        problem = f"the field `{column.name}` does not fit {column.sql_type} exactly: {str(value)[:60]}"
         raise BadRecordError(Rule.OUT_OF_RANGE, problem) from None
 
 
