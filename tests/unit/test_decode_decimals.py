@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSchema
 from millrace.domain.quarantine import Rule
-from millrace.runtime.decode import Decoded, Decoder
+from millrace.runtime.decode import Decoder
+from millrace.runtime.decoded import Decoded
 
 # `new BigDecimal(4000.1)` of Java, and lengths at which Arrow makes 0 or garbage of a number and raises nothing.
 OF_JAVA = "4000.09999999999990905052982270717620849609375"

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSchema
 from millrace.domain.quarantine import Rule
-from millrace.runtime.decode import Decoded, Decoder
+from millrace.runtime.decode import Decoder
+from millrace.runtime.decoded import Decoded
 
 SCHEMA = ValueSchema(
     ValueFormat.JSON,
@@ -96,7 +97,6 @@ def test_a_time_that_is_none_is_as_bad_as_without_the_digits(text: str) -> None:
     found = decoded(at(text), at(text.replace("456789", "")))
     assert found.rules[0] is found.rules[1]
     assert found.rules[0] is not None
-    assert found.errors[0] == found.errors[1]
 
 
 @pytest.mark.parametrize("text", ["2026-01-31T10:00:00.123456\u0663Z", "2026-01-31T10:00:\u0660\u0660.123456\u0663Z"])
@@ -108,7 +108,7 @@ def test_a_digit_of_another_script_is_none_whatever_stands_beside_it(text: str) 
     )
     for values in ([wrong], [wrong, right]):
         found = decoded(*values)
-        assert (found.rules[0], found.truncated[0]) == (Rule.OUT_OF_RANGE, False)
+        assert (found.rules[0], found.truncated[0]) == (Rule.WRONG_TYPE, False)
         assert found.columns[1][0].as_py() is None
 
 
@@ -118,14 +118,10 @@ GREATEST = '"9999-12-31T23:59:59.9999999Z"'  # of .NET; no error may blame it
 @pytest.mark.parametrize(
     ("value", "rule", "error"),
     [
-        (
-            '{"at":"\udcff","note":"10:00:00.1234567"}',
-            Rule.OUT_OF_RANGE,
-            "Invalid RFC3339 encoded datetime - at `$.at`",
-        ),
-        ('{"at":"x","note":"10:00:00.1234567","until":nope}', Rule.OUT_OF_RANGE, "datetime - at `$.at`"),
-        ('{"at":GREATEST,"until":nope}', Rule.NOT_JSON, "invalid character (byte 49)"),
-        ('{"at":GREATEST,"until":"x"}', Rule.OUT_OF_RANGE, "datetime - at `$.until`"),
+        ('{"at":"\udcff","note":"10:00:00.1234567"}', Rule.INVALID_UTF8, "at byte 7"),
+        ('{"at":"x","note":"10:00:00.1234567","until":nope}', Rule.NOT_JSON, "(byte 44)"),
+        ('{"at":GREATEST,"until":nope}', Rule.NOT_JSON, "(byte 45)"),
+        ('{"at":GREATEST,"until":"x"}', Rule.WRONG_TYPE, "the field `until` has not the form YYYY-MM-DD"),
         ('{"at":GREATEST,"note":5}', Rule.WRONG_TYPE, "Expected `str | null`, got `int` - at `$.note`"),
         ('{"until":GREATEST}', Rule.MISSING_FIELD, "missing required field `at`"),
         ('{"at":["2026-01-31T10:00:00.1234567Z"]}', Rule.WRONG_TYPE, "Expected `datetime`, got `array` - at `$.at`"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millrace.domain.declaration import Column, ColumnType, Key, ValueFormat, ValueSchema
 from millrace.domain.quarantine import Rule
-from millrace.runtime.decode import Decoded
+from millrace.runtime.decoded import Decoded
 from millrace.runtime.decoders import decoder_of
 
 COLUMNS = (

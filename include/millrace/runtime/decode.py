@@ -11,15 +11,13 @@ the schema does not name are ignored.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
 from itertools import repeat
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -28,55 +26,19 @@ import pyarrow.compute
 from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import Column, ColumnType, ValueSchema
 from millrace.domain.quarantine import Rule
-from millrace.runtime.decimals import exact_decimal, require_exact
+from millrace.runtime.closer_look import TIMES_AS_TEXT, CloserLook, record_parser
+from millrace.runtime.decimals import OddDecimals, exact_decimal, require_exact
+from millrace.runtime.decoded import BadRecordError, Decoded
+from millrace.runtime.json_document import check_document
 
-_INTEGER_BITS = {ColumnType.TINYINT: 8, ColumnType.SMALLINT: 16, ColumnType.INT: 32, ColumnType.BIGINT: 64}
-_PYTHON_TYPES: dict[ColumnType, Any] = {
-    ColumnType.STRING: str,
-    ColumnType.BOOLEAN: bool,
-    ColumnType.FLOAT: float,
-    ColumnType.DOUBLE: float,
-    ColumnType.DECIMAL: Decimal,
-    ColumnType.DATE: date,
-    ColumnType.TIMESTAMP: datetime,
-}
 # The largest number that is rounded to the largest FLOAT, whose shortest text is larger than it.
 _LARGEST_FLOAT32 = 3.4028235677973362e38
-_ERROR_SHOWN = 300
 _BEFORE_COLON = (b" :", b"\t:", b"\n:", b"\r:")
 _FINE_FRACTION, _FINE_TIME = re.compile(rb"\.\d{6}0*[1-9]"), re.compile(rb"\d:\d\d\.\d{6}0*[1-9]")
 _ESCAPED_TIME = re.compile(rb"\\u00(?:2[eE]|3[0-9aA])")  # a point, a digit, a colon
 _TOO_FINE = re.compile(r"(:[0-9]{2}\.[0-9]{6})0*[1-9][0-9]*")
-_TOO_FINE_RAW = re.compile(rb"(:\d\d\.\d{6})(\d+)")
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that PostgreSQL, Spark and Python all hold
 _AT_ONCE = 500  # records that are decoded in one go; where one is odd, these are looked at one by one
-
-
-class BadRecordError(ValueError):
-    """One record does not fit; `rule` says why, the message says where."""
-
-    def __init__(self, rule: Rule, message: str) -> None:
-        self.rule = rule
-        super().__init__(message)
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """A block of records after decoding.
-
-    Attributes:
-        columns: one Arrow array for each column of `ValueSchema.decoded`; null where the record is bad, but for
-            `_deleted`, which is false there.
-        rules: for each record the rule it broke, or None.
-        errors: for each record what is wrong with it, or None.
-        truncated: for each record whether a timestamp of it was finer than a microsecond, and so lost something (zeros
-            are no loss); a bad one has none.
-    """
-
-    columns: tuple[pa.Array, ...]
-    rules: list[Rule | None]
-    errors: list[str | None]
-    truncated: list[bool]
 
 
 class Decoder:
@@ -93,12 +55,11 @@ class Decoder:
         self._names = tuple(column.name for column in schema.columns)
         self._field_count = len(self._names)
         self._optional = tuple(f"f{index}" for index, column in enumerate(schema.columns) if not column.required)
-        self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(_record_type(schema.columns)).decode
+        self._parse = record_parser(schema)
         self._times = tuple(f"f{i}" for i, column in enumerate(schema.columns) if column.type is ColumnType.TIMESTAMP)
-        as_text = _PYTHON_TYPES | {ColumnType.TIMESTAMP: str}
-        self._parse_times_as_text: Callable[[bytes], Any] = msgspec.json.Decoder(
-            _record_type(schema.columns, as_text)
-        ).decode
+        self._parse_times_as_text = record_parser(schema, TIMES_AS_TEXT)
+        self._closer_look = CloserLook(schema)
+        self._odd_decimals = OddDecimals(schema.columns)
         self._arrow = tuple(arrow_type(column) for column in schema.columns)
 
     def decode(
@@ -143,6 +104,8 @@ class Decoder:
         text = b" ".join(values)  # type: ignore[arg-type]
         if fields != {self._field_count} or any(_holds(signs, text) for signs in (b"\\u0000", *_BEFORE_COLON)):
             return None
+        if self._odd_decimals.may_be_in_full(text, len(values)):
+            return None
         try:
             if self._times and _may_be_finer(text):
                 records, truncated = self._with_times_cut(values)  # type: ignore[arg-type]
@@ -186,27 +149,23 @@ class Decoder:
         if key is None and self._key_required:
             raise null_key()
         check_timestamp(timestamp_ms)
-        try:
-            record, cut = self._parsed(value)
-        except (ValueError, RecursionError) as error:
-            raise _reason(error) from None
-        if self._may_hide_a_field(value, record):
-            _look_for_duplicates(value)
+        record, cut = self._parsed(value)
         if b"\\u0000" in value:
             _look_for_nul(record, self._names)
         return record, cut
 
     def _parsed(self, value: bytes) -> tuple[Any, bool]:
-        """The record as the parser gives it, but for times that it would round: those are cut."""
-        if not self._times or not _may_be_finer(value):
-            return self._parse(value), False
+        """The record as the parser gives it, but for what it refuses or does not read as strictly as it should."""
         try:
-            [record], [cut] = self._with_times_cut([value])
-        except (ValueError, RecursionError):
-            # What is wrong, the usual parser tells, at the same byte; it must not blame a time that it would round.
-            self._parse(_TOO_FINE_RAW.sub(lambda found: found[1] + b"0" * len(found[2]), value))
-            raise
-        return record, cut
+            record = self._parse(value)
+        except (ValueError, RecursionError) as error:
+            check_document(value, error)
+            return self._closer_look.record(value)
+        if self._may_hide_a_field(value, record):
+            check_document(value)
+        if (self._times and _may_be_finer(value)) or self._odd_decimals.may_be_in(value):
+            return self._closer_look.record(value)
+        return record, False
 
     def _with_times_cut(self, values: Sequence[bytes]) -> tuple[list[Any], list[bool]]:
         records, truncated = list(map(self._parse_times_as_text, values)), [False] * len(values)
@@ -285,54 +244,6 @@ def _may_be_finer(text: bytes) -> bool:
 
 def _holds(signs: bytes, text: bytes) -> bool:
     return signs[:1] in text and signs in text  # one byte is found much faster than several
-
-
-def _record_type(columns: Sequence[Column], types: Mapping[ColumnType, Any] = _PYTHON_TYPES) -> type[msgspec.Struct]:
-    fields: list[Any] = []
-    for index, column in enumerate(columns):
-        bits = _INTEGER_BITS.get(column.type)
-        python: Any = types.get(column.type)
-        if bits:
-            python = Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
-        fields.append((f"f{index}", python) if column.required else (f"f{index}", python | None, None))
-    # msgspec wants fields with defaults last unless keyword-only; declared order is kept by the field names.
-    names = {f"f{index}": column.name for index, column in enumerate(columns)}
-    return msgspec.defstruct("Record", fields, kw_only=True, rename=names, gc=False)
-
-
-def _reason(error: Exception) -> BadRecordError:
-    message = str(error)[:_ERROR_SHOWN]
-    if isinstance(error, UnicodeDecodeError):
-        return BadRecordError(Rule.INVALID_UTF8, f"the value is not UTF-8: {error.reason} at byte {error.start}")
-    if isinstance(error, RecursionError):
-        return BadRecordError(Rule.NOT_JSON, "the value is nested too deeply")
-    if isinstance(error, msgspec.ValidationError):
-        if "missing required field" in message:
-            return BadRecordError(Rule.MISSING_FIELD, message)
-        if "out of range" in message or re.search(r"Expected `int` [<>]=", message) or "Invalid RFC3339" in message:
-            return BadRecordError(Rule.OUT_OF_RANGE, message)
-        return BadRecordError(Rule.WRONG_TYPE, message)
-    return BadRecordError(Rule.NOT_JSON, message)
-
-
-def _look_for_duplicates(value: bytes) -> None:
-    """Parse once more, slowly, refusing what the fast parser skips: doubled names, bad bytes in unknown fields."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise BadRecordError(Rule.DUPLICATE_FIELD, f"the field `{name}` appears more than once")
-            seen.add(name)
-
-    try:
-        json.loads(value.decode("utf-8"), object_pairs_hook=unique)
-    except UnicodeDecodeError as error:
-        raise _reason(error) from None
-    except BadRecordError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise BadRecordError(Rule.NOT_JSON, str(error)[:_ERROR_SHOWN]) from None
 
 
 def _look_for_nul(record: Any, names: Sequence[str]) -> None:

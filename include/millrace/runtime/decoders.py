@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from millrace.domain.declaration import Key, ValueFormat, ValueSchema
 from millrace.domain.quarantine import Rule
-from millrace.runtime.decode import BadRecordError, Decoded, Decoder, check_timestamp, null_key
+from millrace.runtime.decode import Decoder, check_timestamp, null_key
+from millrace.runtime.decoded import BadRecordError, Decoded
 
 
 class Untouched:

@@ -1,0 +1,134 @@
+"""A closer look at the fields of one record, which the fast parser refuses or reads too leniently.
+
+Dates, times and DECIMAL numbers are read from their texts here. So more spellings of times are accepted, fewer of
+numbers, and a reason names the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal, DecimalException
+from typing import Annotated, Any
+
+import msgspec
+
+from millrace.domain.declaration import Column, ColumnType, ValueSchema
+from millrace.domain.quarantine import Rule
+from millrace.runtime.decimals import DECIMAL_TEXT
+from millrace.runtime.decoded import BadRecordError
+from millrace.runtime.times import read_date, read_time
+
+PYTHON_TYPES: Mapping[ColumnType, Any] = {
+    ColumnType.STRING: str,
+    ColumnType.BOOLEAN: bool,
+    ColumnType.FLOAT: float,
+    ColumnType.DOUBLE: float,
+    ColumnType.DECIMAL: Decimal,
+    ColumnType.DATE: date,
+    ColumnType.TIMESTAMP: datetime,
+}
+"""How values are parsed."""
+TIMES_AS_TEXT: Mapping[ColumnType, Any] = {**PYTHON_TYPES, ColumnType.TIMESTAMP: str}
+_ALL_AS_TEXT = {**TIMES_AS_TEXT, ColumnType.DATE: str, ColumnType.DECIMAL: msgspec.Raw}
+_INTEGER_BITS = {ColumnType.TINYINT: 8, ColumnType.SMALLINT: 16, ColumnType.INT: 32, ColumnType.BIGINT: 64}
+_FLOATS = (ColumnType.FLOAT, ColumnType.DOUBLE)
+_TEXTS = {ColumnType.DATE: "date", ColumnType.TIMESTAMP: "datetime"}
+_FIELD = re.compile(r"at `\$\.(\w+)`$")
+_ERROR_SHOWN = 300
+_SHOWN = 60
+
+
+def record_parser(schema: ValueSchema, types: Mapping[ColumnType, Any] = PYTHON_TYPES) -> Callable[[bytes], Any]:
+    """Return what parses a value into an object with a field `f0`, `f1`, ... for each column."""
+    fields: list[Any] = []
+    for index, column in enumerate(schema.columns):
+        bits = _INTEGER_BITS.get(column.type)
+        python: Any = types.get(column.type)
+        if bits:
+            python = Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
+        if python is not msgspec.Raw:  # which holds a null as well
+            python = python if column.required else python | None
+        fields.append((f"f{index}", python) if column.required else (f"f{index}", python, None))
+    # msgspec wants fields with defaults last unless keyword-only; declared order is kept by the field names.
+    names = {f"f{index}": column.name for index, column in enumerate(schema.columns)}
+    record = msgspec.defstruct("Record", fields, kw_only=True, rename=names, gc=False)
+    return msgspec.json.Decoder(record).decode
+
+
+class CloserLook:
+    """Parses values of one topic one by one, by the texts of their fields.
+
+    Args:
+        schema: the topic's declared value schema.
+    """
+
+    def __init__(self, schema: ValueSchema) -> None:
+        self._columns = {f"f{index}": column for index, column in enumerate(schema.columns)}
+        self._types = {column.name: column.type for column in schema.columns}
+        self._parse = record_parser(schema, _ALL_AS_TEXT)
+
+    def record(self, value: bytes) -> tuple[Any, bool]:
+        """Return the record, and whether a time of it was cut to microseconds.
+
+        Args:
+            value: one JSON document (`check_document`).
+
+        Raises:
+            BadRecordError: a field of it is wrong, or absent.
+        """
+        try:
+            record = self._parse(value)
+        except msgspec.ValidationError as error:
+            raise self._reason(str(error)[:_ERROR_SHOWN]) from None
+        truncated = False
+        for field, column in self._columns.items():
+            given = getattr(record, field)
+            if given is None:
+                continue
+            if column.type is ColumnType.DECIMAL:
+                setattr(record, field, _decimal(column, bytes(given)))
+            elif column.type is ColumnType.DATE:
+                setattr(record, field, read_date(column, given))
+            elif column.type is ColumnType.TIMESTAMP:
+                time, cut = read_time(column, given)
+                setattr(record, field, time)
+                truncated = truncated or cut
+        return record, truncated
+
+    def _reason(self, message: str) -> BadRecordError:
+        """What the parser says of a field, in the words of its declared type."""
+        found = _FIELD.search(message)
+        column = self._types.get(found[1]) if found else None
+        if "missing required field" in message:
+            return BadRecordError(Rule.MISSING_FIELD, message)
+        is_too_large = "Number out of range" in message and column in _FLOATS
+        if is_too_large or "Integer value out of range" in message or "Expected `int` " in message:
+            return BadRecordError(Rule.OUT_OF_RANGE, message)
+        if column in _TEXTS:
+            message = message.replace("Expected `str", f"Expected `{_TEXTS[column]}", 1)
+            if column is ColumnType.TIMESTAMP and ("got `int`" in message or "got `float`" in message):
+                message += "; declare a number of seconds or milliseconds as BIGINT and convert it in the transform"
+        return BadRecordError(Rule.WRONG_TYPE, message)
+
+
+def _decimal(column: Column, raw: bytes) -> Decimal | None:
+    """The number that stands there, as a number of JSON or as a text."""
+    if raw == b"null" and not column.required:
+        return None
+    if raw[:1] == b'"':
+        text = msgspec.json.decode(raw, type=str)
+        if not DECIMAL_TEXT.fullmatch(text):
+            what = f"the text of the field `{column.name}` is no decimal number: {text[:_SHOWN]!r}"
+            raise BadRecordError(Rule.WRONG_TYPE, what)
+    elif raw[:1] in b"-0123456789":
+        text = raw.decode()
+    else:
+        what = f"Expected `decimal`, got {raw[:_SHOWN].decode(errors='replace')} - at `$.{column.name}`"
+        raise BadRecordError(Rule.WRONG_TYPE, what)
+    try:
+        return Decimal(text)
+    except DecimalException:  # more digits in the exponent than Python takes
+        what = f"the field `{column.name}` does not fit {column.sql_type} exactly: {text[:_SHOWN]}"
+        raise BadRecordError(Rule.OUT_OF_RANGE, what) from None
