@@ -56,8 +56,8 @@ class Told:
         if self.away:
             raise UnreachableError("the control database does not answer")
         assert self.slow.wait(Deadline.THREAD.seconds)
-        self.alarms.append(detail)
         self.kinds.append(kind)
+        self.alarms.append(detail)
 
 
 @pytest.fixture
@@ -114,15 +114,16 @@ def test_alarms_of_two_kinds_are_opened_and_closed_apart(reporter: Reporter, tol
     told.away = True
     reporter.alarm(FULL, "disk full")
     reporter.alarm(REFUSING, "all refused")
-    eventually(lambda: told.asked >= 2, within=Deadline.THREAD, what="the first tries")
+    eventually(lambda: told.asked, within=Deadline.THREAD, what="the first try")
     told.away = False
     reporter.progress(progress(), {})
-    until(told, "disk full", "all refused")
-    reporter.alarm(FULL, None)
-    until(told, "disk full", "all refused", None)
-    reporter.alarm(REFUSING, None)
-    until(told, "disk full", "all refused", None, None)
-    assert told.kinds == [FULL, REFUSING, FULL, REFUSING]
+    eventually(lambda: len(told.alarms) == 2, within=Deadline.THREAD, what="both alarms")
+    for kind in (FULL, REFUSING):
+        reporter.alarm(kind, None)
+    eventually(lambda: len(told.alarms) == 4, within=Deadline.THREAD, what="their ends")
+    history = list(zip(told.kinds, told.alarms, strict=True))
+    assert set(history[:2]) == {(FULL, "disk full"), (REFUSING, "all refused")}
+    assert set(history[2:]) == {(FULL, None), (REFUSING, None)}
 
 
 def test_what_waits_is_saved_before_the_end(told: Told) -> None:
