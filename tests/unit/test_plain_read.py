@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace.domain.batch_size import BatchSize
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.sinks import BatchCounts
 from millrace.domain.sources import TopicRecord
@@ -76,8 +78,8 @@ class Counting(BatchRunner):
 def test_a_stop_is_heeded_between_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_read, "_PART_RECORDS", 10)
     checked: list[bool] = []
-    fixed = SimpleNamespace(reader=Reader, member=SimpleNamespace(check=lambda: checked.append(True)))
-    runner = Counting(fixed, {})  # type: ignore[arg-type]
+    fixed = MagicMock(reader=Reader, member=SimpleNamespace(check=lambda: checked.append(True)))
+    runner = Counting(fixed, {}, BatchSize.of(1_000))
     raw = SimpleNamespace(sparkSession=SimpleNamespace(createDataFrame=lambda table, schema: None))
     with pytest.raises(batches._StoppedError):
         runner._by_plain_client(raw, {}, ranges_of(90), [0.0])  # type: ignore[arg-type]

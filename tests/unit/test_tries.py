@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from millrace.domain.batch_size import BatchSize
 from millrace.errors import (
     DataLossError,
     FencedError,
@@ -88,8 +89,8 @@ class Refused(BatchRunner):
 
 def test_a_stop_ends_the_wait_and_leaves_the_batch_undone() -> None:
     waits: list[MillraceError | None] = []
-    stream = SimpleNamespace(trigger=timedelta())
-    runner = Refused(SimpleNamespace(on_wait=waits.append, stream=stream, pulse=MagicMock()), {})  # type: ignore[arg-type]
+    fixed = MagicMock(on_wait=waits.append, stream=SimpleNamespace(trigger=timedelta()))
+    runner = Refused(fixed, {}, BatchSize.of(1_000))
     batch = threading.Thread(target=lambda: runner(None, 0), daemon=True)  # type: ignore[arg-type]
     batch.start()
     eventually(lambda: waits, within=Deadline.THREAD, what="the first wait")
