@@ -323,6 +323,20 @@ def test_an_upgrade_waits_for_no_batch_that_writes_what_it_replaces(empty, own):
     assert version(own) == [(5,), (SCHEMA_VERSION,)]
 
 
+BY_RULE_THERE = "SELECT to_regclass('millrace.quarantine_by_rule') IS NOT NULL"
+
+
+def test_a_quarantine_that_is_there_gets_no_index_by_an_upgrade_which_would_wait_for_batches(empty, own):
+    ensured(empty)
+    assert own.execute(BY_RULE_THERE).fetchone() == (True,)
+    own.execute(f"DROP INDEX millrace.quarantine_by_rule; {VERSION_5}")
+    with connect(empty, "batch") as batch:
+        batch.execute("DELETE FROM millrace.quarantine")
+        ensured(empty)
+    assert version(own) == [(5,), (SCHEMA_VERSION,)]
+    assert own.execute(BY_RULE_THERE).fetchone() == (False,)
+
+
 def test_the_index_of_what_was_replaced_is_made_where_it_is_missing(empty, own):
     ensured(empty)
     own.execute(f"DROP INDEX millrace.replaced_by_age; {VERSION_5}")

@@ -23,7 +23,13 @@ from millrace.adapters.postgres_connection import Fault, connect, fault_of, sink
 from millrace.adapters.postgres_ledger import Ledger
 from millrace.adapters.postgres_locks import BOUNDS, LockedError, bounds, is_locked
 from millrace.adapters.postgres_merge import Merge
-from millrace.adapters.postgres_schema import READ_RECORD, SHARD, ensure_schema, work_record
+from millrace.adapters.postgres_schema import (
+    READ_RECORD,
+    SHARD,
+    ensure_schema,
+    index_quarantine_by_rule,
+    work_record,
+)
 from millrace.adapters.postgres_staging import Staging
 from millrace.adapters.postgres_tables import BY_THE_KEY, SOURCE_COLUMNS, Cursor, TargetColumn, TargetTable
 from millrace.domain.archive.spans import Spans
@@ -46,10 +52,10 @@ _WAITING = f"{_NEVER_IDLE}; SET LOCAL lock_timeout = '1min'"  # for another job 
 _SHORT = bounds(timedelta(seconds=2), _LONGEST)
 _FIRST: Source = ("", -1, -1)
 
-_CHOSEN = """
-stream = %(stream)s AND quarantined_at < %(upto)s
-    AND (%(rule)s = '' OR rule = %(rule)s) AND (%(since)s::timestamptz IS NULL OR quarantined_at >= %(since)s)
+_IN_TIME = """
+stream = %(stream)s AND quarantined_at < %(upto)s AND (%(since)s::timestamptz IS NULL OR quarantined_at >= %(since)s)
 """
+_CHOSEN = f"{_IN_TIME} AND (%(rule)s = '' OR rule = %(rule)s)"
 _KEYS = f"""
 SELECT topic_id, partition, "offset" FROM millrace.quarantine
 WHERE {_CHOSEN} AND (topic_id, partition, "offset") > (%(id)s, %(number)s, %(at)s)
@@ -60,6 +66,16 @@ SELECT topic_id, partition, "offset" FROM millrace.quarantine
 WHERE {_CHOSEN} AND topic_id = %(id)s AND partition = %(number)s AND "offset" > %(at)s AND "offset" < %(next)s
 ORDER BY "offset" LIMIT {MOST_RECORDS}
 """
+# Said with `=`, the planner drops the rule from the order, and may walk through all rules by the primary key instead.
+_OF_RULE = f"""
+SELECT topic_id, partition, "offset" FROM millrace.quarantine
+WHERE {_IN_TIME} AND (rule, topic_id, partition, "offset") > (%(rule)s, %(id)s, %(number)s, %(at)s) AND {{end}}
+ORDER BY rule, topic_id, partition, "offset" LIMIT {MOST_RECORDS}
+"""
+_KEYS_OF_RULE = _OF_RULE.format(end="rule <= %(rule)s")
+_KEYS_OF_RULE_AND_PLACE = _OF_RULE.format(
+    end='(rule, topic_id, partition, "offset") < (%(rule)s, %(id)s, %(number)s, %(next)s)'
+)
 # A young table has no statistics yet: it would be sorted anew for each part. What is asked by keys must not do without.
 _IN_ITS_ORDER = f"{BY_THE_KEY}; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off"
 _AS_ASKED = "SET LOCAL enable_bitmapscan = on; SET LOCAL enable_sort = on"
@@ -251,12 +267,14 @@ class QuarantineRedrive:
             after: what comes up to here is left out.
         """
         asked = {"stream": self._stream, "upto": upto, "rule": selection.rule, "since": selection.since}
+        by_rule = bool(selection.rule) and index_quarantine_by_rule(self.connection)
         if not selection.places:
-            yield from self._parts(_KEYS, asked, after)
+            yield from self._parts(_KEYS_OF_RULE if by_rule else _KEYS, asked, after)
+        of_place = _KEYS_OF_RULE_AND_PLACE if by_rule else _KEYS_OF_PLACE
         for id_, number, first, next_ in self._scopes(selection):
             if (id_, number, next_ - 1) > after:
                 begin = max(first - 1, after[2] if after[:2] == (id_, number) else first - 1)
-                yield from self._parts(_KEYS_OF_PLACE, {**asked, "next": next_}, (id_, number, begin))
+                yield from self._parts(of_place, {**asked, "next": next_}, (id_, number, begin))
 
     def _parts(self, statement: str, asked: Mapping[str, object], after: Source) -> Iterator[tuple[Source, list[Held]]]:
         while True:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
+import structlog
 from psycopg import sql
 
+from millrace.adapters.postgres_connection import Fault, fault_of
 from millrace.adapters.postgres_tables import Cursor
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import WorkRecord
 from millrace.errors import DeclarationError, RefusedError
+
+log = structlog.get_logger()
 
 SCHEMA_VERSION = 6
 _SCHEMA_LOCK = 7_305_001  # advisory lock: CREATE ... IF NOT EXISTS by two sessions at once can fail
@@ -120,6 +125,13 @@ CREATE TABLE IF NOT EXISTS millrace.timelines (  -- since version 6
 _INDEX_THERE = "SELECT to_regclass('millrace.replaced_by_age') IS NOT NULL"
 _INDEX = "CREATE INDEX replaced_by_age ON millrace.replaced (stream, replaced_at)"
 
+# A redrive of one rule goes by it. On a table that was there before it, it is made by the first such redrive: here it
+# would keep batches waiting, and a million rows take five of the thirty seconds that a start has.
+_BY_RULE = 'quarantine_by_rule ON millrace.quarantine (stream, rule, topic_id, partition, "offset")'
+_BY_RULE_IS_WHOLE = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('millrace.quarantine_by_rule')"
+_INDEX_LOCK = 7_305_002  # advisory lock: two sessions that make it would wait for each other
+_INDEX_BOUND = "30min"
+
 # Whoever may use a table that was there may use those that come later and hold the like, whoever makes them.
 _COMES_LATER = {
     "ledger": (3, "progress"),
@@ -193,7 +205,10 @@ def ensure_schema(cursor: Cursor) -> None:
             # IF NOT EXISTS asks for the right to make one, also where it is there: made by hand, say.
             if cursor.execute("SELECT to_regnamespace(%s) IS NULL", (schema,)).fetchone() == (True,):
                 cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}".encode())
+        is_new = cursor.execute("SELECT to_regclass('millrace.quarantine') IS NULL").fetchone() == (True,)
         cursor.execute(_OWN_TABLES)
+        if is_new:
+            cursor.execute(f"CREATE INDEX {_BY_RULE}".encode())
         if cursor.execute(_INDEX_THERE).fetchone() != (True,):
             cursor.execute(_INDEX)
         there = {name for (name,) in cursor.execute(_THERE).fetchall()}
@@ -204,6 +219,45 @@ def ensure_schema(cursor: Cursor) -> None:
         grants = sql.SQL(_GRANTS).format(made=sql.Literal(list(made)), like=sql.Literal(list(made.values())))
         cursor.execute(grants)
         cursor.execute("INSERT INTO millrace.version VALUES (%s) ON CONFLICT DO NOTHING", (SCHEMA_VERSION,))
+
+
+def index_quarantine_by_rule(connection: psycopg.Connection[Any]) -> bool:
+    """Make the index of quarantine by rule where an older Millrace made the table, while batches go on writing.
+
+    Args:
+        connection: in autocommit, with a lock timeout.
+
+    Returns:
+        Whether it is there. Without it a redrive is right, and walks further. It is missing where this role does not
+        own the table, another session is making it, a transaction that stays open is in the way, or the disk is full.
+
+    Raises:
+        psycopg.Error: the server is away.
+    """
+    if _is_whole(connection):
+        return True
+    if connection.execute("SELECT pg_try_advisory_lock(%s)", (_INDEX_LOCK,)).fetchone() != (True,):
+        return False
+    [(bound,)] = connection.execute("SHOW statement_timeout").fetchall()
+    connection.execute("SELECT set_config('statement_timeout', %s, false)", (_INDEX_BOUND,))
+    try:
+        if _is_whole(connection) is False:  # whoever made it did not come to the end
+            connection.execute("DROP INDEX CONCURRENTLY millrace.quarantine_by_rule")
+        connection.execute(f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {_BY_RULE}".encode())
+    except psycopg.Error as no:
+        if fault_of(no) is Fault.GONE:
+            raise
+        log.warning("index_not_made", index="millrace.quarantine_by_rule", error=str(no.diag.message_primary))
+    finally:
+        connection.execute("SELECT set_config('statement_timeout', %s, false)", (bound,))
+        connection.execute("SELECT pg_advisory_unlock(%s)", (_INDEX_LOCK,))
+    return _is_whole(connection) is True
+
+
+def _is_whole(connection: psycopg.Connection[Any]) -> bool | None:
+    """Whether the index is of use; None: there is none."""
+    found = connection.execute(_BY_RULE_IS_WHOLE).fetchone()
+    return None if found is None else bool(found[0])
 
 
 def must_be_current(cursor: Cursor) -> None:
