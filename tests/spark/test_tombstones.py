@@ -144,6 +144,7 @@ def test_without_it_or_where_rows_are_appended_nothing_is_deleted_and_nothing_ma
 ) -> None:
     from millrace.runtime.app import output_type
     from millrace.runtime.bad_records import find_bad_records
+    from millrace.runtime.plain_decoder import plain_decoder_of
     from millrace.runtime.plain_read import RAW_SCHEMA
     from millrace.runtime.source import decoded
 
@@ -154,6 +155,8 @@ def test_without_it_or_where_rows_are_appended_nothing_is_deleted_and_nothing_ma
     assert rows.columns == ["name", "id", "_source", "_bad", "_truncated"]
     good = [row.offset for row in rows.where("not _bad").select("_source.offset").orderBy("offset").collect()]
     assert good == [0, 2, *range(11, 16)]
+    again = decoded(raw(spark), topics["people"], "id", plain_decoder_of)
+    assert sorted(again.collect(), key=str) == sorted(rows.collect(), key=str)
     assert output_type(spark, pipeline, stream, lambda inputs, _: inputs["people"]).names == ["name", "id", "_source"]
     blocks = raw(spark).toArrow().cast(RAW_SCHEMA).to_batches()
     found = [

@@ -7,8 +7,11 @@ import os
 import signal
 import sys
 import textwrap
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,11 +19,32 @@ from millrace.adapters.recompute_job import RecomputeJob
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.recompute import Apart, Difference, Recomputed
 from millrace.errors import DeclarationError, MillraceError, PartFailedError, UnreachableError
+from millrace.runtime import recompute
+from millrace.runtime.plain_decoder import plain_decoder_of
 from millrace.settings import open_settings
 from support.waiting import Deadline, at_once, eventually
 
 RANGES = (OffsetRange(TopicPartition("t", "id", 0), 5, 25), OffsetRange(TopicPartition("t", "id", 3), 0, 7))
 KAFKA = "millrace_kafka"
+
+
+def test_rows_are_made_again_by_the_plain_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A fault of the streams' decoder would otherwise make the same wrong rows again."""
+    made: list[object] = []
+    columns = SimpleNamespace(both=(), lacking=(), retyped=(), idle=())
+    comparison = SimpleNamespace(prepare=lambda given: columns)
+    monkeypatch.setattr(recompute, "TopicReader", lambda *_, **__: None)
+    monkeypatch.setattr(recompute, "open_comparison", lambda *_: nullcontext(comparison))
+    monkeypatch.setattr(recompute, "RowMaker", lambda *given: made.extend(given))
+    monkeypatch.setattr(recompute, "_check_topics", lambda *_: None)
+    app: Any = SimpleNamespace(
+        settings=SimpleNamespace(postgres=lambda name: None, kafka=lambda name: None),
+        pipeline=SimpleNamespace(kafka=KAFKA),
+        stream=SimpleNamespace(sink=SimpleNamespace(connection="c", appended="t"), qualified_name="p.s"),
+        columns=(),
+    )
+    recompute.recompute(app, (), tmp_path, lambda done: None)
+    assert made == [app, [], tmp_path, plain_decoder_of]
 
 
 @pytest.fixture(autouse=True)

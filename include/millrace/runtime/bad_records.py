@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from millrace.domain.declaration import Topic
 from millrace.domain.offsets import Source
 from millrace.domain.quarantine import Broken
-from millrace.runtime.decoders import RecordDecoder, decoder_of
+from millrace.runtime.decoded import RecordDecoder
+from millrace.runtime.decoders import decoder_of
 from millrace.runtime.source import timestamps
 from millrace.runtime.writing import Blocks
 

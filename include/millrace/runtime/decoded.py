@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
+from millrace.domain.declaration import Key, ValueSchema
 from millrace.domain.quarantine import Rule
 
 
@@ -34,3 +37,16 @@ class Decoded:
     rules: list[Rule | None]
     errors: list[str | None]
     truncated: list[bool]
+
+
+class RecordDecoder(Protocol):
+    """Decodes the records of one topic."""
+
+    def decode(
+        self, values: Sequence[bytes | None], keys: Sequence[bytes | None], timestamps_ms: Sequence[int | None]
+    ) -> Decoded:
+        """Decode one block; all three sequences have one entry a record."""
+
+
+DecoderFactory = Callable[[ValueSchema, Key | None], RecordDecoder]
+"""Makes the decoder of a topic from its declared value schema and its declared key."""

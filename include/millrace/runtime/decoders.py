@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from millrace.domain.declaration import Key, ValueFormat, ValueSchema
 from millrace.domain.quarantine import Rule
 from millrace.runtime.decode import Decoder, check_timestamp, null_key
-from millrace.runtime.decoded import BadRecordError, Decoded
+from millrace.runtime.decoded import BadRecordError, Decoded, RecordDecoder
 
 
 class Untouched:
@@ -117,10 +117,6 @@ class WithTombstones:
             what = f"the key, which a record without a value has for `{self._field}`, holds the character U+0000"
             raise BadRecordError(Rule.NUL_CHARACTER, what)
         return text
-
-
-RecordDecoder = Decoder | Untouched | WithTombstones
-"""What decodes the records of one topic."""
 
 
 def decoder_of(schema: ValueSchema, key: Key | None) -> RecordDecoder:

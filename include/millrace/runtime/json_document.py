@@ -20,10 +20,6 @@ _ESCAPES = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F])|
 _STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{\]}]', re.DOTALL)
 
 
-class _DoubledError(Exception):
-    """An object has a name twice."""
-
-
 def check_document(value: bytes, refusal: Exception | None = None) -> None:
     """Return where the value is one JSON document in UTF-8 in which no object has a name twice, at any depth.
 
@@ -45,21 +41,30 @@ def check_document(value: bytes, refusal: Exception | None = None) -> None:
     if _is_too_deep(value):
         what = f"objects and arrays of the value are nested more than {MAXIMUM_DEPTH} deep"
         raise BadRecordError(Rule.NOT_JSON, what)
+    doubled = False
+
+    def note_doubled(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal doubled
+        doubled = doubled or len({name for name, _ in pairs}) != len(pairs)
+
     try:
-        _parse(text, _unique)
+        _parse(text, note_doubled)
     except json.JSONDecodeError as error:
         where = len(text[: error.pos].encode())
         what = f"JSON is malformed: {error.msg.removesuffix(' at')} (byte {where})"
         raise BadRecordError(Rule.NOT_JSON, str(refusal) if _is_about_json(refusal) else what) from None
-    except _DoubledError:
-        raise BadRecordError(Rule.DUPLICATE_FIELD, _doubled(text)) from None
-    if refusal is None:
-        return
+    if refusal is not None:
+        _check_surrogates(value)
+    if doubled:
+        raise BadRecordError(Rule.DUPLICATE_FIELD, _doubled(text))
+    if _is_about_json(refusal):
+        raise BadRecordError(Rule.NOT_JSON, str(refusal))
+
+
+def _check_surrogates(value: bytes) -> None:
     if half := next((found for found in _ESCAPES.finditer(value) if found[1]), None):
         what = f"a text holds one half of a surrogate pair, which is no character (byte {half.start()})"
         raise BadRecordError(Rule.NOT_JSON, what)
-    if _is_about_json(refusal):
-        raise BadRecordError(Rule.NOT_JSON, str(refusal))
 
 
 def _is_about_json(refusal: Exception | None) -> bool:
@@ -74,11 +79,6 @@ def _parse(text: str, pairs_hook: Any) -> Any:
 
 def _refuse(constant: str) -> NoReturn:
     raise BadRecordError(Rule.NOT_JSON, f"JSON is malformed: it has no {constant}")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise _DoubledError
 
 
 def _is_too_deep(value: bytes) -> bool:

@@ -22,6 +22,7 @@ from millrace.domain.declaration import Pipeline
 from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.domain.quality.recompute import Made, Recomputed, Tally
 from millrace.errors import DataLossError, RecreatedTopicError
+from millrace.runtime.plain_decoder import plain_decoder_of
 from millrace.runtime.plain_read import Part, read_in_parts
 from millrace.runtime.rows_again import OpenedApp, RowMaker, opened_app, sources_of
 from millrace.settings import Settings
@@ -61,7 +62,7 @@ def recompute(app: OpenedApp, ranges: Sequence[OffsetRange], folder: Path, progr
     tally, found = Tally(), Recomputed(offsets=sum(map(len, ranges)))
     with open_comparison(sink, stream.qualified_name, table) as comparison:
         columns = comparison.prepare(app.columns)
-        maker = RowMaker(app, [column.name for column in columns.both], folder)
+        maker = RowMaker(app, [column.name for column in columns.both], folder, plain_decoder_of)
         for part, records in reader.parts():
             tally.add(_made(maker, comparison, part, records))
             found = replace(found, records=found.records + len(records))

@@ -31,6 +31,7 @@ from millrace.domain.offsets import Source, SourceAt
 from millrace.domain.quarantine import Broken, Rule
 from millrace.errors import DeclarationError
 from millrace.runtime.app import Transform, load_transform, output_columns, output_type
+from millrace.runtime.decoded import DecoderFactory
 from millrace.runtime.decoders import decoder_of
 from millrace.runtime.inputs import good_records
 from millrace.runtime.isolation import failing_records, read_to_the_end, without
@@ -88,16 +89,22 @@ class RowMaker:
         app: makes the rows.
         columns: which of its columns are wanted.
         folder: for rows on their way; is made.
+        make_decoder: makes what decodes the records of a topic.
     """
 
-    def __init__(self, app: OpenedApp, columns: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self, app: OpenedApp, columns: Sequence[str], folder: Path, make_decoder: DecoderFactory = decoder_of
+    ) -> None:
         folder.mkdir(parents=True, mode=0o700)
         self._app = app
         self._folder = folder
         self._columns = tuple(columns)
         self._topics = app.pipeline.topics_of(app.stream)
+        self._make_decoder = make_decoder
         self._decoders = {
-            name: decoder_of(topic.value, topic.key) for name, topic in self._topics.items() if topic.value is not None
+            name: make_decoder(topic.value, topic.key)
+            for name, topic in self._topics.items()
+            if topic.value is not None
         }
 
     def copy(
@@ -117,7 +124,9 @@ class RowMaker:
             TooManyFailingError: the transform raises on more of these records than are searched for.
         """
         raw = self._app.session.createDataFrame(records, schema=RAW_TYPE)
-        inputs = {name: decoded(raw, topic, ids.get(name, "")) for name, topic in self._topics.items()}
+        inputs = {
+            name: decoded(raw, topic, ids.get(name, ""), self._make_decoder) for name, topic in self._topics.items()
+        }
         columns = self._rows_of(good_records(inputs)).columns
         fields = sql.SQL(", ").join(map(sql.Identifier, columns))
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, fields)

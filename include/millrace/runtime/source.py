@@ -17,6 +17,7 @@ from millrace.domain.declaration import Column, ColumnType, Key, Stream, Topic, 
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.origin import STREAM
 from millrace.runtime.coordinator_log import OFFSETS_TOPIC, commit_key_prefixes
+from millrace.runtime.decoded import DecoderFactory
 from millrace.runtime.decoders import decoder_of
 from millrace.settings import KafkaSettings
 
@@ -224,7 +225,7 @@ def without_own(raw: DataFrame, stream: str, topics: Sequence[str]) -> DataFrame
     return raw.where(~(F.col("topic").isin(*topics) & F.coalesce(is_own, F.lit(False))))
 
 
-def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
+def decoded(raw: DataFrame, topic: Topic, topic_id: str, make_decoder: DecoderFactory = decoder_of) -> DataFrame:
     """One topic's records as its columns (`ValueSchema.decoded`), `_source`, `_bad` and `_truncated`.
 
     `_bad` is true where the record does not fit, `_truncated` where a timestamp in it was finer than a microsecond.
@@ -234,9 +235,10 @@ def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
         raw: a frame of `RAW_TYPE`.
         topic: the topic.
         topic_id: the id it has now.
+        make_decoder: makes what decodes, in Spark's workers.
     """
     assert topic.value is not None
-    decode = _decode_blocks(topic.value, topic.key)
+    decode = _decode_blocks(topic.value, topic.key, make_decoder)
     names = [column.name for column in topic.value.decoded]
     result = spark.StructType([spark.StructField(column.name, declared_type(column)) for column in topic.value.decoded])
     for name in _OWN:
@@ -257,10 +259,10 @@ def decoded(raw: DataFrame, topic: Topic, topic_id: str) -> DataFrame:
 
 
 def _decode_blocks(
-    schema: ValueSchema, key: Key | None
+    schema: ValueSchema, key: Key | None, make_decoder: DecoderFactory
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def decode(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = decoder_of(schema, key)
+        decoder = make_decoder(schema, key)
         types = [(column.name, arrow_type(column)) for column in schema.decoded]
         own_types = [(f"_{name}", arrow) for name, arrow in _OWN.items()]
         result = pa.schema([*types, *own_types, (BAD_FIELD, pa.bool_()), (TRUNCATED_FIELD, pa.bool_())])
