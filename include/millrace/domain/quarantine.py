@@ -18,10 +18,10 @@ class Rule(StrEnum):
     NO_TIMESTAMP = "no_timestamp"  # the record's timestamp is absent or negative
     FAR_TIMESTAMP = "far_timestamp"  # the record's timestamp is after the year 9999: not in milliseconds, as a rule
     INVALID_UTF8 = "invalid_utf8"  # also a key that would be deleted
-    NOT_JSON = "not_json"  # also truncated documents and trailing garbage
-    DUPLICATE_FIELD = "duplicate_field"
+    NOT_JSON = "not_json"  # also truncated documents, trailing garbage and half of a surrogate pair
+    DUPLICATE_FIELD = "duplicate_field"  # at any depth, also where the schema names no such field
     MISSING_FIELD = "missing_field"  # a NOT NULL column is absent
-    WRONG_TYPE = "wrong_type"  # also null in a NOT NULL column
+    WRONG_TYPE = "wrong_type"  # also null in a NOT NULL column, and a text of another form
     OUT_OF_RANGE = "out_of_range"  # a number or a date that its declared type cannot hold exactly
     NUL_CHARACTER = "nul_character"  # valid JSON, or a key that would be deleted, but no PostgreSQL text can hold it
     KEY_MISMATCH = "key_mismatch"  # where records delete their keys: the key is not the text of the field it is made of

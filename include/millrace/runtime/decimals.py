@@ -87,8 +87,10 @@ class OddDecimals:
         self._quotes = 2 * (len(columns) + texts)
 
     def may_be_in(self, value: bytes) -> bool:
-        """Whether the value, or one of several with a blank between them, may hold such a text."""
-        return self._odd is not None and bool(self._odd.search(value) or _ESCAPED_NAME.search(value))
+        """Whether the value, or one of several with a comma between them, may hold such a text."""
+        if self._odd is None:
+            return False
+        return bool(self._odd.search(value) or (b"\\" in value and _ESCAPED_NAME.search(value)))
 
     def may_be_in_full(self, values: bytes, records: int) -> bool:
         """The same of several records of which each has every field once and no null.

@@ -4,9 +4,9 @@ Spark's own `from_json` lets a missing field, a duplicate field, trailing garbag
 with too many digits through without a sign, so it cannot decide what goes to quarantine. This module does the
 same work on Arrow arrays inside Spark's Python workers; it needs no Spark to be tested.
 
-Type rules: numbers are JSON numbers (DECIMAL also as a JSON string, exactly), DATE is `YYYY-MM-DD`, TIMESTAMP is
-RFC 3339 and means UTC where it names no zone (what is finer than a microsecond is cut off, and counted), fields that
-the schema does not name are ignored.
+docs/reference/records.md has the rules of each type. Whole blocks take a fast way; where one record of a block gives
+cause, its part is decoded record by record, and a record that gives cause is looked at more closely.
+`runtime.plain_decoder` follows the same rules by other means: whoever changes one changes both.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Decoder:
         if min(timestamps_ms, default=0) < 0 or max(timestamps_ms, default=0) > _LATEST_MS:  # type: ignore[type-var, operator]
             return None
         fields = set(map(bytes.count, values, repeat(b'":')))  # type: ignore[arg-type]
-        text = b" ".join(values)  # type: ignore[arg-type]
+        text = b",".join(values)  # type: ignore[arg-type]
         if fields != {self._field_count} or any(_holds(signs, text) for signs in (b"\\u0000", *_BEFORE_COLON)):
             return None
         if self._odd_decimals.may_be_in_full(text, len(values)):

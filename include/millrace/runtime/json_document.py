@@ -14,7 +14,7 @@ from millrace.runtime.decoded import BadRecordError
 MAXIMUM_DEPTH = 500
 """Objects and arrays inside one another: so many that no parser's own bound, which varies, is ever met."""
 
-_SHOWN = 100
+_SHOWN = 100  # characters of names and paths
 # A pair of escapes that is one character; half of such a pair (the group); any other escape.
 _ESCAPES = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F])|\\.", re.DOTALL)
 _STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{\]}]', re.DOTALL)
@@ -32,33 +32,36 @@ def check_document(value: bytes, refusal: Exception | None = None) -> None:
     Raises:
         BadRecordError: it is not.
     """
-    try:
-        text = value.decode()
-    except UnicodeDecodeError as error:
-        raise BadRecordError(
-            Rule.INVALID_UTF8, f"the value is not UTF-8: {error.reason} at byte {error.start}"
-        ) from None
     if _is_too_deep(value):
         what = f"objects and arrays of the value are nested more than {MAXIMUM_DEPTH} deep"
         raise BadRecordError(Rule.NOT_JSON, what)
-    doubled = False
-
-    def note_doubled(pairs: list[tuple[str, Any]]) -> None:
-        nonlocal doubled
-        doubled = doubled or len({name for name, _ in pairs}) != len(pairs)
-
+    text = value.decode(errors="surrogateescape")  # garbage is no JSON; bad bytes in a text are a fault of their own
     try:
-        _parse(text, note_doubled)
+        doubled = _doubled(text)
     except json.JSONDecodeError as error:
-        where = len(text[: error.pos].encode())
-        what = f"JSON is malformed: {error.msg.removesuffix(' at')} (byte {where})"
-        raise BadRecordError(Rule.NOT_JSON, str(refusal) if _is_about_json(refusal) else what) from None
+        raise BadRecordError(Rule.NOT_JSON, _malformed(text, error)) from None
+    _check_encoding(value)
     if refusal is not None:
         _check_surrogates(value)
     if doubled:
-        raise BadRecordError(Rule.DUPLICATE_FIELD, _doubled(text))
+        raise BadRecordError(Rule.DUPLICATE_FIELD, doubled)
     if _is_about_json(refusal):
         raise BadRecordError(Rule.NOT_JSON, str(refusal))
+
+
+def _check_encoding(value: bytes) -> None:
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        what = f"the value is not UTF-8: {error.reason} at byte {error.start}"
+        raise BadRecordError(Rule.INVALID_UTF8, what) from None
+
+
+def _malformed(text: str, error: json.JSONDecodeError) -> str:
+    is_cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+    what = error.msg.removesuffix(" at").removesuffix(" starting")
+    where = len(text[: error.pos].encode(errors="surrogateescape"))
+    return f"{'the value is truncated' if is_cut else 'JSON is malformed'}: {what} (byte {where})"
 
 
 def _check_surrogates(value: bytes) -> None:
@@ -70,11 +73,6 @@ def _check_surrogates(value: bytes) -> None:
 def _is_about_json(refusal: Exception | None) -> bool:
     """Whether it is not about the fields."""
     return isinstance(refusal, msgspec.DecodeError) and not isinstance(refusal, msgspec.ValidationError)
-
-
-def _parse(text: str, pairs_hook: Any) -> Any:
-    """Numbers stay text: Python refuses to make an int of many digits."""
-    return json.loads(text, object_pairs_hook=pairs_hook, parse_int=str, parse_float=str, parse_constant=_refuse)
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -93,19 +91,39 @@ def _is_too_deep(value: bytes) -> bool:
     return False
 
 
-def _doubled(text: str) -> str:
-    """Name the first doubled name and the object that has it."""
-    todo: list[tuple[str, Any]] = [("$", _parse(text, tuple))]
+class _DoubledError(Exception):
+    """An object has a name twice."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise _DoubledError
+
+
+_UNIQUE = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
+# Objects as tuples of pairs; integers as text, for Python makes no int of many digits.
+_TREE = json.JSONDecoder(object_pairs_hook=tuple, parse_constant=_refuse, parse_int=str)
+
+
+def _doubled(text: str) -> str | None:
+    """Name the first doubled name and the object that has it; None: there is none."""
+    try:
+        _UNIQUE.decode(text)
+        return None
+    except (json.JSONDecodeError, BadRecordError):
+        raise
+    except (_DoubledError, ValueError):  # the latter of an integer with many digits
+        todo: list[tuple[str, Any]] = [("$", _TREE.decode(text))]
     while todo:
         path, node = todo.pop()
         if isinstance(node, list):
-            todo += reversed([(f"{path}[{index}]", each) for index, each in enumerate(node)])
+            todo += reversed([(f"{path}[{index}]"[:_SHOWN], each) for index, each in enumerate(node)])
         elif isinstance(node, tuple):
             seen: set[str] = set()
             for name, _ in node:
                 if name in seen:
-                    inside = "" if path == "$" else f", in `{path[:_SHOWN]}`"
+                    inside = "" if path == "$" else f", in `{path}`"
                     return f"the field `{name[:_SHOWN]}` appears more than once{inside}"
                 seen.add(name)
-            todo += reversed([(f"{path}.{name}", each) for name, each in node])
-    return "a field appears more than once"
+            todo += reversed([(f"{path}.{name}"[:_SHOWN], each) for name, each in node])
+    return None

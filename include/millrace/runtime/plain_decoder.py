@@ -167,12 +167,8 @@ def _check_timestamp(timestamp_ms: int | None) -> None:
 def _document(value: bytes) -> Any:
     """The document that the value is: objects are `_Object`, numbers `_Integer` and `_Fraction`."""
     try:
-        text = value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadRecordError(Rule.INVALID_UTF8, f"the value is not UTF-8: {error}") from None
-    try:
         document = json.loads(
-            text,
+            value.decode("utf-8", "replace"),
             object_pairs_hook=_Object,
             parse_int=_Integer,
             parse_float=_Fraction,
@@ -180,7 +176,7 @@ def _document(value: bytes) -> Any:
         )
     except (json.JSONDecodeError, RecursionError) as error:
         raise BadRecordError(Rule.NOT_JSON, f"the value is no JSON: {error}") from None
-    doubled = False
+    doubled = has_half = False
     level, depth = [document], 0
     while level:
         depth += any(isinstance(node, list) for node in level)
@@ -188,14 +184,19 @@ def _document(value: bytes) -> Any:
             raise BadRecordError(Rule.NOT_JSON, f"the value is nested more than {MAXIMUM_DEPTH} deep")
         below: list[Any] = []
         for node in level:
-            if isinstance(node, str) and _SURROGATE.search(node):
-                raise BadRecordError(Rule.NOT_JSON, "a text holds half of a surrogate pair")
             if isinstance(node, _Object):
                 doubled = doubled or len({name for name, _ in node}) < len(node)
                 below += [part for pair in node for part in pair]
             elif isinstance(node, list):
                 below += node
+            has_half = has_half or (isinstance(node, str) and bool(_SURROGATE.search(node)))
         level = below
+    try:
+        value.decode("utf-8", "strict")
+    except UnicodeDecodeError as error:
+        raise BadRecordError(Rule.INVALID_UTF8, f"the value is not UTF-8: {error}") from None
+    if has_half:
+        raise BadRecordError(Rule.NOT_JSON, "a text holds half of a surrogate pair")
     if doubled:
         raise BadRecordError(Rule.DUPLICATE_FIELD, "a field appears more than once")
     return document
