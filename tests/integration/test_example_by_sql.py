@@ -61,7 +61,7 @@ BAD = {
     "number too precise": "out_of_range",
     "number too big": "out_of_range",
     "zero character in a text": "nul_character",
-    "900 KB of garbage": "invalid_utf8",
+    "900 KB of garbage": "not_json",
     "invalid UTF-8": "invalid_utf8",
     "JSON array instead of an object": "wrong_type",
     "null in a required field": "wrong_type",

@@ -57,7 +57,7 @@ RULES = {
     "number too precise": Rule.OUT_OF_RANGE,
     "number too big": Rule.OUT_OF_RANGE,
     "zero character in a text": Rule.NUL_CHARACTER,
-    "900 KB of garbage": Rule.INVALID_UTF8,
+    "900 KB of garbage": Rule.NOT_JSON,
     "invalid UTF-8": Rule.INVALID_UTF8,
     "JSON array instead of an object": Rule.WRONG_TYPE,
     "null in a required field": Rule.WRONG_TYPE,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.domain.failing import FailingBound, Outcome, Search, find_failing
+from millrace.domain.failing import FailingBound, Outcome, Search, find_failing, find_one
 
 
-def fails_on(bad: set[int]) -> Callable[[range], str | None]:
+def fails_on(bad: Collection[int]) -> Callable[[range], str | None]:
     def failure_of(piece: range) -> str | None:
         first = next((number for number in piece if number in bad), None)
         return None if first is None else f"raised on {first}"
@@ -23,7 +23,7 @@ def fails_on(bad: set[int]) -> Callable[[range], str | None]:
 @given(st.integers(1, 300).flatmap(lambda count: st.tuples(st.just(count), st.sets(st.integers(0, count - 1)))))
 def test_every_failing_record_is_found_with_its_own_reason(drawn: tuple[int, set[int]]) -> None:
     count, bad = drawn
-    found = find_failing(count, fails_on(bad), most=300)
+    found = find_failing(count, fails_on(bad), most=300, suspicious=None)
     if bad:
         assert found == Search(Outcome.FOUND, {number: f"raised on {number}" for number in bad})
     else:
@@ -38,7 +38,7 @@ def test_one_failing_record_among_many_takes_a_try_for_each_halving() -> None:
         return fails_on({150_000})(piece)
 
     assert find_failing(200_000, failure_of).failing.keys() == {150_000}
-    assert len(tries) <= 2 * 18 + 2
+    assert len(tries) <= 2 * 18 + 3
     assert max(tries[1:]) <= 100_000
 
 
@@ -47,15 +47,50 @@ def test_more_failing_records_than_the_bound_end_the_search(bad: int, most: int,
     assert find_failing(1_000, fails_on(set(range(0, bad * 7, 7))), most=most).outcome is outcome
 
 
-def test_a_batch_that_fails_everywhere_ends_the_search_early() -> None:
+@pytest.mark.parametrize("count", [10, 150, 1_000_000])
+def test_records_are_not_blamed_where_each_of_them_fails(count: int) -> None:
     tries = []
 
     def failure_of(piece: range) -> str | None:
         tries.append(piece)
-        return "raised"
+        return "raised" if piece else None
 
-    assert find_failing(1_000_000, failure_of).outcome is Outcome.TOO_MANY
+    assert find_failing(count, failure_of).outcome is Outcome.WITHOUT
     assert len(tries) < 300
+
+
+def test_a_few_records_may_all_fail_and_those_of_a_job_too() -> None:
+    assert find_failing(9, fails_on(range(9))).failing.keys() == set(range(9))
+    assert find_failing(100, fails_on(range(100)), suspicious=None).failing.keys() == set(range(100))
+
+
+def test_a_transform_that_fails_without_a_record_is_not_searched() -> None:
+    tries = []
+
+    def failure_of(piece: range) -> str | None:
+        tries.append(len(piece))
+        return "the table of rates is gone"
+
+    assert find_failing(1_000, failure_of).outcome is Outcome.WITHOUT
+    assert find_one(1_000, failure_of).outcome is Outcome.WITHOUT
+    assert tries == [1_000, 0, 1_000, 0]
+
+
+def test_pieces_that_fail_for_their_size_are_no_failing_records() -> None:
+    found = find_failing(100_000, lambda piece: "the worker exited" if len(piece) > 400 else None)
+    assert found == Search(Outcome.NOT_ALONE)
+
+
+def test_many_failing_records_are_told_with_one_of_them() -> None:
+    found = find_failing(100_000, fails_on(range(0, 100_000, 3)))
+    assert found == Search(Outcome.TOO_MANY, {0: "raised on 0"})
+
+
+@given(st.integers(1, 300), st.data())
+def test_one_failing_record_is_found_where_one_will_do(count: int, data: st.DataObject) -> None:
+    bad = data.draw(st.sets(st.integers(0, count - 1)))
+    found = find_one(count, fails_on(bad))
+    assert found == (Search(Outcome.FOUND, {min(bad): f"raised on {min(bad)}"}) if bad else Search(Outcome.PASSES))
 
 
 def test_a_bound_that_is_spent_lets_no_record_pass() -> None:
@@ -66,12 +101,12 @@ def test_a_bound_that_is_spent_lets_no_record_pass() -> None:
 @given(st.integers(2, 60), st.data())
 def test_records_that_fail_together_alone_are_not_blamed(count: int, data: st.DataObject) -> None:
     pair = data.draw(st.sets(st.integers(0, count - 1), min_size=2, max_size=2))
-    found = find_failing(count, lambda piece: "raised" if pair <= set(piece) else None)
-    assert found == Search(Outcome.NOT_ALONE)
+    for search in (find_failing, find_one):
+        assert search(count, lambda piece: "raised" if pair <= set(piece) else None) == Search(Outcome.NOT_ALONE)
 
 
 def test_a_failure_that_does_not_come_again_is_no_records() -> None:
-    answers = iter(["raised", None, None])
+    answers = iter(["raised", None, None, None])
     assert find_failing(2, lambda piece: next(answers)).outcome is Outcome.NOT_ALONE
     assert find_failing(0, fails_on(set())).outcome is Outcome.PASSES
 

@@ -88,7 +88,7 @@ def run(
     app: Any = SimpleNamespace(stream=stream, columns=(), settings=SimpleNamespace(postgres=lambda name: None))
     maker = SimpleNamespace(copy=lambda records, *_: (len(records), {}), bad=lambda records: {})
     monkeypatch.setattr(redrive, "open_redrive", opened)
-    monkeypatch.setattr(redrive, "RowMaker", lambda *_: maker)
+    monkeypatch.setattr(redrive, "RowMaker", lambda *_, **__: maker)
     monkeypatch.setattr(redrive, "_PATIENCE", patience)
     done: list[int] = []
     found = redrive.redrive(app, Request("p.s", Selection(), NOW, "redrive-1"), path, done.append)

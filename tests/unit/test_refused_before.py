@@ -80,7 +80,7 @@ def test_rows_are_not_written_again_while_what_was_refused_cannot_be_kept(monkey
     told = list[str]()
     quarantine = Quarantine(told)
     stream = SimpleNamespace(reads=(), on_bad_record=OnBadRecord.QUARANTINE, qualified_name="p.s")
-    fixed = SimpleNamespace(sink=Sink(quarantine), stream=stream, timeline=1, in_order=True, topics={})
+    fixed = SimpleNamespace(sink=Sink(quarantine), stream=stream, timeline=1, in_order=True, topics={}, may_fail=None)
     runner = Runner(fixed, quarantine)
 
     def write_counted(inputs: Any, writing: Any, before: Any) -> tuple[Read, TaskResults]:

@@ -11,14 +11,19 @@ from enum import StrEnum
 MOST_FAILING = 100
 MOST_ROUNDS = 20
 WITHIN = timedelta(hours=1)
+SUSPICIOUS = 10
+
+FailureOf = Callable[[range], str | None]
+"""Tries some records together, by their numbers: why they fail, or None where they pass."""
 
 
 class Outcome(StrEnum):
     """What a search came to."""
 
-    FOUND = "found"  # each record named fails by itself, twice in a row where it was tried before
+    FOUND = "found"  # each record named fails by itself
     PASSES = "passes"  # all records together pass now: the failure was not theirs
     NOT_ALONE = "not alone"  # records fail together, and some of them do not fail by themselves
+    WITHOUT = "without"  # it fails without a record, or with each of them: the transform or its surroundings are wrong
     TOO_MANY = "too many"
     TOO_LARGE = "too large"
 
@@ -37,7 +42,12 @@ class Search:
 
 
 def find_failing(
-    count: int, failure_of: Callable[[range], str | None], *, most: int = MOST_FAILING, rounds: int = MOST_ROUNDS
+    count: int,
+    failure_of: FailureOf,
+    *,
+    most: int = MOST_FAILING,
+    rounds: int = MOST_ROUNDS,
+    suspicious: int | None = SUSPICIOUS,
 ) -> Search:
     """Find the records that fail by themselves.
 
@@ -46,14 +56,17 @@ def find_failing(
 
     Args:
         count: the records, numbered from 0.
-        failure_of: tries some records together: why they fail, or None where they pass.
+        failure_of: tries some of them.
         most: the search ends where more than so many fail.
         rounds: how often a piece may be halved, so that at most 2 to this power records are searched.
+        suspicious: where each of so many records or more fails, no record is blamed; None: all may fail.
     """
     if count > 2**rounds:
         return Search(Outcome.TOO_LARGE)
     if count == 0 or failure_of(range(count)) is None:
         return Search(Outcome.PASSES)
+    if failure_of(range(0)) is not None:
+        return Search(Outcome.WITHOUT)
     failing: dict[int, str] = {}
     pieces = [range(count)]
     while pieces:
@@ -66,17 +79,61 @@ def find_failing(
             else:
                 return Search(Outcome.NOT_ALONE, failing)
             if len(failing) + len(halves) > most:
-                return Search(Outcome.TOO_MANY, failing)
+                return _too_many(count, failing, halves, failure_of, suspicious)
         pieces = halves
+    if suspicious is not None and len(failing) == count >= suspicious:
+        return Search(Outcome.WITHOUT, failing)
     return Search(Outcome.FOUND, failing)
 
 
-def _failing_halves(piece: range, failure_of: Callable[[range], str | None]) -> list[range]:
-    middle = len(piece) // 2
-    left, right = piece[:middle], piece[middle:]
+def find_one(count: int, failure_of: FailureOf) -> Search:
+    """Find one record that fails by itself."""
+    if count == 0 or failure_of(range(count)) is None:
+        return Search(Outcome.PASSES)
+    if failure_of(range(0)) is not None:
+        return Search(Outcome.WITHOUT)
+    return _one_of(range(count), failure_of)
+
+
+def _failing_halves(piece: range, failure_of: FailureOf) -> list[range]:
+    left, right = _halves(piece)
     if failure_of(left) is None:
         return [right]
     return [left, right] if failure_of(right) is not None else [left]
+
+
+def _halves(piece: range) -> tuple[range, range]:
+    middle = len(piece) // 2
+    return piece[:middle], piece[middle:]
+
+
+def _one_of(piece: range, failure_of: FailureOf) -> Search:
+    """One failing record of a piece that fails."""
+    while len(piece) > 1:
+        left, right = _halves(piece)
+        piece = left if failure_of(left) is not None else right
+    why = failure_of(piece)
+    return Search(Outcome.NOT_ALONE) if why is None else Search(Outcome.FOUND, {piece[0]: why})
+
+
+def _too_many(
+    count: int, failing: dict[int, str], halves: list[range], failure_of: FailureOf, suspicious: int | None
+) -> Search:
+    """Tell many failing records from pieces that fail for their size, and from a failure that meets every record."""
+    for piece in halves[:1]:
+        one = _one_of(piece, failure_of)
+        if one.outcome is not Outcome.FOUND:
+            return one
+        failing |= one.failing
+    if suspicious is not None and count >= suspicious and not _passes_somewhere(count, failure_of):
+        return Search(Outcome.WITHOUT, failing)
+    return Search(Outcome.TOO_MANY, failing)
+
+
+def _passes_somewhere(count: int, failure_of: FailureOf) -> bool:
+    """Whether one of some records, spread over all, passes by itself."""
+    places = [count * part // SUSPICIOUS for part in range(SUSPICIOUS)]
+    return any(failure_of(range(place, place + 1)) is None for place in places)
 
 
 class FailingBound:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +24,7 @@ from millrace.adapters.kafka_reader import TopicReader
 from millrace.domain.batch_size import BatchSize
 from millrace.domain.control import BATCH_STEPS
 from millrace.domain.declaration import Stream, Topic
+from millrace.domain.failing import FailingBound
 from millrace.domain.groups import Committed, stream_commits
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.sinks import BatchCounts, TaskResults, Written
@@ -38,7 +39,7 @@ from millrace.ports import SinkStore
 from millrace.runtime.app import Transform
 from millrace.runtime.coordinator_log import OFFSETS_TOPIC
 from millrace.runtime.inputs import Read, write_counted
-from millrace.runtime.isolation import read_to_the_end, without
+from millrace.runtime.isolation import without
 from millrace.runtime.offset_log import is_full, read_offset_log
 from millrace.runtime.plain_read import read_in_parts, spark_cannot_read
 from millrace.runtime.pulse import Pulse
@@ -92,6 +93,7 @@ class Batches:
     on_report: Callable[[BatchReport], None]
     on_wait: Callable[[MillraceError | None], None]  # before each wait for the sink; None once it is over
     pulse: Pulse
+    may_fail: FailingBound = field(default_factory=FailingBound)  # on how many records the transform may raise
 
     def commits(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Committed]:
         """What the group is committed at these positions."""
@@ -124,7 +126,8 @@ class BatchRunner:
         self._draining = threading.Event()
         self._behind = False
         self._batch_id = -1
-        self._refusals = Refusals(batches.stream, batches.topics, batches.sink)
+        self._refusals = Refusals(batches.stream, batches.topics, batches.sink, batches.may_fail)
+        self._longest_merge = timedelta()  # of the batch at hand
         self._wrote = False  # whether rows were written that are seen at once
         self.failure: Exception | None = None
 
@@ -153,6 +156,15 @@ class BatchRunner:
     def resized(self) -> bool:
         """Whether batches should be of another size than the query's: it begins none any more."""
         return self.size.records != self._of_query.records
+
+    def check_topics(self) -> None:
+        """See that the topics are those that the stream began to read.
+
+        Raises:
+            RecreatedTopicError: one was made again.
+            UnreachableError: one is not there.
+        """
+        self._check_topics(self._topic_ids())
 
     def drain(self) -> None:
         """Wait for the batch in flight, and let no other begin."""
@@ -185,7 +197,7 @@ class BatchRunner:
 
     def _run(self, raw: DataFrame, batch_id: int) -> None:
         fixed = self._fixed
-        self._batch_id, self._wrote = batch_id, False
+        self._batch_id, self._wrote, self._longest_merge = batch_id, False, timedelta()
         times, plain = [time.monotonic()], False
         self._at("plan")
         ranges = self._ranges(batch_id)
@@ -214,7 +226,7 @@ class BatchRunner:
         self._positions |= positions
         steps = dict(zip(BATCH_STEPS, (end - begin for begin, end in pairwise(times)), strict=True))
         seconds = times[-1] - times[0]
-        self.size = self.size.after(timedelta(seconds=steps["merge"]))
+        self.size = self.size.after(self._longest_merge)
         fixed.on_report(
             BatchReport(batch_id, read.records, read.truncated, counts, seconds, steps, dict(self._positions))
         )
@@ -334,7 +346,7 @@ class BatchRunner:
             except MillraceError:
                 raise
             except Exception as failure:
-                self._refusals.isolate(inputs, self._transform_only, failure, self._on_try)
+                self._refusals.isolate(inputs, self._rows_of, failure, self._on_try)
                 self._at("copy")
 
     def _write_once(
@@ -347,7 +359,7 @@ class BatchRunner:
         quarantine = fixed.sink.quarantine
 
         def of_good(good: Mapping[str, DataFrame]) -> DataFrame:
-            return writing(self._rows_of(without(good, self._refusals.failing)), writer)
+            return writing(self._rows_of(good), writer)
 
         def keep(read: Read) -> None:
             assert quarantine is not None
@@ -362,11 +374,9 @@ class BatchRunner:
         return write_counted(inputs, of_good, None if quarantine is None else keep)
 
     def _rows_of(self, good: Mapping[str, DataFrame]) -> DataFrame:
-        """The transform's rows of these records, as the sink takes them."""
-        return with_sources(self._fixed.transform(good, {}), self._fixed.columns, self._fixed.sink.metadata)
-
-    def _transform_only(self, good: Mapping[str, DataFrame]) -> None:
-        read_to_the_end(self._rows_of(without(good, self._refusals.failing)))
+        """The transform's rows of these records, but for those that it raises on, as the sink takes them."""
+        output = self._fixed.transform(without(good, self._refusals.failing), {})
+        return with_sources(output, self._fixed.columns, self._fixed.sink.metadata)
 
     def _on_try(self, step: str) -> None:
         if self._draining.is_set():
@@ -410,12 +420,15 @@ class BatchRunner:
                 records=read.of_each,
                 receipts=rows.receipts,
             )
+            began = time.monotonic()
             try:
                 return fixed.sink.commit_batch(fixed.timeline, ranges, of_batch)
             except RowsRefusedError as error:
                 self._refusals.must_be_allowed(bad, error.sources)
                 log.warning("rows_refused", count=len(error.sources), first=next(iter(error.sources.items()), None))
                 refused = refused | error.sources
+            finally:
+                self._longest_merge = max(self._longest_merge, timedelta(seconds=time.monotonic() - began))
         raise MillraceError(
             f"the sink goes on refusing rows after {_REFUSED_ROUNDS} rounds: its constraints seem to be changing",
             where=fixed.sink.where,

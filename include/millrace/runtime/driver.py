@@ -192,8 +192,12 @@ class Driver:
             if self._runner.resized:
                 self._life.pulse.notice(self._runner.size.notice)
                 log.warning("batches_resized", records=self._runner.size.records, declared=self._runner.size.declared)
+            self._runner.check_topics()
+            positions = self._with_new_partitions(batches)
+            if not self._runner.resized and positions == self._runner.positions:
+                raise _of_spark(query.exception() or RuntimeError("the query ended by itself"))
             batches = replace(batches, offset_log=_next_query(batches.offset_log))
-            self._runner = BatchRunner(batches, self._with_new_partitions(batches), self._runner.size)
+            self._runner = BatchRunner(batches, positions, self._runner.size)
             query = self._start_query(session, batches)
             self._life.pulse.ready()
         self._life.pulse.phase(Phase.DRAINING)
@@ -241,10 +245,7 @@ class Driver:
         query.stop()
 
     def _with_new_partitions(self, batches: Batches) -> dict[TopicPartition, int]:
-        """Where the next query begins: also at the beginning of partitions that no batch has met, which it must name.
-
-        A topic that was made again keeps its old positions here: the next batch finds that out.
-        """
+        """Where the next query begins; it must name partitions that no batch has met, too, at their beginning."""
         positions = dict(self._runner.positions)
         ids = {partition.topic: partition.topic_id for partition in positions}
         there = self._life.log.partitions(self._stream.reads)

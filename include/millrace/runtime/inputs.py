@@ -109,20 +109,25 @@ def reads_each_once(plan: Any, names: list[str]) -> bool:
         plan: Spark's optimised logical plan (`org.apache.spark.sql.catalyst.plans.logical.LogicalPlan`).
         names: of the observations.
     """
+    return _read_to_the_end(plan) == Counter(names)
+
+
+def _read_to_the_end(plan: Any) -> Counter[str] | None:
+    """How often a plan reads what is counted, each time to its end; None where it does or reads anything else."""
     found: Counter[str] = Counter()
     pending = [plan]
     while pending:
         node = pending.pop()
         if not node.subqueries().isEmpty():
-            return False
+            return None
         if node.nodeName() == _COUNTING:
             found[node.name()] += 1
         elif node.nodeName() in _READ_TO_THE_END:
             children = node.children()
             pending += [children.apply(number) for number in range(children.size())]
         else:
-            return False
-    return found == Counter(names)
+            return None
+    return found
 
 
 def keeps_order(session: SparkSession, pipeline: Pipeline, stream: Stream, transform: Transform) -> bool:
@@ -130,13 +135,33 @@ def keeps_order(session: SparkSession, pipeline: Pipeline, stream: Stream, trans
 
     Where it does not, they may come to several tasks, or twice to one, in whatever order.
     """
-    frames, names = {}, []
+    frames = {}
     for name, topic in pipeline.topics_of(stream).items():
         assert topic.value is not None
-        names.append(f"records of {name}")
-        empty = session.createDataFrame(session.sparkContext.emptyRDD(), input_type(topic.value))
-        frames[name] = empty.observe(names[-1], F.count(F.lit(1)).alias("records"))
-    return reads_each_once(_execution(transform(frames, {})).optimizedPlan(), names)
+        frames[name] = session.createDataFrame(session.sparkContext.emptyRDD(), input_type(topic.value))
+    return _inputs_read(frames, lambda given: transform(given, {})) == Counter(list(frames))
+
+
+def takes_each_record_alone(
+    frames: Mapping[str, DataFrame], rows_of: Callable[[Mapping[str, DataFrame]], DataFrame]
+) -> bool:
+    """Whether each row is made of one record, whatever the others are: no join, window, aggregate or limit.
+
+    Args:
+        frames: the records by topic.
+        rows_of: what makes the rows of them.
+    """
+    found = _inputs_read(frames, rows_of)
+    return found is not None and max(found.values(), default=0) <= 1
+
+
+def _inputs_read(
+    frames: Mapping[str, DataFrame], rows_of: Callable[[Mapping[str, DataFrame]], DataFrame]
+) -> Counter[str] | None:
+    """How often each input is read to its end; None where something else is read, or one is not."""
+    counts = F.count(F.lit(1)).alias("records")
+    watched = {topic: frame.observe(topic, counts) for topic, frame in frames.items()}
+    return _read_to_the_end(_execution(rows_of(watched)).optimizedPlan())
 
 
 def _counts() -> list[Column]:

@@ -5,8 +5,7 @@ Spark names the failure, never the record. The batch is decoded and kept once, t
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -14,13 +13,14 @@ import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.domain.failing import MOST_FAILING, MOST_ROUNDS, Outcome, find_failing
+from millrace.domain.failing import MOST_FAILING, SUSPICIOUS, Outcome, find_failing, find_one
 from millrace.domain.offsets import Source
 from millrace.errors import DeclarationError
-from millrace.runtime.inputs import good_records
+from millrace.runtime.inputs import good_records, takes_each_record_alone
 from millrace.runtime.spark_failures import is_of_the_machine, reason
 
 log = structlog.get_logger()
@@ -29,10 +29,14 @@ Frames = Mapping[str, DataFrame]
 _PLACE = pa.schema(
     [("topic", pa.string()), ("topic_id", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
 )
-_LOGS_OF_FAILURES = (
-    "DataFrameQueryContextLogger",
-    "SQLQueryContextLogger",
-)  # source: pyspark/errors/exceptions/base.py
+_LOGS_OF_CONTEXT = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")  # source: pyspark/errors/exceptions/base.py
+_LOGS_OF_TRIES = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.util.Utils",
+    "org.apache.spark.api.python",
+    "org.apache.spark.sql.execution.datasources.v2",
+)
 
 
 class TooManyFailingError(DeclarationError):
@@ -41,21 +45,27 @@ class TooManyFailingError(DeclarationError):
 
 def failing_records(
     inputs: Frames,
-    act: Callable[[Frames], object],
+    rows_of: Callable[[Frames], DataFrame],
     failure: Exception,
     *,
     where: str,
     most: int = MOST_FAILING,
-    on_try: Callable[[str], None] = lambda step: None,
+    one: bool = False,
+    all_may_fail: bool = False,
+    on_try: Callable[[str], object] = lambda step: None,
 ) -> dict[Source, str]:
     """Find the records that a transform fails on, each with Spark's reason.
 
+    A transform that looks at several records at once is not searched: half of a join proves nothing of a record.
+
     Args:
         inputs: the batch's records by topic, as `runtime.source.decoded` gives them.
-        act: transforms the good records that it is given, and reads the result to its end. It must write nothing.
+        rows_of: the transform, on the good records that it is given.
         failure: what ended the batch; raised again where no record by itself is the cause.
         where: whose transform it is, for people.
         most: how many records may fail.
+        one: whether one of them will do.
+        all_may_fail: whether it is no wonder that each record fails.
         on_try: called before each try, with the step in words; what it raises ends the search.
 
     Returns:
@@ -67,41 +77,54 @@ def failing_records(
     if not isinstance(failure, PySparkException | Py4JJavaError) or is_of_the_machine(failure):
         raise failure
     kept = {topic: frame.persist(StorageLevel.MEMORY_AND_DISK) for topic, frame in inputs.items()}
-    tries = 0
+    try:
+        search = _Search(good_records(kept), rows_of, on_try)
+        if not search.can_begin():
+            raise failure
+        with _quiet(next(iter(kept.values())).sparkSession):
+            count, try_ = len(search.places), search.failure_of
+            suspicious = None if all_may_fail else SUSPICIOUS
+            found = find_one(count, try_) if one else find_failing(count, try_, most=most, suspicious=suspicious)
+    finally:
+        for frame in kept.values():
+            frame.unpersist()
+    log.warning("transform_fails", records=len(found.failing), tries=search.tries, outcome=found.outcome.value)
+    if found.outcome is Outcome.TOO_MANY:
+        raise _too_many(search.places, found.failing, where)
+    if found.outcome is not Outcome.FOUND:
+        raise failure
+    return {_source(search.places, row): why for row, why in found.failing.items()}
 
-    def failure_of(piece: range) -> str | None:
-        nonlocal tries
-        tries += 1
-        on_try(f"look for the records that the transform fails on: try {tries}, {len(piece)} records")
+
+class _Search:
+    """Tries a transform on some of the good records of a batch, which are decoded and kept."""
+
+    def __init__(self, good: Frames, rows_of: Callable[[Frames], DataFrame], on_try: Callable[[str], object]) -> None:
+        self._good = good
+        self._rows_of = rows_of
+        self._on_try = on_try
+        self.tries = 0
+        self.places = _PLACE.empty_table()
+
+    def can_begin(self) -> bool:
+        """Whether the records can be read at all, and the transform looks at each by itself."""
         try:
-            act(_of(good, places.slice(piece.start, len(piece))))
+            self.places = _places(self._good)
+            return takes_each_record_alone(self._good, self._rows_of)
+        except (PySparkException, Py4JJavaError):
+            return False
+
+    def failure_of(self, piece: range) -> str | None:
+        """Why the transform fails on these records; None where it passes."""
+        self.tries += 1
+        self._on_try(f"look for the records that the transform fails on: try {self.tries}, {len(piece)} records")
+        try:
+            read_to_the_end(self._rows_of(_of(self._good, self.places.slice(piece.start, len(piece)))))
         except (PySparkException, Py4JJavaError) as error:
             if is_of_the_machine(error):
                 raise
             return reason(error)
         return None
-
-    try:
-        good = good_records(kept)
-        try:
-            places = _places(good)
-        except (PySparkException, Py4JJavaError):
-            raise failure from None  # they cannot be read: the transform has not seen them
-        with _quiet(next(iter(kept.values())).sparkSession):
-            found = find_failing(len(places), failure_of, most=most)
-    finally:
-        for frame in kept.values():
-            frame.unpersist()
-    named = {_source(places, row): why for row, why in found.failing.items()}
-    if found.outcome is Outcome.FOUND:
-        log.warning("transform_fails", records=len(named), tries=tries)
-        return named
-    if found.outcome is Outcome.TOO_MANY:
-        raise _too_many(places, found.failing, failure, where)
-    log.warning("transform_fails", records=len(places), tries=tries, outcome=found.outcome.value)
-    if found.outcome is Outcome.TOO_LARGE:
-        log.warning("batch_too_large_to_search", most=2**MOST_ROUNDS, next="lower max_records_per_batch")
-    raise failure
 
 
 def read_to_the_end(rows: DataFrame) -> None:
@@ -128,16 +151,21 @@ def without(frames: Frames, sources: Mapping[Source, str]) -> dict[str, DataFram
 def _quiet(session: SparkSession) -> Iterator[None]:
     """Keep Spark from logging each failed try: stack traces by the hundred, with values of records in them."""
     log4j = session._jvm.org.apache.logging.log4j
-    level = log4j.LogManager.getRootLogger().getLevel()
-    loggers = [logging.getLogger(name) for name in _LOGS_OF_FAILURES]
+    levels = {name: log4j.LogManager.getLogger(name).getLevel() for name in _LOGS_OF_TRIES}
+    # PySpark keeps loggers of a class of its own under these names: no others may be made.
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGS_OF_CONTEXT]
     disabled = [logger.disabled for logger in loggers]
-    log4j.core.config.Configurator.setRootLevel(log4j.Level.OFF)
+    set_level = log4j.core.config.Configurator.setLevel
+    for name in levels:
+        set_level(name, log4j.Level.OFF)
     for logger in loggers:
         logger.disabled = True
+    log.warning("transform_searched", note="what Spark says of each try is not logged until `transform_fails`")
     try:
         yield
     finally:
-        log4j.core.config.Configurator.setRootLevel(level)
+        for name, level in levels.items():
+            set_level(name, level)
         for logger, was in zip(loggers, disabled, strict=True):
             logger.disabled = was
 
@@ -170,16 +198,12 @@ def _source(places: pa.Table, row: int) -> Source:
     return topic_id, partition, offset
 
 
-def _too_many(places: pa.Table, failing: Mapping[int, str], failure: Exception, where: str) -> TooManyFailingError:
-    first: Sequence[int] = sorted(failing)[:3]
-    named = [
-        f"{places.column('topic')[row]}/{places.column('partition')[row]}@{places.column('offset')[row]}"
-        for row in first
-    ]
-    examples = f" ({', '.join(named)})" if named else ""
+def _too_many(places: pa.Table, failing: Mapping[int, str], where: str) -> TooManyFailingError:
+    first = min(failing)
+    topic, partition, offset = (places.column(name)[first].as_py() for name in ("topic", "partition", "offset"))
     return TooManyFailingError(
-        f"the transform fails on too many records{examples}: {reason(failure)}",
+        f"the transform fails on more than {MOST_FAILING} records within an hour, for instance "
+        f"{topic}/{partition}@{offset}: {failing[first]}",
         where=where,
-        next_step=f"fix the transform, then run it again: nothing of this batch is on record. At most "
-        f"{MOST_FAILING} records an hour are set aside as `transform_failed`",
+        next_step="fix the transform, then start the stream: nothing of this batch is on record",
     )

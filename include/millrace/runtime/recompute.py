@@ -62,7 +62,10 @@ def recompute(app: OpenedApp, ranges: Sequence[OffsetRange], folder: Path, progr
     tally, found = Tally(), Recomputed(offsets=sum(map(len, ranges)))
     with open_comparison(sink, stream.qualified_name, table) as comparison:
         columns = comparison.prepare(app.columns)
-        maker = RowMaker(app, [column.name for column in columns.both], folder, plain_decoder_of)
+        wanted = [column.name for column in columns.both]
+        maker = RowMaker(
+            app, wanted, folder, plain_decoder_of, on_try=lambda step: progress(found.offsets - reader.left)
+        )
         for part, records in reader.parts():
             tally.add(_made(maker, comparison, part, records))
             found = replace(found, records=found.records + len(records))

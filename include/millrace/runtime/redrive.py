@@ -28,7 +28,6 @@ from millrace.domain.offsets import Source
 from millrace.domain.quarantine import Broken
 from millrace.domain.redrive import Fate, Redriven, Tally
 from millrace.errors import SinkExhaustedError, SinkRolledBackError, UnreachableError
-from millrace.runtime.isolation import TooManyFailingError
 from millrace.runtime.plain_read import RAW_SCHEMA
 from millrace.runtime.rows_again import OpenedApp, RowMaker, opened_app
 
@@ -109,20 +108,26 @@ class _Work:
         with open_redrive(settings, stream.qualified_name, table, self._request.plan) as quarantine:
             quarantine.prepare(self._app.columns)
             self._upto = self._upto or quarantine.now()
-            maker = RowMaker(self._app, [column.name for column in self._app.columns], folder)
+            columns = [column.name for column in self._app.columns]
+            maker = RowMaker(self._app, columns, folder, on_try=self._on_try)
             for end, part in quarantine.parts(self._request.selection, self._upto, self._after):
                 self._put(quarantine, maker, part)
                 self._after = end
         shutil.rmtree(folder, ignore_errors=True)
         return Redriven(self._upto, self._tally.sums())
 
+    def _on_try(self, step: str) -> None:
+        """A search for records that the transform raises on gets on, though no record is done yet."""
+        self._moved = time.monotonic()
+        self._progress(self._done)
+
     def _put(self, quarantine: QuarantineRedrive, maker: RowMaker, part: Sequence[Held]) -> None:
-        """Put a part through; in halves where it is too much for one transaction, or for one search of bad records."""
+        """Put a part through; in halves where that takes the database longer than a transaction may last."""
         if not part:
             return
         try:
             put = self._put_at_once(quarantine, maker, part)
-        except (psycopg.errors.QueryCanceled, TooLongError, TooManyFailingError):
+        except (psycopg.errors.QueryCanceled, TooLongError):
             if len(part) == 1:
                 raise
             log.warning("part_halved", records=len(part))

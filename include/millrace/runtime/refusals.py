@@ -25,13 +25,14 @@ class Refusals:
         stream: whose batches they are.
         topics: those that it reads, by name.
         sink: where they go.
+        may_fail: on how many records the transform may still raise.
     """
 
-    def __init__(self, stream: Stream, topics: Mapping[str, Topic], sink: SinkStore) -> None:
+    def __init__(self, stream: Stream, topics: Mapping[str, Topic], sink: SinkStore, may_fail: FailingBound) -> None:
         self._stream = stream
         self._topics = topics
         self._sink = sink
-        self._may_fail = FailingBound()
+        self._may_fail = may_fail
         self._refused: dict[Source, str] = {}
         self.failing: dict[Source, str] = {}
         """The records that the transform raises on, with the reason."""
@@ -53,7 +54,7 @@ class Refusals:
         self._refused |= refused
 
     def isolate(
-        self, inputs: Frames, act: Callable[[Frames], object], failure: Exception, on_try: Callable[[str], None]
+        self, inputs: Frames, rows_of: Callable[[Frames], DataFrame], failure: Exception, on_try: Callable[[str], None]
     ) -> None:
         """Find the records that the transform raises on; raise the failure again where no record is the cause.
 
@@ -63,8 +64,15 @@ class Refusals:
             TooManyFailingError: they are more than are set aside within an hour.
             DataLossError: the stream declares `on_bad_record: fail`.
         """
-        where, most = f"app {self._stream.app}", self._may_fail.left
-        found = failing_records(inputs, act, failure, where=where, most=most, on_try=on_try)
+        found = failing_records(
+            inputs,
+            rows_of,
+            failure,
+            where=f"app {self._stream.app}",
+            most=self._may_fail.left,
+            one=self._stream.on_bad_record is OnBadRecord.FAIL,
+            on_try=on_try,
+        )
         self.must_be_allowed(0, found)
         self._may_fail.spend(len(found))
         self.failing |= found

@@ -34,7 +34,7 @@ from millrace.runtime.app import Transform, load_transform, output_columns, outp
 from millrace.runtime.decoded import DecoderFactory
 from millrace.runtime.decoders import decoder_of
 from millrace.runtime.inputs import good_records
-from millrace.runtime.isolation import failing_records, read_to_the_end, without
+from millrace.runtime.isolation import TooManyFailingError, failing_records, without
 from millrace.runtime.session import open_session
 from millrace.runtime.source import RAW_TYPE, decoded
 from millrace.runtime.writing import Blocks, with_sources
@@ -90,10 +90,16 @@ class RowMaker:
         columns: which of its columns are wanted.
         folder: for rows on their way; is made.
         make_decoder: makes what decodes the records of a topic.
+        on_try: called before each try of a search for records that the transform raises on, with the step in words.
     """
 
     def __init__(
-        self, app: OpenedApp, columns: Sequence[str], folder: Path, make_decoder: DecoderFactory = decoder_of
+        self,
+        app: OpenedApp,
+        columns: Sequence[str],
+        folder: Path,
+        make_decoder: DecoderFactory = decoder_of,
+        on_try: Callable[[str], object] = lambda step: None,
     ) -> None:
         folder.mkdir(parents=True, mode=0o700)
         self._app = app
@@ -101,6 +107,7 @@ class RowMaker:
         self._columns = tuple(columns)
         self._topics = app.pipeline.topics_of(app.stream)
         self._make_decoder = make_decoder
+        self._on_try = on_try
         self._decoders = {
             name: make_decoder(topic.value, topic.key)
             for name, topic in self._topics.items()
@@ -119,10 +126,19 @@ class RowMaker:
             ids: the id of each topic.
             connection: where to copy to, in autocommit.
             table: a table with the source columns and the wanted ones.
-
-        Raises:
-            TooManyFailingError: the transform raises on more of these records than are searched for.
         """
+        try:
+            return self._copy(records, ids, connection, table)
+        except TooManyFailingError:  # nothing was copied
+            rows, refused = 0, dict[Source, Broken]()
+        for first in range(0, len(records), MOST_FAILING):
+            more, found = self._copy(records.slice(first, MOST_FAILING), ids, connection, table)
+            rows, refused = rows + more, refused | found
+        return rows, refused
+
+    def _copy(
+        self, records: pa.Table, ids: Mapping[str, str], connection: psycopg.Connection[Any], table: sql.Identifier
+    ) -> tuple[int, dict[Source, Broken]]:
         raw = self._app.session.createDataFrame(records, schema=RAW_TYPE)
         inputs = {
             name: decoded(raw, topic, ids.get(name, ""), self._make_decoder) for name, topic in self._topics.items()
@@ -150,15 +166,20 @@ class RowMaker:
         failing: dict[Source, str] = {}
         while True:
             try:
-                found = self._rows_of(without(good_records(inputs), failing))
+                found = self._rows_but_for(failing, good_records(inputs))
                 return [one.path for one in found.mapInArrow(_writer(self._folder), "path string").collect()], failing
             except Exception as failure:
-                act = partial(self._transform_only, failing)
-                where, most = f"app {self._app.stream.app}", MOST_FAILING - len(failing)
-                failing = failing | failing_records(inputs, act, failure, where=where, most=most)
+                failing = failing | failing_records(
+                    inputs,
+                    partial(self._rows_but_for, failing),
+                    failure,
+                    where=f"app {self._app.stream.app}",
+                    all_may_fail=True,
+                    on_try=self._on_try,
+                )
 
-    def _transform_only(self, known: Mapping[Source, str], good: Mapping[str, DataFrame]) -> None:
-        read_to_the_end(self._rows_of(without(good, known)))
+    def _rows_but_for(self, known: Mapping[Source, str], good: Mapping[str, DataFrame]) -> DataFrame:
+        return self._rows_of(without(good, known))
 
     def bad(self, records: pa.Table) -> dict[SourceAt, Broken]:
         """The records that are bad, each with the rule it breaks and why."""
