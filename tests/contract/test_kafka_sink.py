@@ -629,6 +629,18 @@ def test_text_that_is_not_utf8_is_refused_and_ends_no_stream(world: KafkaWorld) 
     assert [record.key for record in sorted(world.records(), key=lambda one: one.key or b"")] == [b"a\n", b"c"]
 
 
+def test_a_topic_that_is_not_utf8_refuses_its_record_and_ends_no_stream(make: MakeWorld) -> None:
+    world = make(two, by_column=True)
+    writer = Writer(world, 1).ready(NAMED)
+    names = [topic.name for topic in world.topics]
+    given = customers(*({"topic": name} for name in (names[0], "", names[1])), columns=NAMED)
+    texts = pa.array([names[0].encode(), b"\xff\xfe", names[1].encode()], pa.binary()).cast(pa.string(), safe=False)
+    given = given.set_column(given.schema.get_field_index("topic"), "topic", texts)
+    refused = {(TOPIC_ID, 0, 1): "the row names no topic: `topic` is not UTF-8"}
+    assert put(writer.sink, given) == TaskResult(2, refused)
+    assert [places(world.records(name)) for name in names] == [[(0, 0, 0)], [(0, 2, 0)]]
+
+
 def test_clients_serve_one_task_after_another_and_few_are_kept(make: MakeWorld) -> None:
     world = make()
     writer = Writer(world, 1).ready()

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from millrace.adapters.kafka_transactions import drop_waiting_records, told_by_the_client
-from millrace.adapters.kafka_values import TOPIC_COLUMN, Records, Target
+from millrace.adapters.kafka_values import SOURCE_COLUMNS, TOPIC_COLUMN, Records, Target, sources_of, without_topic
 from millrace.domain.offsets import OffsetRange, Source
 from millrace.domain.origin import ORDINAL, SOURCE, Origin
 from millrace.domain.sinks import TaskResult
@@ -31,7 +31,6 @@ _MARGIN_MS = 600_000  # for clocks that differ, and for what waits in the client
 _MOST_KEPT = 4  # clients that wait for their next task
 _WAITING_KILOBYTES = 64 * 1024
 _LARGEST_LIMIT = 1_000_000_000  # librdkafka's own bound
-SOURCE_COLUMNS = ("_topic_id", "_partition", "_offset", "_ordinal")
 _AWAY = frozenset(
     {
         KafkaError._MSG_TIMED_OUT,
@@ -110,7 +109,7 @@ class RowsProducer:
         parts = [(target, part, target.records(part)) for target, part in self._by_target(block, refused)]
         for _, part, made in parts:
             if made.wrong:
-                sources = _sources(part)
+                sources = sources_of(part)
                 for row, why in made.wrong.items():
                     refused.setdefault(sources[row], why)
         if self.stops and refused:
@@ -121,19 +120,18 @@ class RowsProducer:
         if not self.by_column:
             yield next(iter(self.targets.values())), block
             return
-        named = block.column(TOPIC_COLUMN)
-        for name in pc.unique(named).to_pylist():
-            part = block.filter(pc.is_null(named) if name is None else pc.equal(named, name))
-            if name in self.targets:
-                yield self.targets[name], part
-            else:
-                said = "names no topic" if name is None else f"names the topic {name}, which is not declared for it"
-                refused |= dict.fromkeys(_sources(part), f"the row {said}")
+        names = block.column(TOPIC_COLUMN)
+        for name, target in self.targets.items():
+            part = block.filter(pc.equal(names, name))
+            if len(part):
+                yield target, part
+        for source, why in without_topic(block, self.targets):
+            refused.setdefault(source, why)
 
     def _produce(
         self, target: Target, part: pa.RecordBatch, made: Records, output: _Output, refused: Mapping[Source, str]
     ) -> int:
-        good = [source not in refused for source in _sources(part)] if refused else [True] * len(part)
+        good = [source not in refused for source in sources_of(part)] if refused else [True] * len(part)
         origin = Origin(self.stream, ("", 0, 0), 0, self.timeline, self.epoch, self.in_order)
         stream, _, _, *more = origin.headers()
         rows = zip(
@@ -390,11 +388,6 @@ def _producing(settings: KafkaSettings, client_id: str) -> Iterator[_Output]:
         with suppress(ValueError):
             _kept.remove(old)
             old.close()
-
-
-def _sources(part: pa.RecordBatch) -> list[Source]:
-    columns = (part.column(name).to_pylist() for name in SOURCE_COLUMNS[:3])
-    return list(zip(*columns, strict=True))
 
 
 def _places(part: pa.RecordBatch) -> pa.Array:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.adapters.value_ranges import unheld
+from millrace.adapters.value_ranges import unheld, unheld_rows
 from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import BYTES_COLUMNS, Cleanup, Column, Topic, ValueFormat
+from millrace.domain.offsets import Source
 from millrace.domain.origin import MOST_BYTES
 from millrace.domain.topics import ObservedTopic
 from millrace.errors import DeclarationError
 
 TOPIC_COLUMN = "topic"
+SOURCE_COLUMNS = ("_topic_id", "_partition", "_offset", "_ordinal")
 _CONTROL = r"[\x00-\x1f]"
 _FRAME_BYTES = 256  # of a batch of one record, and of a record: lengths, times, offsets
 _FOR_EVER_MS = 2**62
@@ -149,6 +151,34 @@ class Target:
         for row in _rows_of(pc.is_null(deleted)) if deleted.null_count else ():
             wrong[row] = "the column `_deleted` is null"
         return Records(keys.to_pylist(), values.to_pylist(), wrong)
+
+
+def sources_of(block: pa.RecordBatch) -> list[Source]:
+    """Return the source of each row."""
+    columns = (block.column(name).to_pylist() for name in SOURCE_COLUMNS[:3])
+    return list(zip(*columns, strict=True))
+
+
+def without_topic(block: pa.RecordBatch, declared: Collection[str]) -> Iterator[tuple[Source, str]]:
+    """Yield the source of each row that names none of the declared topics, and why.
+
+    Args:
+        block: with the column `topic`, a text of any bytes.
+        declared: the names of the topics.
+    """
+    named = block.column(TOPIC_COLUMN)
+    rows = pc.indices_nonzero(pc.invert(pc.is_in(named, pa.array([*declared], named.type))))
+    if not len(rows):
+        return
+    names = named.take(rows)
+    not_text = unheld_rows([TOPIC_COLUMN], [names])
+    for row, source in enumerate(sources_of(block.take(rows))):
+        if row in not_text:
+            yield source, f"the row names no topic: {not_text[row]}"
+        elif (name := names[row].as_py()) is None:
+            yield source, "the row names no topic"
+        else:
+            yield source, f"the row names the topic {name}, which is not declared for it"
 
 
 def _against_schema(columns: Sequence[Column], given: Mapping[str, pa.Array]) -> Iterator[tuple[int, str]]:
