@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from millrace.adapters import postgres_connection
 from millrace.adapters.postgres_connection import connect
 from millrace.adapters.postgres_sink import PostgresAppend
 from millrace.domain.offsets import TopicPartition
@@ -105,13 +106,16 @@ def test_staging_of_former_epochs_is_dropped(database, name, admin):
     assert sorted(left) == [(f"{name}.s#2",), (f"{name}.s#2!",)]
 
 
-def test_bounds_that_the_role_has_do_not_end_a_long_merge(database, name, admin):
-    bounds = ["statement_timeout", "lock_timeout"]
-    bounds += ["transaction_timeout"] if admin.info.server_version >= 170000 else []
+@pytest.mark.parametrize("options", [None, ""], ids=["direct", "behind a pooler that drops options"])
+def test_bounds_that_the_role_has_do_not_end_a_long_merge(database, name, admin, monkeypatch, options):
+    if options is not None:
+        monkeypatch.setattr(postgres_connection, "_OPTIONS", options)
+    settings = {"timezone": "UTC", "statement_timeout": "300ms", "lock_timeout": "300ms"}
+    settings |= {"transaction_timeout": "300ms"} if admin.info.server_version >= 170000 else {}
     role = sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {}").format(sql.Identifier(database.database))
     try:
-        for bound in bounds:
-            admin.execute(sql.SQL("{} SET {} = '300ms'").format(role, sql.Identifier(bound)))
+        for setting, value in settings.items():
+            admin.execute(sql.SQL("{} SET {} = {}").format(role, sql.Identifier(setting), sql.Literal(value)))
         writer = Writer(database, name, 1).ready()
         admin.execute(
             f"CREATE FUNCTION {name}.slowly() RETURNS trigger LANGUAGE plpgsql AS "
@@ -120,6 +124,25 @@ def test_bounds_that_the_role_has_do_not_end_a_long_merge(database, name, admin)
         )
         assert writer.commit(0, 3).rows_out == 3
     finally:
-        for bound in bounds:
-            admin.execute(sql.SQL("{} RESET {}").format(role, sql.Identifier(bound)))
+        for setting in settings:
+            admin.execute(sql.SQL("{} RESET {}").format(role, sql.Identifier(setting)))
     assert done(writer) == 3
+
+
+@pytest.mark.parametrize("options", [None, ""], ids=["direct", "behind a pooler that drops options"])
+def test_a_writers_session_has_read_committed_and_no_time_limit(control_databases, monkeypatch, options):
+    """Zone and dates are the role's own, UTC and ISO: they do not tell that the options are lost."""
+    if options is not None:
+        monkeypatch.setattr(postgres_connection, "_OPTIONS", options)
+    settings = control_databases.create().owner
+    wanted = {"default_transaction_isolation": "read committed", "statement_timeout": "0", "lock_timeout": "0"}
+    others = {"timezone": "UTC", "datestyle": "ISO", "default_transaction_isolation": "serializable"}
+    with psycopg.connect(**settings.keywords()) as connection:
+        wanted |= {"transaction_timeout": "0"} if connection.info.server_version >= 170000 else {}
+    for setting in others | wanted:
+        value = others.get(setting, "300ms")
+        control_databases.as_superuser(f"ALTER ROLE {settings.user} SET {setting} = '{value}'")
+    with connect(settings, "test", transactions_bounded=False) as connection:
+        found = {setting: connection.execute(f"SHOW {setting}").fetchone()[0] for setting in wanted}
+        assert found == wanted
+        assert connection.execute("SHOW transaction_isolation").fetchone() == ("read committed",)

@@ -32,8 +32,12 @@ _OPTIONS = (
     "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
 )
 _TRANSACTION_TIMEOUT_SINCE = 170_000
-# Copied timestamps have no zone. A pooler may leave the options out (PgBouncer's `ignore_startup_parameters`).
-_PLAIN = "SET timezone = 'UTC'; SET datestyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0"
+# A pooler may drop the options (PgBouncer's `ignore_startup_parameters`). Copied timestamps have no zone.
+_PLAIN = (
+    "SET timezone = 'UTC'; SET datestyle = 'ISO'; SET default_transaction_isolation = 'read committed'; "
+    "SET statement_timeout = 0; SET lock_timeout = 0"
+)
+_TRANSACTIONS_UNBOUNDED = "SET transaction_timeout = 0"
 # Until a server is given up that acknowledges nothing of what is sent; the kernel's own default is 15 minutes. Linux
 # counts one that is there and takes nothing too, so it must be longer than a disk or a checkpoint stalls.
 UNACKNOWLEDGED = timedelta(minutes=2)
@@ -134,7 +138,9 @@ def connect(
         settings: the database.
         application_name: how the server lists it.
         within: the time to connect.
-        transactions_bounded: False lifts the role's own bound on whole transactions, which costs a round trip.
+        transactions_bounded: False lifts each time limit of the role, that of whole transactions included, and sets
+            the isolation, also behind a pooler that drops startup options. It costs a round trip. True sets them by
+            such options; behind such a pooler it sets them only where the session's zone or dates differ as well.
 
     Raises:
         SinkUnreachableError: the server does not answer or does not let this role in.
@@ -157,10 +163,10 @@ def connect(
             keepalives_count=3,
             tcp_user_timeout=UNACKNOWLEDGED // timedelta(milliseconds=1),
         )
-        if not _is_plain(connection):
-            connection.execute(_PLAIN)
         if not transactions_bounded and connection.info.server_version >= _TRANSACTION_TIMEOUT_SINCE:
-            connection.execute("SET transaction_timeout = 0")  # an older server refuses a name it does not know
+            connection.execute(f"{_PLAIN}; {_TRANSACTIONS_UNBOUNDED}")  # an older server does not know that name
+        elif not transactions_bounded or not _is_plain(connection):
+            connection.execute(_PLAIN)
         connection.autocommit = False
         return connection
     except psycopg.OperationalError as error:
