@@ -25,6 +25,16 @@ def changed(**fields: object) -> bytes:
     return json.dumps({**GOOD, **fields}, separators=(",", ":")).encode()
 
 
+# Half of a surrogate pair in a name, in a doubled name, in the path to one.
+HALVES = (
+    rb'"\ud800":1}',
+    rb'"\ud800":1,"\ud800":2}',
+    rb'"\udfff":1,"\uDFFF":2}',
+    rb'"id":1,"x":{"\ud800":1,"\ud800":2}}',
+    rb'"x":{"\ud800":{"a":1,"a":2}}}',
+    rb'"x":[{"a\ud800":[{"\udc00":1,"\udc00":2}]}]}',
+)
+
 BAD: list[tuple[bytes | None, Rule]] = [
     (None, Rule.NULL_VALUE),
     (b"", Rule.EMPTY_VALUE),
@@ -57,4 +67,6 @@ BAD: list[tuple[bytes | None, Rule]] = [
     (changed(note=None)[:-1] + b',"quantity" :3}', Rule.DUPLICATE_FIELD),
     (changed().replace(b'"7"', b'"\xff\xfe"'), Rule.INVALID_UTF8),
     (changed()[:-1] + b',"new":"\xff"}', Rule.INVALID_UTF8),
+    *((changed()[:-1] + b"," + more, Rule.NOT_JSON) for more in HALVES),
+    *((b"{" + more, Rule.NOT_JSON) for more in HALVES),
 ]

@@ -4,13 +4,17 @@ import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSchema
+from millrace.domain.declaration import Column, ColumnType, Key, ValueFormat, ValueSchema
 from millrace.domain.quarantine import Rule
 from millrace.runtime.decode import Decoder
+from millrace.runtime.decoded import BadRecordError
+from millrace.runtime.decoders import decoder_of
+from millrace.runtime.plain_decoder import plain_decoder_of
 from support.bad_values import BAD, GOOD, PURCHASE, changed
 
 
@@ -38,6 +42,23 @@ def test_a_bad_record_is_named(value, rule):
     assert found is rule
     assert error
     assert row == (None,) * 5
+
+
+@pytest.mark.parametrize("make", [decoder_of, plain_decoder_of], ids=["fast", "plain"])
+def test_each_reason_of_a_bad_record_is_an_arrow_string(make):
+    values = [value for value, _ in BAD]
+    found = make(PURCHASE, Key("customer_id")).decode(values, [b"7"] * len(values), [0] * len(values))
+    reasons = pa.array(found.errors, pa.string())
+    reasons.validate(full=True)
+    assert reasons.null_count == 0
+
+
+@pytest.mark.parametrize("half", [0xD800, 0xDBFF, 0xDC00, 0xDFFF], ids=hex)
+def test_a_reason_with_half_of_a_surrogate_pair_says_it_as_an_escape(half):
+    message = f"the field `{chr(half)}` appears more than once, in `$.{chr(half)}.\U0001f600`"
+    (reason,) = pa.array([str(BadRecordError(Rule.DUPLICATE_FIELD, message))], pa.string()).to_pylist()
+    escape = f"\\u{half:04x}"
+    assert reason == f"the field `{escape}` appears more than once, in `$.{escape}.\U0001f600`"
 
 
 def test_key_and_timestamp_are_part_of_the_record():

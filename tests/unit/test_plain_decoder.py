@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -223,6 +224,7 @@ def alike(
     for place, value in enumerate(values):
         assert fast_rows[place] == plain_rows[place], value
         assert (fast.errors[place] is None) is (plain.errors[place] is None) is (fast.rules[place] is None)
+    pa.array(fast.errors + plain.errors, pa.string()).validate(full=True)
     assert fast.truncated == plain.truncated
     assert [column.type for column in fast.columns] == [column.type for column in plain.columns]
     return fast

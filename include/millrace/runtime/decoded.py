@@ -13,11 +13,15 @@ from millrace.domain.quarantine import Rule
 
 
 class BadRecordError(ValueError):
-    """One record does not fit; `rule` says why, the message says where."""
+    r"""One record does not fit; `rule` says why, the message says where.
+
+    Guarantees: UTF-8 holds the message, so quarantine does. A name in it may hold half of a surrogate pair: such a
+    half becomes its escape, `\ud800`.
+    """
 
     def __init__(self, rule: Rule, message: str) -> None:
         self.rule = rule
-        super().__init__(message)
+        super().__init__(message.encode("utf-8", "backslashreplace").decode())
 
 
 @dataclass(frozen=True, slots=True)
