@@ -58,12 +58,10 @@ def test_slow_merges_get_smaller_batches_in_the_same_app_and_quick_ones_larger_a
             connection.execute(SLOWLY.format(schema=app.pipeline))
         app.produce({"id": number, "name": "x"} for number in range(1, 12_001))
         app.until(lambda: resized(2000), "smaller batches")
-        app.grow(3)
-        app.produce(({"id": number, "name": "x"} for number in range(12_001, 12_101)), partition=2)
         app.until(lambda: resized(1000), "the smallest batches")
         with app.database() as connection:
             connection.execute(f"DELETE FROM {app.pipeline}.slow")
-        app.produce({"id": number, "name": "x"} for number in range(12_101, 20_001))
+        app.produce({"id": number, "name": "x"} for number in range(12_001, 20_001))
         app.until(lambda: len(app.rows()) == 20_001, "all rows")
         for number in range(20_001, 20_021):  # small batches count as quick ones too
             app.produce([{"id": number, "name": "x"}])
