@@ -95,7 +95,7 @@ def test_each_record_that_the_transform_raises_on_is_named_with_its_reason(batch
         assert "[NUMERIC_VALUE_OUT_OF_RANGE" in why
         assert "1000000000" in why
         assert "ansi" not in why
-    [one] = batch.failing(overflowing, one=True)
+    [one] = batch.failing(lambda inputs: overflowing(inputs).repartition(2).sort("x"), one=True)
     assert one in found
 
 
@@ -120,6 +120,7 @@ def test_a_transform_that_looks_at_several_records_at_once_is_not_searched(batch
     def joined(inputs: Inputs) -> DataFrame:
         other = inputs[RIGHT].where("id <> 7").select(F.col("id").alias("other"))
         found = inputs[LEFT].join(other, F.expr("other = id"), "left")
+        found = found.observe("of the app itself", F.count(F.lit(1)).alias("rows"))
         return found.selectExpr("if(other IS NULL, raise_error(concat('none for ', id)), id) as id", "_source")
 
     with pytest.raises(PySparkException, match="none for 7"):

@@ -57,6 +57,7 @@ def test_records_are_not_blamed_where_each_of_them_fails(count: int) -> None:
 
     assert find_failing(count, failure_of).outcome is Outcome.WITHOUT
     assert len(tries) < 300
+    assert find_one(count, failure_of).outcome is Outcome.WITHOUT
 
 
 def test_a_few_records_may_all_fail_and_those_of_a_job_too() -> None:
@@ -89,7 +90,11 @@ def test_many_failing_records_are_told_with_one_of_them() -> None:
 @given(st.integers(1, 300), st.data())
 def test_one_failing_record_is_found_where_one_will_do(count: int, data: st.DataObject) -> None:
     bad = data.draw(st.sets(st.integers(0, count - 1)))
+    every = count >= 10 and all(count * part // 10 in bad for part in range(10))
     found = find_one(count, fails_on(bad))
+    if every:
+        assert found == Search(Outcome.WITHOUT)
+        return
     assert found == (Search(Outcome.FOUND, {min(bad): f"raised on {min(bad)}"}) if bad else Search(Outcome.PASSES))
 
 
@@ -113,6 +118,7 @@ def test_a_failure_that_does_not_come_again_is_no_records() -> None:
 
 def test_more_records_than_twenty_halvings_reach_are_not_searched() -> None:
     assert find_failing(2**20 + 1, fails_on({0})).outcome is Outcome.TOO_LARGE
+    assert find_one(2**20 + 1, fails_on({0})).outcome is Outcome.TOO_LARGE
     assert find_failing(2**20, fails_on({0})).failing == {0: "raised on 0"}
 
 

@@ -35,7 +35,7 @@ def test_rows_are_made_again_by_the_plain_decoder(monkeypatch: pytest.MonkeyPatc
     comparison = SimpleNamespace(prepare=lambda given: columns)
     monkeypatch.setattr(recompute, "TopicReader", lambda *_, **__: None)
     monkeypatch.setattr(recompute, "open_comparison", lambda *_: nullcontext(comparison))
-    monkeypatch.setattr(recompute, "RowMaker", lambda *given: made.extend(given))
+    monkeypatch.setattr(recompute, "RowMaker", lambda *given, on_try: made.extend(given))
     monkeypatch.setattr(recompute, "_check_topics", lambda *_: None)
     app: Any = SimpleNamespace(
         settings=SimpleNamespace(postgres=lambda name: None, kafka=lambda name: None),

@@ -86,13 +86,18 @@ def find_failing(
     return Search(Outcome.FOUND, failing)
 
 
-def find_one(count: int, failure_of: FailureOf) -> Search:
-    """Find one record that fails by itself."""
+def find_one(count: int, failure_of: FailureOf, *, rounds: int = MOST_ROUNDS, suspicious: int = SUSPICIOUS) -> Search:
+    """Find one record that fails by itself; the arguments are those of `find_failing`."""
+    if count > 2**rounds:
+        return Search(Outcome.TOO_LARGE)
     if count == 0 or failure_of(range(count)) is None:
         return Search(Outcome.PASSES)
     if failure_of(range(0)) is not None:
         return Search(Outcome.WITHOUT)
-    return _one_of(range(count), failure_of)
+    found = _one_of(range(count), failure_of)
+    if found.outcome is Outcome.FOUND and count >= suspicious and not _passes_somewhere(count, failure_of):
+        return Search(Outcome.WITHOUT)
+    return found
 
 
 def _failing_halves(piece: range, failure_of: FailureOf) -> list[range]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from millrace.runtime.writing import written
 
 # Spark's logical plans that hand every row of each child on to their parent, which here always reads to the end.
 _READ_TO_THE_END = frozenset({"Project", "Filter", "Generate", "Union", "ArrowEvalPython", "BatchEvalPython"})
+_IN_ANOTHER_ORDER = frozenset({"Repartition", "RepartitionByExpression", "RebalancePartitions", "Sort"})
 _COUNTING = "CollectMetrics"
 _MOST_PARTITIONS = 1_000_000  # a histogram with no fewer bins than values counts each exactly
 
@@ -74,7 +75,7 @@ def write_counted(
     """
     if before is not None:
         return _counted_first(inputs, writing, before)
-    names = [f"records of {topic}" for topic in inputs]
+    names = [_counted_as(topic) for topic in inputs]
     counted = zip(names, inputs.items(), strict=True)
     watched = {topic: frame.observe(name, *_counts()) for name, (topic, frame) in counted}
     reports = writing(good_records(watched))
@@ -109,20 +110,23 @@ def reads_each_once(plan: Any, names: list[str]) -> bool:
         plan: Spark's optimised logical plan (`org.apache.spark.sql.catalyst.plans.logical.LogicalPlan`).
         names: of the observations.
     """
-    return _read_to_the_end(plan) == Counter(names)
+    return _read_to_the_end(plan, names) == Counter(names)
 
 
-def _read_to_the_end(plan: Any) -> Counter[str] | None:
-    """How often a plan reads what is counted, each time to its end; None where it does or reads anything else."""
+def _read_to_the_end(plan: Any, names: Sequence[str], also: frozenset[str] = frozenset()) -> Counter[str] | None:
+    """How often a plan reads what is counted under each of these names, each time to its end.
+
+    None where it reads anything else, or by a node that is neither of `_READ_TO_THE_END` nor of `also`.
+    """
     found: Counter[str] = Counter()
     pending = [plan]
     while pending:
         node = pending.pop()
         if not node.subqueries().isEmpty():
             return None
-        if node.nodeName() == _COUNTING:
+        if node.nodeName() == _COUNTING and node.name() in names:
             found[node.name()] += 1
-        elif node.nodeName() in _READ_TO_THE_END:
+        elif node.nodeName() in _READ_TO_THE_END | also | {_COUNTING}:  # an app may count what it likes
             children = node.children()
             pending += [children.apply(number) for number in range(children.size())]
         else:
@@ -139,7 +143,7 @@ def keeps_order(session: SparkSession, pipeline: Pipeline, stream: Stream, trans
     for name, topic in pipeline.topics_of(stream).items():
         assert topic.value is not None
         frames[name] = session.createDataFrame(session.sparkContext.emptyRDD(), input_type(topic.value))
-    return _inputs_read(frames, lambda given: transform(given, {})) == Counter(list(frames))
+    return _inputs_read(frames, lambda given: transform(given, {})) == Counter(map(_counted_as, frames))
 
 
 def takes_each_record_alone(
@@ -151,17 +155,24 @@ def takes_each_record_alone(
         frames: the records by topic.
         rows_of: what makes the rows of them.
     """
-    found = _inputs_read(frames, rows_of)
-    return found is not None and max(found.values(), default=0) <= 1
+    return _inputs_read(frames, rows_of, _IN_ANOTHER_ORDER) is not None
 
 
 def _inputs_read(
-    frames: Mapping[str, DataFrame], rows_of: Callable[[Mapping[str, DataFrame]], DataFrame]
+    frames: Mapping[str, DataFrame],
+    rows_of: Callable[[Mapping[str, DataFrame]], DataFrame],
+    also: frozenset[str] = frozenset(),
 ) -> Counter[str] | None:
-    """How often each input is read to its end; None where something else is read, or one is not."""
+    """How often each input is read to its end, by `_counted_as`; None where something else is read."""
     counts = F.count(F.lit(1)).alias("records")
-    watched = {topic: frame.observe(topic, counts) for topic, frame in frames.items()}
-    return _read_to_the_end(_execution(rows_of(watched)).optimizedPlan())
+    watched = {topic: frame.observe(_counted_as(topic), counts) for topic, frame in frames.items()}
+    names = list(map(_counted_as, frames))
+    return _read_to_the_end(_execution(rows_of(watched)).optimizedPlan(), names, also)
+
+
+def _counted_as(topic: str) -> str:
+    """The name of an observation, which no app gives to one of its own."""
+    return f"millrace: records of {topic}"
 
 
 def _counts() -> list[Column]:

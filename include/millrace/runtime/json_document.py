@@ -117,7 +117,9 @@ def _doubled(text: str) -> str | None:
     while todo:
         path, node = todo.pop()
         if isinstance(node, list):
-            todo += reversed([(f"{path}[{index}]"[:_SHOWN], each) for index, each in enumerate(node)])
+            todo += reversed(
+                [(f"{path}[{index}]"[:_SHOWN], each) for index, each in enumerate(node) if _has_parts(each)]
+            )
         elif isinstance(node, tuple):
             seen: set[str] = set()
             for name, _ in node:
@@ -125,5 +127,9 @@ def _doubled(text: str) -> str | None:
                     inside = "" if path == "$" else f", in `{path}`"
                     return f"the field `{name[:_SHOWN]}` appears more than once{inside}"
                 seen.add(name)
-            todo += reversed([(f"{path}.{name}"[:_SHOWN], each) for name, each in node])
+            todo += reversed([(f"{path}.{name}"[:_SHOWN], each) for name, each in node if _has_parts(each)])
     return None
+
+
+def _has_parts(node: Any) -> bool:
+    return isinstance(node, list | tuple) and len(node) > 0
