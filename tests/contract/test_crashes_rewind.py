@@ -89,6 +89,7 @@ def take_back(stream: RewoundStream, life: Life) -> list[str]:
     plan = stream.plan(BACK)
     stream.damage()
     stream.run(plan, crash_at_call("groups.move", Moment.AFTER))
+    stream.until_free(plan)  # who takes it back before is refused, and is struck at no call
     wrong = unexpected(life, stream.abort(plan, life))
     stream.end(plan, stream.abort)
     return wrong + stream.wrong(rewound=0) + _ended_as(stream.status(plan), PlanStatus.ABORTED)

@@ -286,6 +286,15 @@ class RewoundStream(StreamProject):
             act = lambda: plans.abort(platform, plan.id, actor=ACTOR, reason="wrong time")  # noqa: E731
             return life.lived(act) if life else _ended_by(act)
 
+    def until_free(self, plan: Plan) -> None:
+        """Wait until the right to run the plan is free: a server may count a dead runner for a moment."""
+
+        def free() -> bool:
+            with self.platform_of() as platform, platform.control().plans.running(plan.id) as mine:
+                return mine
+
+        eventually(free, within=Deadline.METADATA, what=f"the dead runner of {plan.id} to be noticed")
+
     def end(self, plan: Plan, act: Any) -> None:
         """Go on, by hand, until the plan has ended; a server may count a dead runner for a moment."""
 
