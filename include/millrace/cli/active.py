@@ -12,10 +12,10 @@ from rich.text import Text
 
 from millrace.cli.output import emit, moment
 from millrace.domain.activity import Reading
+from millrace.domain.printable import printable
 from millrace.errors import UsageError
 from millrace.settings import open_settings
 from millrace.spec.fields import Wrong, parse_duration
-from millrace.spec.findings import printable
 from millrace.usecases import activity
 from millrace.usecases.activity import Activity
 from millrace.wiring import open_platform

@@ -14,9 +14,9 @@ from rich.text import Text
 from millrace import spec
 from millrace.cli.output import emit, error_document, show_error
 from millrace.domain.declaration import Pipeline
+from millrace.domain.printable import printable
 from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import open_settings
-from millrace.spec.findings import printable
 from millrace.usecases.drift import Drift, MendedBy, find_drift
 from millrace.wiring import Platform, open_platform
 

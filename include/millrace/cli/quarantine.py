@@ -19,10 +19,10 @@ from millrace.cli.plans import telling
 from millrace.cli.reason import Reason
 from millrace.domain.offsets import SourceAt
 from millrace.domain.plan import Plan
+from millrace.domain.printable import printable
 from millrace.domain.quarantine import Excerpt, QuarantinedRecord, Rule, RuleCount
 from millrace.errors import UsageError
 from millrace.settings import open_settings
-from millrace.spec.findings import printable
 from millrace.usecases import quarantine
 from millrace.usecases import redrive as redrives
 from millrace.usecases.quarantine import QuarantineList

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from millrace import spec
 from millrace.cli.output import emit, moment
+from millrace.domain.printable import printable
 from millrace.domain.retention.skew import SAMPLED, KeyCount, Load, PartitionLoad, Sample
 from millrace.domain.sizes import roughly_bytes
 from millrace.settings import open_settings
-from millrace.spec.findings import printable
 from millrace.usecases.skew import Skew, cluster_of, find_skew
 from millrace.wiring import open_platform
 

@@ -12,11 +12,12 @@ from rich.text import Text
 
 from millrace import spec
 from millrace.cli.output import emit
+from millrace.domain.printable import shown
 from millrace.errors import UsageError
 from millrace.settings import open_settings, project_root
 from millrace.spec.environment import environment_name
 from millrace.spec.fields import nearest
-from millrace.spec.findings import Finding, Severity, in_order, shown
+from millrace.spec.findings import Finding, Severity, in_order
 from millrace.spec.project import names
 from millrace.spec.quality import supposed
 from millrace.spec.show import EffectiveDeclaration, OriginKind, effective

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from millrace.domain.declaration import Cleanup, Manage, SinkMode, Tombstones, ValueFormat
 from millrace.domain.declared_sinks import SYSTEM_COLUMNS
+from millrace.domain.printable import shown
 from millrace.domain.retention.advice import PARTITIONS, REPLICATION, advise
 from millrace.domain.retention.settings import LogSettings, log_settings
 from millrace.domain.topics import wanted_config
@@ -15,7 +16,7 @@ from millrace.spec.build import build_topic
 from millrace.spec.documents import StreamDocument, TopicDocument
 from millrace.spec.draft import Draft
 from millrace.spec.fields import nearest
-from millrace.spec.findings import Finding, Place, Severity, finding, shown
+from millrace.spec.findings import Finding, Place, Severity, finding
 from millrace.spec.reader import Sequence
 from millrace.spec.rules import OWN_FIELDS
 from millrace.spec.spelling import spell_duration

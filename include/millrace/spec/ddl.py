@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from millrace.domain.declaration import Column, ColumnType
+from millrace.domain.printable import shown
 from millrace.spec.fields import SeveralWrong, Wrong, described, nearest
-from millrace.spec.findings import shown
 
 MAXIMUM_COLUMNS = 1000
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")

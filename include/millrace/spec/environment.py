@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millrace.domain.declaration import Environment, Notifier
+from millrace.domain.printable import shown
 from millrace.errors import UsageError
 from millrace.spec.documents import STORE, EnvironmentDocument, NotifierKind
 from millrace.spec.draft import Draft, read_file
 from millrace.spec.fields import Wrong, nearest
-from millrace.spec.findings import Finding, Place, errors, finding, shown
+from millrace.spec.findings import Finding, Place, errors, finding
 from millrace.spec.reader import Entry, Mapping, Node, Scalar, Sequence
 from millrace.spec.validate import validate
 

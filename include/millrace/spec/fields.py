@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from millrace.spec.findings import shown
+from millrace.domain.printable import shown
 
 PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,23}")
 RESERVED_PIPELINES = frozenset({"millrace", "platform"})

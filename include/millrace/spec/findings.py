@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from millrace.domain.printable import printable, shown
 from millrace.errors import DeclarationError
 
 WHOLE_FILE = "(file)"
@@ -29,17 +30,6 @@ class Place:
     def below(self, name: str) -> Place:
         """The place of a field inside this one that is not written there, so the line is this one's."""
         return Place(self.file, self.line, join(self.field, name))
-
-
-def printable(text: str) -> str:
-    """Text as one line, with an escape for each character that cannot be printed."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-
-
-def shown(text: object, limit: int = 80) -> str:
-    """Text from a declaration as it may stand in a message: one printable line of bounded length."""
-    line = printable(str(text)[: limit + 1])
-    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def join(field: str, name: str) -> str:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.domain.declaration import BYTES_COLUMNS, Column, Stream, ValueFormat
+from millrace.domain.printable import shown
 from millrace.domain.quality import rules as domain
 from millrace.domain.quality.rules import KINDS, Check, Fresh, HasType, Query, Rule, Volume, columns_of
 from millrace.spec.documents import ValueDocument
 from millrace.spec.draft import Draft, read_file
 from millrace.spec.fields import nearest
-from millrace.spec.findings import WHOLE_FILE, Finding, Place, Severity, errors, finding, shown
+from millrace.spec.findings import WHOLE_FILE, Finding, Place, Severity, errors, finding
 from millrace.spec.quality_documents import RuleDocument, RulesDocument
 from millrace.spec.reader import Mapping
 from millrace.spec.validate import Part, named_parts

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from millrace.domain.printable import shown
 from millrace.domain.quality.rules import Comparison, Severity
 from millrace.spec.documents import Document
 from millrace.spec.fields import Rule, Table, Wrong, bounded_duration, choice, described, pattern, whole_number
-from millrace.spec.findings import shown
 
 MOST_VALUES = 1_000
 LONGEST_PATTERN = 1_000

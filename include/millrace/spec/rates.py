@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Annotated
 
+from millrace.domain.printable import shown
 from millrace.spec.fields import Rule, Wrong, described
-from millrace.spec.findings import shown
 
 SECONDS_OF = {"s": 1, "min": 60, "h": 3_600, "day": 86_400}
 DAYS_OF = {"day": 1, "week": 7, "month": 30, "year": 365}

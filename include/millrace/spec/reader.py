@@ -25,7 +25,8 @@ from ruamel.yaml.events import (
     StreamEndEvent,
 )
 
-from millrace.spec.findings import WHOLE_FILE, Finding, Place, finding, join, shown
+from millrace.domain.printable import shown
+from millrace.spec.findings import WHOLE_FILE, Finding, Place, finding, join
 
 MAXIMUM_BYTES = 1024 * 1024
 MAXIMUM_DEPTH = 16

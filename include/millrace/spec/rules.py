@@ -6,10 +6,11 @@ from pathlib import Path
 
 from millrace.domain.declaration import BYTES_COLUMNS, Cleanup, ColumnType, Manage, SinkMode, Tombstones, ValueFormat
 from millrace.domain.declared_sinks import SYSTEM_COLUMNS
+from millrace.domain.printable import shown
 from millrace.spec.documents import MOST_KEY_COLUMNS, StreamDocument, TopicDocument, WritesDocument
 from millrace.spec.draft import SECTIONS, Draft
 from millrace.spec.fields import KAFKAS_OWN, PIPELINE_NAME, nearest
-from millrace.spec.findings import WHOLE_FILE, Place, shown
+from millrace.spec.findings import WHOLE_FILE, Place
 from millrace.spec.reader import Mapping, Scalar, Sequence
 from millrace.spec.spelling import spell_duration
 from millrace.spec.targets import check_sink

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
+from millrace.domain.printable import shown
 from millrace.errors import RefusedError, UsageError
 from millrace.spec.fields import PIPELINE_NAME, RESERVED_PIPELINES, RESERVED_SCHEMAS
-from millrace.spec.findings import shown
 from millrace.spec.project import file_of
 from millrace.spec.quality import file_of as rules_file_of
 

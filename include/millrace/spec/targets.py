@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.domain.declaration import ColumnType, ValueFormat
+from millrace.domain.printable import shown
 from millrace.spec.documents import MOST_TOPICS, StreamDocument, TopicDocument
 from millrace.spec.draft import Draft
 from millrace.spec.fields import is_topic_name
-from millrace.spec.findings import Place, shown
+from millrace.spec.findings import Place
 from millrace.spec.reader import Mapping, Node, Scalar, Sequence
 from millrace.spec.validate import EXAMPLES, Part
 

@@ -16,9 +16,10 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from millrace.domain.printable import shown
 from millrace.spec.documents import not_yet
 from millrace.spec.fields import SeveralWrong, Wrong, described, nearest
-from millrace.spec.findings import Finding, Place, finding, shown
+from millrace.spec.findings import Finding, Place, finding
 from millrace.spec.reader import BROKEN, Mapping, Node, Scalar, Sequence, plain
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
+from millrace.domain.printable import shown
 from millrace.spec.circles import Flow, circles
 from millrace.spec.documents import StreamDocument, TopicDocument
 from millrace.spec.draft import Draft
 from millrace.spec.fields import KAFKAS_OWN, nearest
-from millrace.spec.findings import Place, errors, shown
+from millrace.spec.findings import Place, errors
 from millrace.spec.prefixes import overlaps
 from millrace.spec.targets import misfits, read_topics, written_topics
 from millrace.spec.validate import Part

@@ -15,8 +15,8 @@ from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.records import ArchivedRecord
 from millrace.domain.archive.selection import NO_TIMESTAMP, Selection
 from millrace.domain.archive.tiling import Tiling
+from millrace.domain.printable import printable
 from millrace.errors import MillraceError, UsageError
-from millrace.spec.findings import printable
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform

@@ -14,11 +14,11 @@ from millrace.domain.archive.partition import Cause, PartitionState
 from millrace.domain.archive.selection import Selection
 from millrace.domain.archive.spans import Spans
 from millrace.domain.archive.tiling import Tiling
+from millrace.domain.printable import printable
 from millrace.domain.restore import Placement
 from millrace.domain.restore_target import Survey, refusals
 from millrace.domain.topics import ObservedTopic
 from millrace.errors import MillraceError, RecreatedTopicError, RefusedError, UsageError
-from millrace.spec.findings import printable
 from millrace.usecases.archived import ArchivedTopic
 from millrace.usecases.restore_run import Phase, RestoreReport, Run, Surveyed
 

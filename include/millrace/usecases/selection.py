@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 from millrace.domain.archive.manifest import MOST
 from millrace.domain.archive.selection import Selection
+from millrace.domain.printable import printable
 from millrace.domain.time_travel import WrongTimeError, parse_time
 from millrace.errors import UsageError
-from millrace.spec.findings import printable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MOMENT = datetime.max.replace(tzinfo=UTC)  # producers write any timestamp, so a bound may lie in the future

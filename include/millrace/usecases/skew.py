@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import Pipeline
+from millrace.domain.printable import shown
 from millrace.domain.retention.skew import Load, Sample, load_of, newest, sample_of
 from millrace.domain.snapshots import TopicSeen
 from millrace.errors import DataLossError, UnreachableError, UsageError
 from millrace.spec.fields import nearest
-from millrace.spec.findings import shown
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
