@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from millrace.adapters.dataset import output
 from millrace.adapters.dataset.objects import (
-    SOURCES,
     TIMESTAMP,
     by_date,
     conform,
@@ -29,6 +28,7 @@ from millrace.adapters.dataset.objects import (
     write_object,
 )
 from millrace.adapters.dataset.output import HELD_BYTES, ObjectsWriter, objects_of
+from millrace.adapters.row_sources import SOURCE_COLUMNS
 from millrace.domain.dataset.manifest import DataObject, Held
 from millrace.domain.dataset.names import NO_DATE, Dataset
 from millrace.domain.offsets import OffsetRange, TopicPartition
@@ -345,7 +345,7 @@ def test_a_larger_type_is_taken_for_an_ordinal() -> None:
     assert conform(block, SCHEMA).schema == SCHEMA
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", SOURCE_COLUMNS)
 def test_a_row_without_a_source_is_refused(name: str) -> None:
     with pytest.raises(DeclarationError, match=f"1 rows have a null in `{name}`"):
         conform(given_block([source(0), source(1) | {name: None}]), SCHEMA)

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from millrace.adapters.kafka_transactions import drop_waiting_records, told_by_the_client
-from millrace.adapters.kafka_values import SOURCE_COLUMNS, TOPIC_COLUMN, Records, Target, sources_of, without_topic
+from millrace.adapters.kafka_values import TOPIC_COLUMN, Records, Target, without_topic
+from millrace.adapters.row_sources import SOURCE_COLUMNS, sources_of
 from millrace.domain.offsets import OffsetRange, Source
 from millrace.domain.origin import ORDINAL, SOURCE, Origin
 from millrace.domain.sinks import TaskResult

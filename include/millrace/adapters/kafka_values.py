@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.adapters.row_sources import sources_of
 from millrace.adapters.value_ranges import unheld, unheld_rows
 from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import BYTES_COLUMNS, Cleanup, Column, Topic, ValueFormat
@@ -19,7 +20,6 @@ from millrace.domain.topics import ObservedTopic
 from millrace.errors import DeclarationError
 
 TOPIC_COLUMN = "topic"
-SOURCE_COLUMNS = ("_topic_id", "_partition", "_offset", "_ordinal")
 _CONTROL = r"[\x00-\x1f]"
 _FRAME_BYTES = 256  # of a batch of one record, and of a record: lengths, times, offsets
 _FOR_EVER_MS = 2**62
@@ -151,12 +151,6 @@ class Target:
         for row in _rows_of(pc.is_null(deleted)) if deleted.null_count else ():
             wrong[row] = "the column `_deleted` is null"
         return Records(keys.to_pylist(), values.to_pylist(), wrong)
-
-
-def sources_of(block: pa.RecordBatch) -> list[Source]:
-    """Return the source of each row."""
-    columns = (block.column(name).to_pylist() for name in SOURCE_COLUMNS[:3])
-    return list(zip(*columns, strict=True))
 
 
 def without_topic(block: pa.RecordBatch, declared: Collection[str]) -> Iterator[tuple[Source, str]]:

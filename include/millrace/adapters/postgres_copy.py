@@ -19,6 +19,7 @@ import pyarrow.csv
 from psycopg import sql
 
 from millrace.adapters.postgres_connection import Fault, connect, fault_of, holds_unicode, sink_error
+from millrace.adapters.row_sources import sources_of
 from millrace.adapters.value_ranges import unheld_rows
 from millrace.domain.sinks import TaskResult
 from millrace.settings import PostgresSettings
@@ -157,7 +158,7 @@ def copy_block(
             if fault_of(error) is not Fault.REFUSED:
                 raise
             if len(part) == 1:
-                refused.append((*_source(part, 0), str(error.diag.message_primary or error)))
+                refused.append((*sources_of(part)[0], str(error.diag.message_primary or error)))
                 continue
             middle = len(part) // 2
             pending += [part.slice(middle), part.slice(0, middle)]
@@ -170,9 +171,6 @@ def _held_rows(block: pa.Table, refused: list[tuple[Any, ...]]) -> pa.Table:
     wrong = unheld_rows(block.column_names, columns)
     if not wrong:
         return block
-    refused += [(*_source(block, row), why) for row, why in sorted(wrong.items())]
+    rows = sorted(wrong)
+    refused += [(*source, wrong[row]) for row, source in zip(rows, sources_of(block, rows), strict=True)]
     return block.filter(pa.array([row not in wrong for row in range(len(block))]))
-
-
-def _source(block: pa.Table, row: int) -> list[Any]:
-    return [block.column(name)[row].as_py() for name in ("_topic_id", "_partition", "_offset")]

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # since 1970: the years 1 to 9999
-_DAY_US = 86_400_000_000
+from millrace.domain.years import FIRST_DAY, FIRST_MS, LAST_DAY, LAST_MS
 
 Leaf = Callable[[pa.Array], pa.Array | None]
 
@@ -78,9 +77,9 @@ def _owners(array: pa.Array, entries: pa.BooleanArray | None) -> pa.BooleanArray
 
 def _outside_the_years(array: pa.Array) -> pa.BooleanArray | None:
     if pa.types.is_date32(array.type):
-        numbers, first, last = array.cast(pa.int32()), _FIRST_DAY, _LAST_DAY
+        numbers, first, last = array.cast(pa.int32()), FIRST_DAY, LAST_DAY
     elif pa.types.is_timestamp(array.type):
-        numbers, first, last = array.cast(pa.int64()), _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1
+        numbers, first, last = array.cast(pa.int64()), FIRST_MS * 1_000, LAST_MS * 1_000 + 999
     else:
         return None
     ends = pc.min_max(numbers)

@@ -1,4 +1,4 @@
-"""Whether all that a stream reads goes to quarantine: its table refuses every row, or its schema fits no record."""
+"""The alarm for a stream whose records all go to quarantine: its table refuses every row, or its schema fits none."""
 
 from __future__ import annotations
 

@@ -61,12 +61,8 @@ def find_failing(
         rounds: how often a piece may be halved, so that at most 2 to this power records are searched.
         suspicious: where each of so many records or more fails, no record is blamed; None: all may fail.
     """
-    if count > 2**rounds:
-        return Search(Outcome.TOO_LARGE)
-    if count == 0 or failure_of(range(count)) is None:
-        return Search(Outcome.PASSES)
-    if failure_of(range(0)) is not None:
-        return Search(Outcome.WITHOUT)
+    if needless := _without_search(count, failure_of, rounds):
+        return needless
     failing: dict[int, str] = {}
     pieces = [range(count)]
     while pieces:
@@ -88,16 +84,23 @@ def find_failing(
 
 def find_one(count: int, failure_of: FailureOf, *, rounds: int = MOST_ROUNDS, suspicious: int = SUSPICIOUS) -> Search:
     """Find one record that fails by itself; the arguments are those of `find_failing`."""
+    if needless := _without_search(count, failure_of, rounds):
+        return needless
+    found = _one_of(range(count), failure_of)
+    if found.outcome is Outcome.FOUND and count >= suspicious and not _passes_somewhere(count, failure_of):
+        return Search(Outcome.WITHOUT)
+    return found
+
+
+def _without_search(count: int, failure_of: FailureOf, rounds: int) -> Search | None:
+    """Return the outcome where no record can be blamed; None: a search may find one."""
     if count > 2**rounds:
         return Search(Outcome.TOO_LARGE)
     if count == 0 or failure_of(range(count)) is None:
         return Search(Outcome.PASSES)
     if failure_of(range(0)) is not None:
         return Search(Outcome.WITHOUT)
-    found = _one_of(range(count), failure_of)
-    if found.outcome is Outcome.FOUND and count >= suspicious and not _passes_somewhere(count, failure_of):
-        return Search(Outcome.WITHOUT)
-    return found
+    return None
 
 
 def _failing_halves(piece: range, failure_of: FailureOf) -> list[range]:
@@ -136,7 +139,7 @@ def _too_many(
 
 
 def _passes_somewhere(count: int, failure_of: FailureOf) -> bool:
-    """Whether one of some records, spread over all, passes by itself."""
+    """Try some records, spread over all; true where one of them passes by itself."""
     places = [count * part // SUSPICIOUS for part in range(SUSPICIOUS)]
     return any(failure_of(range(place, place + 1)) is None for place in places)
 

@@ -73,7 +73,7 @@ class CloserLook:
         """Return the record, and whether a time of it was cut to microseconds.
 
         Args:
-            value: one JSON document (`check_document`).
+            value: one JSON document (`DocumentCheck`).
 
         Raises:
             BadRecordError: a field of it is wrong, or absent.

@@ -87,7 +87,7 @@ class OddDecimals:
         self._quotes = 2 * (len(columns) + texts)
 
     def may_be_in(self, value: bytes) -> bool:
-        """Whether the value, or one of several with a comma between them, may hold such a text."""
+        """Return true where the value, or one of several joined by commas, may hold such a text."""
         if self._odd is None:
             return False
         return bool(self._odd.search(value) or (b"\\" in value and _ESCAPED_NAME.search(value)))

@@ -107,7 +107,7 @@ class _Search:
         self.places = _PLACE.empty_table()
 
     def can_begin(self) -> bool:
-        """Whether the records can be read at all, and the transform looks at each by itself."""
+        """Read the places; true where that works and the transform looks at each record by itself."""
         try:
             self.places = _places(self._good)
             return takes_each_record_alone(self._good, self._rows_of)

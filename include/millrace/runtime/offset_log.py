@@ -11,7 +11,7 @@ from millrace.errors import MillraceError
 
 
 def is_full(ranges: Sequence[OffsetRange], bound: int) -> bool:
-    """Whether a batch is as large as one may be, so that more is likely to wait behind it.
+    """Return true where a batch is as large as it may be: more records probably wait behind it.
 
     Spark shares the bound out among the partitions and rounds down, so a full batch may be a little smaller.
     """

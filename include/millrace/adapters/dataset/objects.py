@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millrace.adapters.row_sources import SOURCE_COLUMNS
 from millrace.domain.dataset.coverage import Covered
 from millrace.domain.dataset.manifest import ColumnEntry, DataObject, Held
 from millrace.domain.dataset.names import EVENT_DATE, NO_DATE
 from millrace.domain.offsets import OffsetRange, Source
 from millrace.errors import CorruptArchiveError, DeclarationError
 
-SOURCES = ("_topic_id", "_partition", "_offset", "_ordinal")
 TIMESTAMP, TIMELINE = "_timestamp", "_timeline"
 _OWN = pa.schema(
     [
@@ -192,7 +192,7 @@ def write_object(date: str, rows: pa.Table) -> tuple[bytes, DataObject]:
     Raises:
         DeclarationError: two of them have the same source and ordinal.
     """
-    rows = rows.sort_by([(name, "ascending") for name in SOURCES])
+    rows = rows.sort_by([(name, "ascending") for name in SOURCE_COLUMNS])
     if (twice := _twice(rows)) is not None:
         topic_id, partition, offset, ordinal = twice
         raise DeclarationError(
@@ -211,12 +211,12 @@ def _twice(rows: pa.Table) -> tuple[Any, ...] | None:
     if len(rows) < 2:
         return None
     same: Any = None
-    for name in SOURCES:
+    for name in SOURCE_COLUMNS:
         column = rows[name].combine_chunks()
         equal = pc.equal(column.slice(1), column.slice(0, len(column) - 1))
         same = equal if same is None else pc.and_(same, equal)
     at = pc.index(same, True).as_py()
-    return None if at < 0 else tuple(rows[name][at].as_py() for name in SOURCES)
+    return None if at < 0 else tuple(rows[name][at].as_py() for name in SOURCE_COLUMNS)
 
 
 def _held(rows: pa.Table) -> tuple[Held, ...]:

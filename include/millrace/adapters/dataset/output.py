@@ -12,7 +12,6 @@ import msgspec
 import pyarrow as pa
 
 from millrace.adapters.dataset.objects import (
-    SOURCES,
     TIMELINE,
     by_date,
     conform,
@@ -20,6 +19,7 @@ from millrace.adapters.dataset.objects import (
     without_sources,
     write_object,
 )
+from millrace.adapters.row_sources import sources_of
 from millrace.adapters.s3.store import S3Store
 from millrace.adapters.value_ranges import unheld_rows
 from millrace.domain.dataset.manifest import DataObject
@@ -135,9 +135,8 @@ class ObjectsWriter:
         block = conform(block.append_column(TIMELINE, timeline), self.schema)
         wrong = unheld_rows(block.schema.names, block.columns)
         if wrong:
-            named = block.select(SOURCES[:3]).take(pa.array(list(wrong), pa.int64())).to_pylist()
-            for source, why in zip(named, wrong.values(), strict=True):
-                refused.setdefault(tuple(source.values()), why)
+            for source, why in zip(sources_of(block, list(wrong)), wrong.values(), strict=True):
+                refused.setdefault(source, why)
         return block
 
     def _write(self, held: list[pa.RecordBatch], refused: Mapping[Source, str]) -> list[DataObject]:

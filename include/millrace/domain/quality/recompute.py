@@ -21,13 +21,13 @@ from millrace.domain.position import LogBounds
 from millrace.domain.quality.books import skipped
 from millrace.domain.quality.ranges import Mark, Work, gained
 from millrace.domain.quarantine import Rule
+from millrace.domain.years import FIRST_MS, LAST_MS
 
 MOST_SAMPLED = 100_000
 """So many offsets are read again at most."""
 _PLACE = 20
 _NAMED = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
 
 
 class Difference(StrEnum):
@@ -366,4 +366,4 @@ def _text(at: datetime) -> str:
 
 
 def _moment(timestamp_ms: int) -> datetime | None:
-    return _EPOCH + timedelta(milliseconds=timestamp_ms) if _FIRST_MS <= timestamp_ms <= _LAST_MS else None
+    return _EPOCH + timedelta(milliseconds=timestamp_ms) if FIRST_MS <= timestamp_ms <= LAST_MS else None
