@@ -1,4 +1,4 @@
-"""The count of records whose timestamps were cut: kept with a stream's progress, also across releases."""
+"""Counts of odd records of the last batch: kept with a stream's progress, also across releases."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import pytest
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.control_migrations import upgrade
 from millrace.domain.control import StreamProgress
+from millrace.domain.undeclared import UndeclaredFields, UndeclaredName
 from millrace.errors import UnreachableError
 from support.control_databases import Databases, make_version
 
 PROGRESS = StreamProgress(
     "shop.purchases", 2, 1, datetime(2026, 5, 1, 12, tzinfo=UTC), 7, 10, 9, 1, 0.5, None, {"shop.purchases/0": 10}, 4
+)
+UNDECLARED = UndeclaredFields(
+    3, (UndeclaredName("shop.purchases", "größe", 3), UndeclaredName("shop.purchases", "customerId", 1, "customer_id"))
 )
 AS_RELEASE_0001_WRITES = """
     insert into stream_progress
@@ -23,14 +27,16 @@ AS_RELEASE_0001_WRITES = """
 """
 
 
-def test_the_count_is_kept_and_replaced_with_the_progress(control_databases: Databases) -> None:
+def test_the_counts_are_kept_and_replaced_with_the_progress(control_databases: Databases) -> None:
     database = control_databases.create()
     upgrade(database.owner, database.working.user)
     store = ControlStore(database.working)
     try:
-        for truncated in (4, 0):
-            assert store.streams.save_progress(replace(PROGRESS, truncated=truncated))
-            assert store.streams.progress(PROGRESS.stream) == replace(PROGRESS, truncated=truncated)
+        for truncated, undeclared in ((4, UNDECLARED), (0, UndeclaredFields())):
+            progress = replace(PROGRESS, truncated=truncated, undeclared=undeclared)
+            assert store.streams.save_progress(progress)
+            assert store.streams.progress(PROGRESS.stream) == progress
+            assert store.streams.all_progress() == (progress,)
     finally:
         store.close()
 
@@ -52,8 +58,36 @@ def test_a_database_of_the_release_before_says_to_upgrade_it_and_then_keeps_what
 
         old = store.streams.progress("shop.old")
         assert old is not None
-        assert (old.batch_id, old.truncated) == (8, 0)
+        assert (old.batch_id, old.truncated, old.undeclared) == (8, 0, UndeclaredFields())
         assert store.streams.save_progress(PROGRESS)
+    finally:
+        store.close()
+
+
+def test_an_older_driver_that_takes_over_leaves_no_names_of_the_newer_ones_batch(control_databases: Databases) -> None:
+    database = control_databases.create()
+    upgrade(database.owner, database.working.user)
+    store = ControlStore(database.working)
+    try:
+        store.streams.save_progress(replace(PROGRESS, undeclared=UNDECLARED))
+        update = AS_RELEASE_0001_WRITES + " on conflict (stream) do update set epoch = excluded.epoch, batch_id = 8"
+        control_databases.execute(database.working, update, (PROGRESS.stream,))
+        progress = store.streams.progress(PROGRESS.stream)
+        assert progress is not None
+        assert (progress.epoch, progress.batch_id, progress.undeclared) == (3, 8, UndeclaredFields())
+    finally:
+        store.close()
+
+
+def test_a_document_of_another_release_is_left_out(control_databases: Databases) -> None:
+    database = control_databases.create()
+    upgrade(database.owner, database.working.user)
+    store = ControlStore(database.working)
+    try:
+        store.streams.save_progress(replace(PROGRESS, undeclared=UNDECLARED))
+        later = """update stream_progress set undeclared = jsonb_set(undeclared, '{version}', '2')"""
+        control_databases.execute(database.working, later)
+        assert store.streams.all_progress() == (PROGRESS,)
     finally:
         store.close()
 
@@ -64,6 +98,6 @@ def test_a_driver_of_the_release_before_goes_on_writing(control_databases: Datab
     control_databases.execute(database.working, AS_RELEASE_0001_WRITES, ("shop.old",))
     store = ControlStore(database.working)
     try:
-        assert [progress.truncated for progress in store.streams.all_progress()] == [0]
+        assert [(each.truncated, each.undeclared) for each in store.streams.all_progress()] == [(0, UndeclaredFields())]
     finally:
         store.close()

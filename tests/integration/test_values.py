@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from millrace.adapters.control_db import ControlStore
+from millrace.domain.undeclared import UndeclaredFields, UndeclaredName
 from millrace.embedded.stack import Stack
 from support.apps import App
 
@@ -72,6 +74,7 @@ GOOD_FIELDS: dict[str, dict[str, Any]] = {
         "later": date(1, 1, 1),
     },
     '"raw":"w7zwn5iA"': {"text": "ü😀"},
+    '"Quantity":2,"day":"2026-01-31"': {"day": date(2026, 1, 31), "later": date(2026, 1, 31)},
 }
 
 
@@ -97,12 +100,24 @@ def servers(kafka: Stack, postgres: Stack) -> Stack:
     return postgres
 
 
+def undeclared(app: App) -> UndeclaredFields:
+    """Return the undeclared fields of the stream's last batch; all records were produced before it began."""
+    store = ControlStore(app.settings.postgres("millrace_control"))
+    try:
+        progress = store.streams.progress(app.stream)
+        return progress.undeclared if progress else UndeclaredFields()
+    finally:
+        store.close()
+
+
 def test_every_value_is_stored_as_it_is_or_its_record_is_quarantined_by_name(servers: Stack) -> None:
     app = App(servers, schema=SCHEMA, transform=TRANSFORM, partitions=1)
     values, rows, rules = records()
     app.produce(values)
     with app.running():
         app.until(lambda: len(app.rows("n")) + len(app.quarantine()) == len(values), "all records")
+        app.until(lambda: undeclared(app).records, "the progress")
+    assert undeclared(app).names == (UndeclaredName(app.topic, "Quantity", 1, "quantity"),)
     found = app.rows(f"n, {', '.join(NOTHING)}")
     assert {n: dict(zip(NOTHING, row, strict=True)) for n, *row in found} == rows
     assert {values.index(value): rule for rule, value in app.quarantine("rule, value")} == rules

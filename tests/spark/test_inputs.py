@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millrace.domain.declaration import Column, ColumnType, Topic, ValueFormat, ValueSchema
+from millrace.domain.undeclared import Undeclared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +27,9 @@ LEFT, RIGHT = "left", "right"
 class Batch:
     """One batch of two topics; who reads a partition of one leaves a line in a file."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, *, extra: str = "") -> None:
         self._spark = spark
+        self._extra = extra
         self._file = folder / "reads"
         self.inputs = {LEFT: self._decoded(LEFT, good=9, bad=3), RIGHT: self._decoded(RIGHT, good=6, bad=6)}
 
@@ -45,7 +47,7 @@ class Batch:
     def _decoded(self, topic: str, *, good: int, bad: int) -> DataFrame:
         from millrace.runtime.source import RAW_TYPE, decoded
 
-        values = [b'{"id": %d}' % number for number in range(good)] + [b"not json"] * bad
+        values = [f'{{"id": {number}{self._extra}}}'.encode() for number in range(good)] + [b"not json"] * bad
         rows = [(topic, number % PARTITIONS, number, 0, b"k", value, []) for number, value in enumerate(values)]
         raw = self._spark.createDataFrame(self._spark.sparkContext.parallelize(rows, PARTITIONS), RAW_TYPE)
         file = str(self._file)
@@ -126,6 +128,41 @@ def test_every_input_is_read_once_and_counted_to_its_end(
     assert read == Read(records=24, bad=9, of_each=of_each)
     assert done.rows == rows
     assert batch.reads() == {LEFT: PARTITIONS, RIGHT: PARTITIONS}
+
+
+@pytest.mark.parametrize("transform", [selected, left_twice], ids=["on the way", "first"])
+def test_undeclared_fields_of_all_blocks_are_counted_by_topic(
+    spark: SparkSession, tmp_path: Path, transform: Callable[[Inputs], DataFrame]
+) -> None:
+    """Blocks of two records: the counts of blocks that are alike add up, and records that are filtered count too."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 2)
+    try:
+        batch = Batch(spark, tmp_path, extra=',"Id": 1, "größe": {"id": 2}')
+        read, _ = batch.copy(transform)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert read.undeclared == {
+        LEFT: Undeclared(9, {"Id": 9, "größe": 9}, {"Id": "id"}),
+        RIGHT: Undeclared(6, {"Id": 6, "größe": 6}, {"Id": "id"}),
+    }
+
+
+def test_counts_do_not_depend_on_how_the_app_has_spark_write_json(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.jsonGenerator.ignoreNullFields", "false")
+    try:
+        read, _ = Batch(spark, tmp_path, extra=',"Id": 1').copy(selected)
+    finally:
+        spark.conf.unset("spark.sql.jsonGenerator.ignoreNullFields")
+    assert {topic: counts.records for topic, counts in read.undeclared.items()} == {LEFT: 9, RIGHT: 6}
+
+
+def test_counts_of_two_reads_add_up_by_topic() -> None:
+    from millrace.runtime.inputs import Read
+
+    one = Read(2, 1, 0, {(LEFT, 0): 2}, {LEFT: Undeclared(1, {"a": 1})})
+    two = Read(3, 0, 1, {(LEFT, 0): 3}, {LEFT: Undeclared(2, {"a": 1, "b": 2}), RIGHT: Undeclared(1, {"c": 1})})
+    together = {LEFT: Undeclared(3, {"a": 2, "b": 2}), RIGHT: Undeclared(1, {"c": 1})}
+    assert one + two == Read(5, 1, 1, {(LEFT, 0): 5}, together)
 
 
 def test_only_what_reads_to_the_end_is_counted_on_the_way(batch: Batch, spark: SparkSession) -> None:

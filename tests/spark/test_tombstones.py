@@ -152,7 +152,7 @@ def test_without_it_or_where_rows_are_appended_nothing_is_deleted_and_nothing_ma
     topics = pipeline.topics_of(stream)
     assert topics == {"people": ORDINARY}
     rows = decoded(raw(spark), topics["people"], "id")
-    assert rows.columns == ["name", "id", "_source", "_bad", "_truncated"]
+    assert rows.columns == ["name", "id", "_source", "_bad", "_truncated", "_undeclared"]
     good = [row.offset for row in rows.where("not _bad").select("_source.offset").orderBy("offset").collect()]
     assert good == [0, 2, *range(11, 16)]
     again = decoded(raw(spark), topics["people"], "id", plain_decoder_of)

@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from millrace.domain.control import Action, Alarm, Attempt, StreamHistory
 from millrace.domain.standing import StreamFacts
 from millrace.domain.streams import StreamState
+from millrace.domain.undeclared import UndeclaredFields, UndeclaredName
 from millrace.usecases import stream_pages
 from millrace.usecases.stream_pages import LINES
 from millrace.web.app import create_app
@@ -166,6 +167,29 @@ def test_a_declaration_that_is_wrong_or_gone_leaves_the_rest_of_the_page(host: F
     assert page.status_code == 200
     assert "there is no pipeline" in page.text
     assert "1,234 rows in" in page.text
+
+
+def test_the_page_of_a_stream_shows_truncated_times_and_undeclared_fields(host: FakeHost) -> None:
+    names = (UndeclaredName("a.t", "customerId", 12, "customer_id"), UndeclaredName("a.t", "<script>", 2))
+    progress = facts("a.s").progress
+    assert progress is not None
+    odd = replace(progress, truncated=1_017, undeclared=UndeclaredFields(13, names))
+    host.control.streams = {"a.s": facts("a.s", progress=odd), "a.plain": facts("a.plain")}
+    page, plain = get(host, "/streams/a.s").text, get(host, "/streams/a.plain").text
+    assert "<dt>truncated</dt><dd>1,017 with a timestamp finer than a microsecond</dd>" in page
+    assert '<code>"customerId"</code> 12 (is the column <code>customer_id</code> meant?),' in page
+    assert "13 with fields that the schema does not name" in page
+    assert '<code>"&lt;script&gt;"</code> 2</dd>' in page
+    assert "in a.t" not in page
+    assert "truncated" not in plain
+    assert "undeclared" not in plain
+
+
+def test_names_on_the_page_of_a_stream_of_several_topics_stand_with_their_topic(host: FakeHost) -> None:
+    names = (UndeclaredName("a.t", "x", 12), UndeclaredName("a.u", "x", 2))
+    progress = replace(facts("a.s").progress, undeclared=UndeclaredFields(13, names))  # type: ignore[type-var]
+    host.control.streams = {"a.s": facts("a.s", progress=progress)}
+    assert '<code>"x"</code> 12 in a.t, <code>"x"</code> 2 in a.u</dd>' in get(host, "/streams/a.s").text
 
 
 def test_the_page_of_a_backup_shows_what_it_archives_and_offers_nothing_that_is_of_streams(

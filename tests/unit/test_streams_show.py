@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from millrace.cli import streams
 from millrace.domain.control import StreamProgress
 from millrace.domain.streams import DesiredState
+from millrace.domain.undeclared import UndeclaredFields, UndeclaredName
 from support.declarations import example_project
 from support.fakes_streams import FakePlatform
 
@@ -30,6 +32,13 @@ PROGRESS = StreamProgress(
     last_error=None,
     positions={"shop.purchases/1": 20, "shop.purchases/0": 12_325},
     truncated=1_017,
+    undeclared=UndeclaredFields(
+        1_204,
+        (
+            UndeclaredName("shop.purchases", "customerId", 1_200, "customer_id"),
+            UndeclaredName("shop.purchases", "[red]\\x1b[/red]", 4),
+        ),
+    ),
 )
 
 
@@ -57,7 +66,7 @@ def _lines() -> list[str]:
 def test_people_see_each_count_of_the_last_batch_on_a_line() -> None:
     lines = _lines()
     first = lines.index("last batch")
-    assert lines[first + 1 : first + 11] == [
+    assert lines[first + 1 : first + 14] == [
         "batch 7 of epoch 2, timeline 1",
         "ended 2026-05-01 12:00:00 UTC",
         "took 0.512 s",
@@ -65,6 +74,9 @@ def test_people_see_each_count_of_the_last_batch_on_a_line() -> None:
         "rows out 12,340",
         "quarantined 5",
         "truncated 1,017 with a timestamp finer than a microsecond",
+        "undeclared 1,204 with fields that the schema does not name:",
+        "`customerId` 1,200: is the column `customer_id` meant?",
+        "`[red]\\x1b[/red]` 4",
         "",
         "next offsets",
         "shop.purchases/0 12,325",
@@ -104,6 +116,24 @@ def test_what_there_is_nothing_to_say_of_is_left_out(platform: FakePlatform, mon
     ]
 
 
+def test_names_of_several_topics_stand_with_their_topic(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = (UndeclaredName("shop.a", "x", 2), UndeclaredName("shop.b", "x", 1))
+    progress = replace(PROGRESS, undeclared=UndeclaredFields(3, names))
+    monkeypatch.setattr(platform.streams, "progress", lambda stream: progress)
+    lines = _lines()
+    assert [line for line in lines if line.startswith("`")] == ["`x` 2 in shop.a", "`x` 1 in shop.b"]
+
+
+def test_nothing_is_said_of_undeclared_fields_where_there_are_none(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = replace(PROGRESS, undeclared=UndeclaredFields())
+    monkeypatch.setattr(platform.streams, "progress", lambda stream: progress)
+    assert "undeclared" not in _shown()
+
+
 @pytest.mark.usefixtures("platform")
 def test_programs_get_the_counts_by_their_names() -> None:
     progress = json.loads(_shown("--json"))["progress"]
@@ -113,4 +143,11 @@ def test_programs_get_the_counts_by_their_names() -> None:
         "rows_out": 12_340,
         "quarantined": 5,
         "truncated": 1_017,
+    }
+    assert progress["undeclared"] == {
+        "records": 1_204,
+        "names": [
+            {"topic": "shop.purchases", "name": "customerId", "records": 1_200, "column": "customer_id"},
+            {"topic": "shop.purchases", "name": "[red]\\x1b[/red]", "records": 4, "column": None},
+        ],
     }

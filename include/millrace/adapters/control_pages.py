@@ -15,9 +15,9 @@ from sqlalchemy.pool import NullPool
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import control_url, translated
 from millrace.adapters.control_plans import steps_of, stored_plan
-from millrace.adapters.control_rows import action_of, alarm_of, desired_of, look_of
+from millrace.adapters.control_rows import action_of, alarm_of, desired_of, look_of, progress_of
 from millrace.adapters.postgres_connection import address
-from millrace.domain.control import BATCH_STEPS, Alarm, Attempt, Bucket, StreamHistory, StreamProgress
+from millrace.domain.control import BATCH_STEPS, Alarm, Attempt, Bucket, StreamHistory
 from millrace.domain.plan import PlanKind, PlanStatus, PlanSummary, StoredPlan
 from millrace.domain.standing import QUARANTINE_WINDOW, StreamFacts
 from millrace.errors import StalePlanError, UnreachableError
@@ -85,7 +85,7 @@ class PageQueries:
         """The facts of every stream anybody wanted anything of or looked at, by name; of one where `only` names it."""
         desired = {row.stream: desired_of(row) for row in self._all(_of(tables.desired_state, only))}
         looks = {row.stream: look_of(row) for row in self._all(_of(tables.stream_look, only))}
-        progress = {row.stream: StreamProgress(**row._mapping) for row in self._all(_of(tables.stream_progress, only))}
+        progress = {row.stream: progress_of(row) for row in self._all(_of(tables.stream_progress, only))}
         ends = {row.stream: Attempt(**row._mapping) for row in self._all(_last_ends(only))}
         alarms: dict[str, list[Alarm]] = {}
         for row in self._all(_open_alarms(only)):

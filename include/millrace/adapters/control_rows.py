@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import sqlalchemy as sa
 
-from millrace.domain.control import Action, Alarm, DesiredStream, StreamLook
+from millrace.adapters.control_tables import stream_progress
+from millrace.domain.control import Action, Alarm, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams import DesiredState, StreamState
+from millrace.domain.undeclared import UndeclaredFields, UndeclaredName
 
 Row = sa.Row[tuple[object, ...]]
+_UNDECLARED_VERSION = 1
 
 
 def desired_of(row: Row) -> DesiredStream:
@@ -20,6 +26,38 @@ def look_of(row: Row) -> StreamLook:
     """A row of `stream_look`."""
     values = dict(row._mapping)
     return StreamLook(**values | {"state": StreamState(values["state"])})
+
+
+def progress_of(row: Row) -> StreamProgress:
+    """Return a stream's progress from its row of `stream_progress`."""
+    values = dict(row._mapping)
+    return StreamProgress(**values | {"undeclared": _undeclared_of(values)})
+
+
+def progress_values(progress: StreamProgress) -> dict[str, object]:
+    """Return the row of `stream_progress` for a stream's progress."""
+    names = [
+        {"topic": each.topic, "name": each.name, "records": each.records, "column": each.column}
+        for each in progress.undeclared.names
+    ]
+    undeclared = {
+        "version": _UNDECLARED_VERSION,
+        "batch": [progress.epoch, progress.batch_id],
+        "records": progress.undeclared.records,
+        "names": names,
+    }
+    values = {column.name: getattr(progress, column.name) for column in stream_progress.c}
+    return values | {"positions": dict(progress.positions), "undeclared": undeclared}
+
+
+def _undeclared_of(values: Mapping[str, Any]) -> UndeclaredFields:
+    """Return the undeclared fields of a row; none where another release wrote the row or the document."""
+    given = values["undeclared"]
+    is_of_batch = given.get("batch") == [values["epoch"], values["batch_id"]]
+    if given.get("version") != _UNDECLARED_VERSION or not is_of_batch:
+        return UndeclaredFields()
+    names = (UndeclaredName(each["topic"], each["name"], each["records"], each["column"]) for each in given["names"])
+    return UndeclaredFields(given["records"], tuple(names))
 
 
 def alarm_of(row: Row) -> Alarm:

@@ -13,7 +13,7 @@ from millrace.adapters import control_log
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.adapters.control_locks import transaction_lock
-from millrace.adapters.control_rows import desired_of, look_of
+from millrace.adapters.control_rows import desired_of, look_of, progress_of, progress_values
 from millrace.domain.control import Attempt, BatchSecond, Claim, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams import DesiredState
 from millrace.settings import PostgresSettings
@@ -200,7 +200,7 @@ class StreamTables:
             history: seconds of its batches, each with all that is known of it: saved again, it takes its own place.
         """
         table = tables.stream_progress
-        statement = _put(table, [progress])
+        statement = insert(table).values(progress_values(progress))
         newer = statement.on_conflict_do_update(
             index_elements=[table.c.stream],
             set_=_all_but_keys(table, statement),
@@ -260,13 +260,13 @@ class StreamTables:
         query = sa.select(tables.stream_progress).where(tables.stream_progress.c.stream == stream)
         with self._transaction() as connection:
             row = connection.execute(query).one_or_none()
-            return None if row is None else StreamProgress(**row._mapping)
+            return None if row is None else progress_of(row)
 
     def all_progress(self) -> tuple[StreamProgress, ...]:
         """The latest progress of every stream that ever ran, by name."""
         query = sa.select(tables.stream_progress).order_by(tables.stream_progress.c.stream)
         with self._transaction() as connection:
-            return tuple(StreamProgress(**row._mapping) for row in connection.execute(query))
+            return tuple(map(progress_of, connection.execute(query)))
 
 
 def _put(table: sa.Table, values: Sequence[object]) -> Insert:

@@ -66,6 +66,7 @@ stream_progress = sa.Table(
     sa.Column("positions", JSONB, nullable=False),
     sa.Column("truncated", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("lag", sa.BigInteger),
+    sa.Column("undeclared", JSONB, nullable=False, server_default="{}"),
 )
 
 stream_look = sa.Table(

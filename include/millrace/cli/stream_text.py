@@ -11,6 +11,7 @@ from rich.text import Text
 from millrace.cli.output import moment
 from millrace.domain.control import Attempt, StreamProgress
 from millrace.domain.declaration import is_backup
+from millrace.domain.undeclared import UndeclaredFields
 from millrace.usecases.stream_list import StreamRow
 
 Facts = Iterator[tuple[str, str]]
@@ -86,6 +87,17 @@ def _batch(progress: StreamProgress) -> Facts:
     yield "quarantined", f"{progress.quarantined:,}"
     if progress.truncated:
         yield "truncated", f"{progress.truncated:,} with a timestamp finer than a microsecond"
+    yield from _undeclared(progress.undeclared)
+
+
+def _undeclared(found: UndeclaredFields) -> Facts:
+    if found.records:
+        yield "undeclared", f"{found.records:,} with fields that the schema does not name:"
+    topics = {name.topic for name in found.names}
+    for name in found.names:
+        of_topic = f" in {name.topic}" if len(topics) > 1 else ""
+        hint = f": is the column `{name.column}` meant?" if name.column else ""
+        yield "", f"`{name.name}` {name.records:,}{of_topic}{hint}"
 
 
 def _round(progress: StreamProgress) -> Facts:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from millrace.domain.streams import DesiredState, StreamState
+from millrace.domain.undeclared import UndeclaredFields
 
 SHORTEST_REASON = 5
 """Characters of a reason in the action log, wherever a person is asked for one."""
@@ -62,8 +63,9 @@ class StreamProgress:
     """How far a stream was when it last said so: a copy for people, never a position to start from.
 
     `positions` are next offsets by `topic/partition`; `batch_seconds` is how long the last batch took; `truncated` is
-    how many of its records had timestamps that were cut to microseconds; `lag` is how many records up to the last
-    stable offset were not read when that batch was over, None where the brokers did not say.
+    how many of its records had timestamps that were cut to microseconds; `undeclared` counts the fields that no schema
+    names; `lag` is how many records up to the last stable offset were not read when that batch was over, None where the
+    brokers did not say.
     """
 
     stream: str
@@ -79,6 +81,7 @@ class StreamProgress:
     positions: Mapping[str, int]
     truncated: int = 0
     lag: int | None = None
+    undeclared: UndeclaredFields = field(default_factory=UndeclaredFields)
 
 
 BATCH_STEPS = ("plan", "copy", "check", "merge", "group")

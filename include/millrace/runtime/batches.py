@@ -28,6 +28,7 @@ from millrace.domain.failing import FailingBound
 from millrace.domain.groups import Committed, stream_commits
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.sinks import BatchCounts, TaskResults, Written
+from millrace.domain.undeclared import UndeclaredFields, names_to_show
 from millrace.errors import (
     DataLossError,
     MillraceError,
@@ -60,6 +61,7 @@ class BatchReport:
 
     Attributes:
         truncated: records of which a timestamp was cut to microseconds.
+        undeclared: fields of the records that no schema names.
         steps: seconds of each step: `plan`, `copy` (read, decode, transform, stage), `check` (topic ids), `merge` (the
             sink's transaction), `group` (the commit).
     """
@@ -67,6 +69,7 @@ class BatchReport:
     batch_id: int
     rows_in: int
     truncated: int
+    undeclared: UndeclaredFields
     counts: BatchCounts
     seconds: float
     steps: Mapping[str, float]
@@ -154,7 +157,7 @@ class BatchRunner:
 
     @property
     def resized(self) -> bool:
-        """Whether batches should be of another size than the query's: it begins none any more."""
+        """True once batches should have another size than the query's; it begins no more batches."""
         return self.size.records != self._of_query.records
 
     def check_topics(self) -> None:
@@ -228,7 +231,16 @@ class BatchRunner:
         seconds = times[-1] - times[0]
         self.size = self.size.after(self._longest_merge)
         fixed.on_report(
-            BatchReport(batch_id, read.records, read.truncated, counts, seconds, steps, dict(self._positions))
+            BatchReport(
+                batch_id,
+                read.records,
+                read.truncated,
+                names_to_show(read.undeclared),
+                counts,
+                seconds,
+                steps,
+                dict(self._positions),
+            )
         )
 
     def _is_own_echo(self, raw: DataFrame, counts: BatchCounts) -> bool:

@@ -26,10 +26,12 @@ import pyarrow.compute
 from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import Column, ColumnType, ValueSchema
 from millrace.domain.quarantine import Rule
+from millrace.domain.years import LAST_MS
 from millrace.runtime.closer_look import TIMES_AS_TEXT, CloserLook, record_parser
 from millrace.runtime.decimals import OddDecimals, exact_decimal, require_exact
 from millrace.runtime.decoded import BadRecordError, Decoded
-from millrace.runtime.json_document import check_document
+from millrace.runtime.field_tally import FieldTally
+from millrace.runtime.json_document import DocumentCheck
 
 # The largest number that is rounded to the largest FLOAT, whose shortest text is larger than it.
 _LARGEST_FLOAT32 = 3.4028235677973362e38
@@ -37,7 +39,6 @@ _BEFORE_COLON = (b" :", b"\t:", b"\n:", b"\r:")
 _FINE_FRACTION, _FINE_TIME = re.compile(rb"\.\d{6}0*[1-9]"), re.compile(rb"\d:\d\d\.\d{6}0*[1-9]")
 _ESCAPED_TIME = re.compile(rb"\\u00(?:2[eE]|3[0-9aA])")  # a point, a digit, a colon
 _TOO_FINE = re.compile(r"(:[0-9]{2}\.[0-9]{6})0*[1-9][0-9]*")
-_LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that PostgreSQL, Spark and Python all hold
 _AT_ONCE = 500  # records that are decoded in one go; where one is odd, these are looked at one by one
 
 
@@ -58,6 +59,7 @@ class Decoder:
         self._parse = record_parser(schema)
         self._times = tuple(f"f{i}" for i, column in enumerate(schema.columns) if column.type is ColumnType.TIMESTAMP)
         self._parse_times_as_text = record_parser(schema, TIMES_AS_TEXT)
+        self._document, self._tally = DocumentCheck(), FieldTally(self._names)
         self._closer_look = CloserLook(schema)
         self._odd_decimals = OddDecimals(schema.columns)
         self._arrow = tuple(arrow_type(column) for column in schema.columns)
@@ -71,6 +73,7 @@ class Decoder:
         errors: list[str | None] = []
         truncated: list[bool] = []
         is_full = True
+        self._tally = FieldTally(self._names)
         for first in range(0, len(values), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
             found = self._all_good(values[part], keys[part], timestamps_ms[part])
@@ -87,7 +90,7 @@ class Decoder:
             good = pa.array([rule is None for rule in rules])
             columns = tuple(pa.compute.if_else(good, column, pa.scalar(None, column.type)) for column in columns)
             truncated = [cut and rule is None for cut, rule in zip(truncated, rules, strict=True)]
-        return Decoded(columns, rules, errors, truncated)
+        return Decoded(columns, rules, errors, truncated, self._tally.counts())
 
     def _all_good(
         self, values: Sequence[bytes | None], keys: Sequence[bytes | None], timestamps_ms: Sequence[int | None]
@@ -98,7 +101,7 @@ class Decoder:
         """
         if None in values or None in timestamps_ms or (self._key_required and None in keys):
             return None
-        if min(timestamps_ms, default=0) < 0 or max(timestamps_ms, default=0) > _LATEST_MS:  # type: ignore[type-var, operator]
+        if min(timestamps_ms, default=0) < 0 or max(timestamps_ms, default=0) > LAST_MS:  # type: ignore[type-var, operator]
             return None
         fields = set(map(bytes.count, values, repeat(b'":')))  # type: ignore[arg-type]
         text = b",".join(values)  # type: ignore[arg-type]
@@ -159,10 +162,10 @@ class Decoder:
         try:
             record = self._parse(value)
         except (ValueError, RecursionError) as error:
-            check_document(value, error)
+            self._tally.add(self._document.names(value, error))
             return self._closer_look.record(value)
         if self._may_hide_a_field(value, record):
-            check_document(value)
+            self._tally.add(self._document.names(value))
         if (self._times and _may_be_finer(value)) or self._odd_decimals.may_be_in(value):
             return self._closer_look.record(value)
         return record, False
@@ -232,7 +235,7 @@ def check_timestamp(timestamp_ms: int | None) -> None:
     """
     if timestamp_ms is None or timestamp_ms < 0:
         raise BadRecordError(Rule.NO_TIMESTAMP, f"the record's timestamp is {timestamp_ms} ms")
-    if timestamp_ms > _LATEST_MS:
+    if timestamp_ms > LAST_MS:
         raise BadRecordError(Rule.FAR_TIMESTAMP, f"the record's timestamp, {timestamp_ms} ms, is after the year 9999")
 
 

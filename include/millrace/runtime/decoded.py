@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from millrace.domain.declaration import Key, ValueSchema
 from millrace.domain.quarantine import Rule
+from millrace.domain.undeclared import Undeclared
 
 
 class BadRecordError(ValueError):
@@ -35,12 +36,15 @@ class Decoded:
         errors: for each record what is wrong with it, or None.
         truncated: for each record whether a timestamp of it was finer than a microsecond, and so lost something (zeros
             are no loss); a bad one has none.
+        undeclared: the fields that the schema does not name. A bad record counts too, unless its key, its timestamp or
+            its JSON is at fault.
     """
 
     columns: tuple[pa.Array, ...]
     rules: list[Rule | None]
     errors: list[str | None]
     truncated: list[bool]
+    undeclared: Undeclared = field(default_factory=Undeclared)
 
 
 class RecordDecoder(Protocol):

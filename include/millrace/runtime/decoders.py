@@ -85,7 +85,7 @@ class WithTombstones:
         columns = [column.take(taken) for column in found.columns]
         columns[self._field_index] = pc.coalesce(columns[self._field_index], pa.array(deleted_keys, type=pa.string()))
         deleted = pa.array([key is not None for key in deleted_keys], type=pa.bool_())
-        return Decoded((*columns, deleted), rules, errors, truncated)
+        return Decoded((*columns, deleted), rules, errors, truncated, found.undeclared)
 
     def _of_values(
         self, values: Sequence[bytes | None], keys: Sequence[bytes | None], timestamps_ms: Sequence[int | None]

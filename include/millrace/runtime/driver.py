@@ -291,6 +291,7 @@ class Driver:
             rows_out=report.counts.rows_out,
             quarantined=report.counts.quarantined,
             truncated=report.truncated,
+            undeclared=report.undeclared.records,
             seconds=round(report.seconds, 3),
             **{f"{step}_seconds": round(seconds, 3) for step, seconds in report.steps.items()},
         )
@@ -308,6 +309,7 @@ class Driver:
                 last_error=None,
                 positions={str(partition): offset for partition, offset in report.positions.items()},
                 truncated=report.truncated,
+                undeclared=report.undeclared,
             ),
             report.steps,
             report.positions,
@@ -316,7 +318,7 @@ class Driver:
 
 
 def _lacks_partitions(query: StreamingQuery) -> bool:
-    """Whether a query ended since a partition was made that its start offsets do not name."""
+    """Return true where a query ended because its start offsets do not name a new partition."""
     failure = query.exception()
     return failure is not None and lacks_partitions(failure)
 

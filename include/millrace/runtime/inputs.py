@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any
 
 from pyspark import StorageLevel
@@ -20,16 +21,20 @@ from pyspark.sql import functions as F
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.sinks import TaskResults
 from millrace.domain.snapshots import Partition
+from millrace.domain.undeclared import Undeclared, total
 from millrace.errors import MillraceError
 from millrace.runtime.app import Transform, input_type
-from millrace.runtime.source import BAD_FIELD, TRUNCATED_FIELD
+from millrace.runtime.field_tally import from_text
+from millrace.runtime.source import BAD_FIELD, TRUNCATED_FIELD, UNDECLARED_FIELD
 from millrace.runtime.writing import written
 
 # Spark's logical plans that hand every row of each child on to their parent, which here always reads to the end.
 _READ_TO_THE_END = frozenset({"Project", "Filter", "Generate", "Union", "ArrowEvalPython", "BatchEvalPython"})
 _IN_ANOTHER_ORDER = frozenset({"Repartition", "RepartitionByExpression", "RebalancePartitions", "Sort"})
 _COUNTING = "CollectMetrics"
+_FLAGS = (BAD_FIELD, TRUNCATED_FIELD, UNDECLARED_FIELD)
 _MOST_PARTITIONS = 1_000_000  # a histogram with no fewer bins than values counts each exactly
+_MOST_BLOCKS = 10_000  # no more different values are counted exactly, and an observation takes no list of values
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +43,14 @@ class Read:
 
     Attributes:
         of_each: the records of each partition, by topic and number; none of one without any.
+        undeclared: the fields that no schema names, by topic.
     """
 
     records: int = 0
     bad: int = 0
     truncated: int = 0
     of_each: Mapping[Partition, int] = field(default_factory=dict)
+    undeclared: Mapping[str, Undeclared] = field(default_factory=dict)
 
     def __add__(self, more: Read) -> Read:
         return Read(
@@ -51,6 +58,10 @@ class Read:
             self.bad + more.bad,
             self.truncated + more.truncated,
             Counter(self.of_each) + Counter(more.of_each),
+            {
+                topic: total(each[topic] for each in (self.undeclared, more.undeclared) if topic in each)
+                for topic in self.undeclared.keys() | more.undeclared
+            },
         )
 
 
@@ -149,7 +160,7 @@ def keeps_order(session: SparkSession, pipeline: Pipeline, stream: Stream, trans
 def takes_each_record_alone(
     frames: Mapping[str, DataFrame], rows_of: Callable[[Mapping[str, DataFrame]], DataFrame]
 ) -> bool:
-    """Whether each row is made of one record, whatever the others are: no join, window, aggregate or limit.
+    """Return true where each row comes from one record: no join, window, aggregate or limit.
 
     Args:
         frames: the records by topic.
@@ -181,26 +192,32 @@ def _counts() -> list[Column]:
         F.count_if(F.col(BAD_FIELD)).alias("bad"),
         F.count_if(F.col(TRUNCATED_FIELD)).alias("truncated"),
         F.to_json(F.histogram_numeric("_source.partition", F.lit(_MOST_PARTITIONS))).alias("of_each"),
+        F.to_json(
+            F.call_function("approx_top_k", F.col(UNDECLARED_FIELD), F.lit(_MOST_BLOCKS), F.lit(_MOST_BLOCKS)),
+            {"ignoreNullFields": "true"},
+        ).alias("undeclared"),
     ]
 
 
-def _values(row: Any) -> tuple[int, int, int, str | None]:
+def _values(row: Any) -> tuple[int, int, int, str | None, str | None]:
     """The values of an observation, a `Row` of the JVM."""
-    return int(row.getLong(0)), int(row.getLong(1)), int(row.getLong(2)), row.getString(3)
+    return int(row.getLong(0)), int(row.getLong(1)), int(row.getLong(2)), row.getString(3), row.getString(4)
 
 
-def _read(topic: str, records: int, bad: int, truncated: int, of_each: str | None) -> Read:
+def _read(topic: str, records: int, bad: int, truncated: int, of_each: str | None, undeclared: str | None) -> Read:
     partitions: Counter[Partition] = Counter()
     for each in json.loads(of_each or "[]"):  # histograms that were merged may hold a value twice
         partitions[topic, each["x"]] += int(each["y"])
     if partitions.total() != records:
         raise MillraceError(f"{records} records were read, and by partition {dict(partitions)}", where=f"topic {topic}")
-    return Read(records, bad, truncated, partitions)
+    blocks = [each for each in json.loads(undeclared or "[]") if "item" in each]  # the records without it have none
+    counts = total(chain.from_iterable(repeat(from_text(each["item"]), each["count"]) for each in blocks))
+    return Read(records, bad, truncated, partitions, {topic: counts} if blocks else {})
 
 
 def good_records(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     """What a transform is given of decoded records: those that are not bad."""
-    return {topic: frame.where(~F.col(BAD_FIELD)).drop(BAD_FIELD, TRUNCATED_FIELD) for topic, frame in frames.items()}
+    return {topic: frame.where(~F.col(BAD_FIELD)).drop(*_FLAGS) for topic, frame in frames.items()}
 
 
 def _execution(frame: DataFrame) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Set
 from typing import Any, NoReturn
 
 import msgspec
@@ -20,33 +21,61 @@ _ESCAPES = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F])|
 _STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{\]}]', re.DOTALL)
 
 
-def check_document(value: bytes, refusal: Exception | None = None) -> None:
-    """Return where the value is one JSON document in UTF-8 in which no object has a name twice, at any depth.
+class DocumentCheck:
+    """Checks values one by one: each has to be a JSON document in UTF-8 in which no object has a name twice."""
 
-    All positions in messages are bytes from the beginning of the value.
+    def __init__(self) -> None:
+        self._outermost: Set[str] = frozenset()  # names of the object that ended last
+        self._decoder = json.JSONDecoder(object_pairs_hook=self._unique, parse_constant=_refuse)
 
-    Args:
-        value: the record's value.
-        refusal: of the fast parser, where it refused the value.
+    def names(self, value: bytes, refusal: Exception | None = None) -> Set[str]:
+        """Return the names of the document's fields; none where it is no object.
 
-    Raises:
-        BadRecordError: it is not.
-    """
+        All positions in messages are bytes from the beginning of the value.
+
+        Args:
+            value: the record's value.
+            refusal: of the fast parser, where it refused the value.
+
+        Raises:
+            BadRecordError: the value is no such document.
+        """
+        _check_depth(value)
+        text = value.decode(errors="surrogateescape")  # outside a text bad bytes are no JSON
+        try:
+            names, doubled = self._names(text)
+        except json.JSONDecodeError as error:
+            raise BadRecordError(Rule.NOT_JSON, _malformed(text, error)) from None
+        _check_encoding(value)
+        if refusal is not None:
+            _check_surrogates(value)
+        if doubled:
+            raise BadRecordError(Rule.DUPLICATE_FIELD, doubled)
+        if _is_about_json(refusal):
+            raise BadRecordError(Rule.NOT_JSON, str(refusal))
+        return names
+
+    def _names(self, text: str) -> tuple[Set[str], str | None]:
+        """Return the names of the outermost object, and the first doubled name with the object that has it."""
+        try:
+            return (self._outermost if self._decoder.decode(text) is _OBJECT else frozenset()), None
+        except (json.JSONDecodeError, BadRecordError):
+            raise
+        except (_DoubledError, ValueError):  # the latter of an integer with many digits
+            tree = _TREE.decode(text)
+        return (frozenset(name for name, _ in tree) if isinstance(tree, tuple) else frozenset()), _doubled(tree)
+
+    def _unique(self, pairs: list[tuple[str, Any]]) -> object:
+        self._outermost = {name for name, _ in pairs}  # objects end from the inside out
+        if len(self._outermost) != len(pairs):
+            raise _DoubledError
+        return _OBJECT
+
+
+def _check_depth(value: bytes) -> None:
     if _is_too_deep(value):
         what = f"objects and arrays of the value are nested more than {MAXIMUM_DEPTH} deep"
         raise BadRecordError(Rule.NOT_JSON, what)
-    text = value.decode(errors="surrogateescape")  # garbage is no JSON; bad bytes in a text are a fault of their own
-    try:
-        doubled = _doubled(text)
-    except json.JSONDecodeError as error:
-        raise BadRecordError(Rule.NOT_JSON, _malformed(text, error)) from None
-    _check_encoding(value)
-    if refusal is not None:
-        _check_surrogates(value)
-    if doubled:
-        raise BadRecordError(Rule.DUPLICATE_FIELD, doubled)
-    if _is_about_json(refusal):
-        raise BadRecordError(Rule.NOT_JSON, str(refusal))
 
 
 def _check_encoding(value: bytes) -> None:
@@ -71,7 +100,7 @@ def _check_surrogates(value: bytes) -> None:
 
 
 def _is_about_json(refusal: Exception | None) -> bool:
-    """Whether it is not about the fields."""
+    """Return true where the parser refused the JSON itself, not a field."""
     return isinstance(refusal, msgspec.DecodeError) and not isinstance(refusal, msgspec.ValidationError)
 
 
@@ -95,25 +124,14 @@ class _DoubledError(Exception):
     """An object has a name twice."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise _DoubledError
-
-
-_UNIQUE = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse)
+_OBJECT = object()  # stands for every object of a document: nothing of it is kept
 # Objects as tuples of pairs; integers as text, for Python makes no int of many digits.
 _TREE = json.JSONDecoder(object_pairs_hook=tuple, parse_constant=_refuse, parse_int=str)
 
 
-def _doubled(text: str) -> str | None:
+def _doubled(tree: Any) -> str | None:
     """Name the first doubled name and the object that has it; None: there is none."""
-    try:
-        _UNIQUE.decode(text)
-        return None
-    except (json.JSONDecodeError, BadRecordError):
-        raise
-    except (_DoubledError, ValueError):  # the latter of an integer with many digits
-        todo: list[tuple[str, Any]] = [("$", _TREE.decode(text))]
+    todo: list[tuple[str, Any]] = [("$", tree)]
     while todo:
         path, node = todo.pop()
         if isinstance(node, list):

@@ -16,9 +16,11 @@ from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import Column, ColumnType, Key, Stream, Topic, ValueFormat, ValueSchema
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.origin import STREAM
+from millrace.domain.years import FIRST_MS, LAST_MS
 from millrace.runtime.coordinator_log import OFFSETS_TOPIC, commit_key_prefixes
 from millrace.runtime.decoded import DecoderFactory
 from millrace.runtime.decoders import decoder_of
+from millrace.runtime.field_tally import as_text
 from millrace.settings import KafkaSettings
 
 SOURCE_TYPE = spark.StructType(
@@ -58,9 +60,8 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 BAD_FIELD = "_bad"
 TRUNCATED_FIELD = "_truncated"
+UNDECLARED_FIELD = "_undeclared"
 _RAW = ["unix_millis(timestamp) AS timestamp_ms" if name == "timestamp_ms" else name for name in RAW_TYPE.fieldNames()]
-# What PostgreSQL, Spark and Python can all hold: the years 1 to 9999.
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 # Measured on two cores: with the defaults a warm scan reaches less than half of this.
 _FETCH_SETTINGS = {
@@ -226,9 +227,11 @@ def without_own(raw: DataFrame, stream: str, topics: Sequence[str]) -> DataFrame
 
 
 def decoded(raw: DataFrame, topic: Topic, topic_id: str, make_decoder: DecoderFactory = decoder_of) -> DataFrame:
-    """One topic's records as its columns (`ValueSchema.decoded`), `_source`, `_bad` and `_truncated`.
+    """One topic's records as its columns (`ValueSchema.decoded`), `_source`, `_bad`, `_truncated` and `_undeclared`.
 
     `_bad` is true where the record does not fit, `_truncated` where a timestamp in it was finer than a microsecond.
+    `_undeclared` counts the undeclared fields of a whole block (`runtime.field_tally`): it stands at the block's first
+    record and is null at every other.
     What is the same for all its records, topic and topic id, does not travel through Python and back.
 
     Args:
@@ -245,6 +248,7 @@ def decoded(raw: DataFrame, topic: Topic, topic_id: str, make_decoder: DecoderFa
         result = result.add(f"_{name}", SOURCE_TYPE[name].dataType)
     for name in (BAD_FIELD, TRUNCATED_FIELD):
         result = result.add(name, spark.BooleanType())
+    result = result.add(UNDECLARED_FIELD, spark.StringType())
     needed = raw.where(F.col("topic") == topic.name).select(
         "partition", "offset", "timestamp_ms", "value", _key_as_needed(topic.value)
     )
@@ -254,7 +258,7 @@ def decoded(raw: DataFrame, topic: Topic, topic_id: str, make_decoder: DecoderFa
         *(F.col(f"_{name}").alias(name) for name in _OWN),
     )
     return needed.mapInArrow(decode, result).select(
-        *(F.col(f"`{name}`") for name in names), source.alias("_source"), BAD_FIELD, TRUNCATED_FIELD
+        *(F.col(f"`{name}`") for name in names), source.alias("_source"), BAD_FIELD, TRUNCATED_FIELD, UNDECLARED_FIELD
     )
 
 
@@ -265,14 +269,17 @@ def _decode_blocks(
         decoder = make_decoder(schema, key)
         types = [(column.name, arrow_type(column)) for column in schema.decoded]
         own_types = [(f"_{name}", arrow) for name, arrow in _OWN.items()]
-        result = pa.schema([*types, *own_types, (BAD_FIELD, pa.bool_()), (TRUNCATED_FIELD, pa.bool_())])
+        flag_types = [(BAD_FIELD, pa.bool_()), (TRUNCATED_FIELD, pa.bool_()), (UNDECLARED_FIELD, pa.string())]
+        result = pa.schema([*types, *own_types, *flag_types])
         for block in blocks:
             keys = _keys(block)
             milliseconds = block.column("timestamp_ms")
             found = decoder.decode(block.column("value").to_pylist(), keys, milliseconds.to_pylist())
             own = [block.column("partition"), block.column("offset"), timestamps(milliseconds)]
             flags = [[rule is not None for rule in found.rules], found.truncated]
+            undeclared = [as_text(found.undeclared), *[None] * (len(block) - 1)][: len(block)]
             arrays = [*found.columns, *own, *(pa.array(flag, type=pa.bool_()) for flag in flags)]
+            arrays.append(pa.array(undeclared, type=pa.string()))
             yield pa.RecordBatch.from_arrays(arrays, schema=result)
 
     return decode
@@ -296,6 +303,6 @@ def _keys(block: pa.RecordBatch) -> list[bytes | None]:
 
 def timestamps(milliseconds: pa.Array) -> pa.Array:
     """Milliseconds since 1970 as times; null where the year is not one of 1 to 9999."""
-    held = pc.and_(pc.greater_equal(milliseconds, _FIRST_MS), pc.less_equal(milliseconds, _LAST_MS))
+    held = pc.and_(pc.greater_equal(milliseconds, FIRST_MS), pc.less_equal(milliseconds, LAST_MS))
     kept = pc.if_else(held, milliseconds, pa.scalar(None, pa.int64()))
     return kept.cast(pa.timestamp("ms", tz="UTC")).cast(_OWN["timestamp"])
