@@ -142,8 +142,8 @@ def test_undeclared_fields_of_all_blocks_are_counted_by_topic(
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert read.undeclared == {
-        LEFT: Undeclared(9, {"Id": 9, "größe": 9}, {"Id": "id"}),
-        RIGHT: Undeclared(6, {"Id": 6, "größe": 6}, {"Id": "id"}),
+        LEFT: Undeclared(9, {"Id": 9, "größe": 9}),
+        RIGHT: Undeclared(6, {"Id": 6, "größe": 6}),
     }
 
 

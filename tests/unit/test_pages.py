@@ -187,7 +187,9 @@ def test_the_page_of_a_stream_shows_truncated_times_and_undeclared_fields(host: 
 
 def test_names_on_the_page_of_a_stream_of_several_topics_stand_with_their_topic(host: FakeHost) -> None:
     names = (UndeclaredName("a.t", "x", 12), UndeclaredName("a.u", "x", 2))
-    progress = replace(facts("a.s").progress, undeclared=UndeclaredFields(13, names))  # type: ignore[type-var]
+    positions = {"a.t/0": 1, "a.u/0": 1}
+    found = UndeclaredFields(13, names)
+    progress = replace(facts("a.s").progress, positions=positions, undeclared=found)  # type: ignore[type-var]
     host.control.streams = {"a.s": facts("a.s", progress=progress)}
     assert '<code>"x"</code> 12 in a.t, <code>"x"</code> 2 in a.u</dd>' in get(host, "/streams/a.s").text
 

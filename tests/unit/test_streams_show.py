@@ -120,7 +120,8 @@ def test_names_of_several_topics_stand_with_their_topic(
     platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = (UndeclaredName("shop.a", "x", 2), UndeclaredName("shop.b", "x", 1))
-    progress = replace(PROGRESS, undeclared=UndeclaredFields(3, names))
+    positions = {"shop.a/0": 1, "shop.b/0": 1}
+    progress = replace(PROGRESS, positions=positions, undeclared=UndeclaredFields(3, names))
     monkeypatch.setattr(platform.streams, "progress", lambda stream: progress)
     lines = _lines()
     assert [line for line in lines if line.startswith("`")] == ["`x` 2 in shop.a", "`x` 1 in shop.b"]

@@ -11,7 +11,6 @@ from rich.text import Text
 from millrace.cli.output import moment
 from millrace.domain.control import Attempt, StreamProgress
 from millrace.domain.declaration import is_backup
-from millrace.domain.undeclared import UndeclaredFields
 from millrace.usecases.stream_list import StreamRow
 
 Facts = Iterator[tuple[str, str]]
@@ -87,15 +86,15 @@ def _batch(progress: StreamProgress) -> Facts:
     yield "quarantined", f"{progress.quarantined:,}"
     if progress.truncated:
         yield "truncated", f"{progress.truncated:,} with a timestamp finer than a microsecond"
-    yield from _undeclared(progress.undeclared)
+    yield from _undeclared(progress)
 
 
-def _undeclared(found: UndeclaredFields) -> Facts:
+def _undeclared(progress: StreamProgress) -> Facts:
+    found = progress.undeclared
     if found.records:
         yield "undeclared", f"{found.records:,} with fields that the schema does not name:"
-    topics = {name.topic for name in found.names}
     for name in found.names:
-        of_topic = f" in {name.topic}" if len(topics) > 1 else ""
+        of_topic = f" in {name.topic}" if len(progress.topics) > 1 else ""
         hint = f": is the column `{name.column}` meant?" if name.column else ""
         yield "", f"`{name.name}` {name.records:,}{of_topic}{hint}"
 

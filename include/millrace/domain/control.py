@@ -83,6 +83,11 @@ class StreamProgress:
     lag: int | None = None
     undeclared: UndeclaredFields = field(default_factory=UndeclaredFields)
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of the positions."""
+        return frozenset(partition.rpartition("/")[0] for partition in self.positions)
+
 
 BATCH_STEPS = ("plan", "copy", "check", "merge", "group")
 HISTORY_KEPT = timedelta(hours=24)

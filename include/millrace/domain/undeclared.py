@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 MOST_NAMES = 10
 """Names that people are shown of a batch."""
 MOST_KEPT = 100
-"""Names that are kept where there are more than `MOST_COUNTED`."""
-MOST_COUNTED = 1_000
-"""Different names that are counted at once. Where there are more, their counts become lower bounds."""
+"""Names that are kept of a block of records, and of a topic's part of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +61,17 @@ class UndeclaredFields:
 
 
 def total(counts: Iterable[Undeclared]) -> Undeclared:
-    """Return the sum of counts of one topic."""
+    """Return the sum of counts of one topic.
+
+    Args:
+        counts: each with at most `MOST_KEPT` names.
+    """
     records, names, similar = 0, Counter[str](), dict[str, str]()
     for each in counts:
         records += each.records
         names.update(each.names)
         similar |= each.similar
-        if len(names) > MOST_COUNTED:
-            names, similar = kept(names, similar)
-    return Undeclared(records, names, similar)
+    return Undeclared(records, *kept(names, similar))
 
 
 def kept(names: Mapping[str, int], similar: Mapping[str, str]) -> tuple[Counter[str], dict[str, str]]:

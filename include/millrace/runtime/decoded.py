@@ -36,8 +36,8 @@ class Decoded:
         errors: for each record what is wrong with it, or None.
         truncated: for each record whether a timestamp of it was finer than a microsecond, and so lost something (zeros
             are no loss); a bad one has none.
-        undeclared: the fields that the schema does not name. A bad record counts too, unless its key, its timestamp or
-            its JSON is at fault.
+        undeclared: the fields that the schema does not name. A bad record counts too, unless its key is missing, its
+            timestamp is at fault, or its value is no sound JSON object.
     """
 
     columns: tuple[pa.Array, ...]

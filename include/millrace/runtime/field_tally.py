@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import heapq
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 
 from millrace.domain.printable import shown
-from millrace.domain.undeclared import MOST_COUNTED, Undeclared, kept
+from millrace.domain.undeclared import Undeclared, kept
 
+MOST_COUNTED = 50_000
+"""Different names that are counted at once."""
 LONGEST_NAME = 60
-"""Characters of a name that are kept."""
+"""Characters of a name that are kept, as it is shown."""
+_LONGEST_SIMILAR = 1_000  # characters; a column has far fewer
+_SIGNS = re.compile(r"[\W_]+")
 
 
 class FieldTally:
     """Counts the undeclared names of one block of records, in bounded memory.
 
     Names become printable and short before they are counted; names that are alike then are one.
+
+    Guarantees: a name is counted exactly while the block has no more than `MOST_COUNTED` different names. Beyond that
+    counts are lower bounds, each too low by at most two of `MOST_COUNTED` of all undeclared fields (Misra and Gries,
+    1982).
 
     Args:
         declared: the names that the schema has.
@@ -26,32 +36,44 @@ class FieldTally:
         self._declared = frozenset(declared)
         self._columns = {_essence(name): name for name in sorted(self._declared)}
         self._records = 0
-        self._names: Counter[str] = Counter()
+        self._names: Counter[str] = Counter()  # as they are shown
+        self._shown: dict[str, str] = {}  # the names that were met, as they are shown
+        self._candidates: dict[str, str] = {}  # the columns of met names that are similar; no record lacked them yet
         self._similar: dict[str, str] = {}
 
-    def add(self, names: Set[str]) -> None:
+    def add(self, names: set[str]) -> None:
         """Count the field names of one record."""
         undeclared = names - self._declared
         if not undeclared:
             return
         self._records += 1
-        if not undeclared <= self._names.keys():
-            undeclared = {self._noted(name) for name in undeclared}
-        self._names.update(undeclared)
-        if len(self._names) > MOST_COUNTED:
-            self._names, self._similar = kept(self._names, self._similar)
-
-    def _noted(self, name: str) -> str:
-        """Return the name as it is counted, and note the column that is similar to it."""
-        short = shown(name, LONGEST_NAME)
-        essence = _essence(name)
-        if essence and (column := self._columns.get(essence)):
-            self._similar[short] = column
-        return short
+        for name in undeclared.difference(self._shown):  # an operator would walk through all names that were met
+            self._meet(name)
+        for name in undeclared.intersection(self._candidates):
+            if self._candidates[name] not in names:
+                self._similar[self._shown[name]] = self._candidates.pop(name)
+        self._names.update(set(map(self._shown.__getitem__, undeclared)))
+        if len(self._shown) > MOST_COUNTED:
+            self._trim()
 
     def counts(self) -> Undeclared:
         """Return the counts."""
         return Undeclared(self._records, *kept(self._names, self._similar))
+
+    def _meet(self, name: str) -> None:
+        self._shown[name] = shown(name, LONGEST_NAME)
+        essence = _essence(name) if len(name) <= _LONGEST_SIMILAR else ""
+        if essence and (column := self._columns.get(essence)):
+            self._candidates[name] = column
+
+    def _trim(self) -> None:
+        """Forget all spellings, and the rarest names where there are too many."""
+        self._shown, self._candidates = {}, {}
+        if len(self._names) > MOST_COUNTED // 2:
+            similar, self._similar = kept({name: self._names[name] for name in self._similar}, self._similar)
+            less = heapq.nlargest(MOST_COUNTED // 2, self._names.values())[-1]
+            self._names = Counter({name: count - less for name, count in self._names.items() if count > less})
+            self._names.update({name: count - self._names[name] for name, count in similar.items()})
 
 
 def as_text(counts: Undeclared) -> str | None:
@@ -69,4 +91,4 @@ def from_text(text: str) -> Undeclared:
 
 def _essence(name: str) -> str:
     """Return the letters and digits of a name in one case."""
-    return "".join(each for each in name.casefold() if each.isalnum())
+    return _SIGNS.sub("", name.casefold())

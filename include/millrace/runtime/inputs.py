@@ -34,7 +34,7 @@ _IN_ANOTHER_ORDER = frozenset({"Repartition", "RepartitionByExpression", "Rebala
 _COUNTING = "CollectMetrics"
 _FLAGS = (BAD_FIELD, TRUNCATED_FIELD, UNDECLARED_FIELD)
 _MOST_PARTITIONS = 1_000_000  # a histogram with no fewer bins than values counts each exactly
-_MOST_BLOCKS = 10_000  # no more different values are counted exactly, and an observation takes no list of values
+_MOST_BLOCKS = 100_000  # no more different values are counted exactly, and an observation takes no list of values
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,16 @@ class Read:
     undeclared: Mapping[str, Undeclared] = field(default_factory=dict)
 
     def __add__(self, more: Read) -> Read:
+        both = self.undeclared.keys() & more.undeclared
         return Read(
             self.records + more.records,
             self.bad + more.bad,
             self.truncated + more.truncated,
             Counter(self.of_each) + Counter(more.of_each),
             {
-                topic: total(each[topic] for each in (self.undeclared, more.undeclared) if topic in each)
-                for topic in self.undeclared.keys() | more.undeclared
+                **self.undeclared,
+                **more.undeclared,
+                **{topic: total((self.undeclared[topic], more.undeclared[topic])) for topic in both},
             },
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Set
 from typing import Any, NoReturn
 
 import msgspec
@@ -25,10 +24,10 @@ class DocumentCheck:
     """Checks values one by one: each has to be a JSON document in UTF-8 in which no object has a name twice."""
 
     def __init__(self) -> None:
-        self._outermost: Set[str] = frozenset()  # names of the object that ended last
+        self._outermost: set[str] = set()  # names of the object that ended last
         self._decoder = json.JSONDecoder(object_pairs_hook=self._unique, parse_constant=_refuse)
 
-    def names(self, value: bytes, refusal: Exception | None = None) -> Set[str]:
+    def names(self, value: bytes, refusal: Exception | None = None) -> set[str]:
         """Return the names of the document's fields; none where it is no object.
 
         All positions in messages are bytes from the beginning of the value.
@@ -55,15 +54,15 @@ class DocumentCheck:
             raise BadRecordError(Rule.NOT_JSON, str(refusal))
         return names
 
-    def _names(self, text: str) -> tuple[Set[str], str | None]:
+    def _names(self, text: str) -> tuple[set[str], str | None]:
         """Return the names of the outermost object, and the first doubled name with the object that has it."""
         try:
-            return (self._outermost if self._decoder.decode(text) is _OBJECT else frozenset()), None
+            return (self._outermost if self._decoder.decode(text) is _OBJECT else set()), None
         except (json.JSONDecodeError, BadRecordError):
             raise
         except (_DoubledError, ValueError):  # the latter of an integer with many digits
             tree = _TREE.decode(text)
-        return (frozenset(name for name, _ in tree) if isinstance(tree, tuple) else frozenset()), _doubled(tree)
+        return ({name for name, _ in tree} if isinstance(tree, tuple) else set()), _doubled(tree)
 
     def _unique(self, pairs: list[tuple[str, Any]]) -> object:
         self._outermost = {name for name, _ in pairs}  # objects end from the inside out
