@@ -28,7 +28,7 @@ from millrace.reader import Deduplicator
 from millrace.settings import KafkaSettings
 from support.aside_world import AsideWorld
 from support.sink_worlds import TOPIC, TOPIC_ID, Commit, Row, at_second
-from support.waiting import result_of
+from support.waiting import Deadline, eventually, result_of
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -75,6 +75,9 @@ class KafkaWorld(AsideWorld):
         made = [NewTopic(topic.name, PARTITIONS, 1, config={"retention.ms": "-1", **settings}) for topic in self.topics]
         for future in self.admin.create_topics([NewTopic(self.reads, 2, 1), *made]).values():
             result_of(future, what="a topic")
+        names, admin = [self.reads, *(topic.name for topic in self.topics)], KafkaTopicAdmin(self.kafka)
+        # A broker may answer that a topic is made before it knows the topic itself.
+        eventually(lambda: len(admin.observe(names)) == len(names), within=Deadline.METADATA, what="the new topics")
         self._log = KafkaLog(self.kafka, client_id="world")
 
     def sink(self, epoch: int, instance: str = "") -> KafkaSink:
