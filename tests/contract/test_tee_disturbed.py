@@ -16,6 +16,8 @@ from millrace.adapters.s3.store import S3Store
 from millrace.domain.archive.manifest import Kind
 from millrace.domain.archive.partition import Cause, Label
 from millrace.domain.archive.tiling import ObservedLog
+from millrace.domain.groups import Committed
+from millrace.domain.offsets import TopicPartition
 from millrace.embedded.stack import Stack
 from millrace.errors import FencedError, MillraceError
 from millrace.runtime.backup.tee import Tee
@@ -179,6 +181,34 @@ def test_what_an_older_epoch_archives_while_it_is_taken_over_is_not_diverged(top
     world.archive_all(new)
     assert new.halted == {}
     assert not any(world.breaches.values())
+    assert wrong_with(world, name) == []
+
+
+@pytest.mark.parametrize("is_answered", [False, True], ids=["before the answer", "behind the answer"])
+def test_what_an_older_epoch_commits_while_the_commits_are_read_halts_nothing(
+    topics: Topics, quick_reads: None, is_answered: bool
+) -> None:
+    name = topics.make(partitions=1)
+    world = world_of(topics, name)
+    old = world.next_epoch()
+    topics.produce(name, 0, [b"a"])
+    world.archive_all(old)
+    questions = itertools.count()
+
+    def committed(partitions: Collection[TopicPartition]) -> Mapping[tuple[str, int], Committed]:
+        answer = world.group.committed(partitions)
+        if next(questions) == 0:  # asked by the takeover
+            topics.produce(name, 0, [b"b"])
+            world.archive_all(old)
+        return answer if is_answered else world.group.committed(partitions)
+
+    new = world.next_epoch(committed=committed)
+    topics.produce(name, 0, [b"c"])
+    world.archive_all(new)
+    assert next(questions) > 0
+    assert new.halted == {}
+    assert not any(world.breaches.values())
+    assert takeovers(manifests(world, name)) == [1, 2]
     assert wrong_with(world, name) == []
 
 

@@ -184,18 +184,21 @@ class Keeper:
             self.halt(about, str(error))
 
     def _take_over(self, here: Incarnation, found: ObservedLog, asked: Sequence[Acknowledgement]) -> TopicChain:
-        """Begin this epoch in a chain. What the group's commits know of it is held against it before.
+        """Begin this epoch in a chain, unless the group's commits know of manifests that the chain does not have.
+
+        The commits are read before the chain: an older epoch may still write, and each commit follows its manifest.
 
         Raises:
             CorruptArchiveError: it was cut off, or cannot be read.
         """
         self._parts.step(f"read the chain of {here.topic}")
+        commits = self._commits(here, found)
         tiling = resume(self._parts.store, here)
         read_on(self._parts.store, tiling)
         known = [one.sequence for one in asked if one.incarnation == here and one.sequence is not None]
         if known:
             forget_false_summaries(self._parts.store, tiling, max(known))
-        for said in self._commits(here, found):
+        for said in commits:
             if said.topic_id == here.topic_id:
                 if said.sequence > max(known, default=-1):
                     _check_not_cut_off(tiling, said)
