@@ -93,8 +93,9 @@ def _undeclared(progress: StreamProgress) -> Facts:
     found = progress.undeclared
     if found.records:
         yield "undeclared", f"{found.records:,} with fields that the schema does not name:"
+    has_topics = len(progress.topics) > 1
     for name in found.names:
-        of_topic = f" in {name.topic}" if len(progress.topics) > 1 else ""
+        of_topic = f" in {name.topic}" if has_topics else ""
         hint = f": is the column `{name.column}` meant?" if name.column else ""
         yield "", f"`{name.name}` {name.records:,}{of_topic}{hint}"
 

@@ -24,7 +24,8 @@ class Undeclared:
     Attributes:
         records: records with at least one undeclared field at their top level.
         names: records by undeclared name.
-        similar: the declared column by undeclared name, where both have the same letters and digits.
+        similar: the declared column by undeclared name, where both have the same letters and digits and at least one
+            record with this name lacks the column.
     """
 
     records: int = 0
@@ -38,7 +39,8 @@ class UndeclaredName:
 
     Attributes:
         records: records of the batch with such a field.
-        column: the declared column with the same letters and digits; None: there is no such column.
+        column: the declared column with the same letters and digits that at least one of these records lacks; None:
+            there is no such column.
     """
 
     topic: str

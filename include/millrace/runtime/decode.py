@@ -59,7 +59,8 @@ class Decoder:
         self._parse = record_parser(schema)
         self._times = tuple(f"f{i}" for i, column in enumerate(schema.columns) if column.type is ColumnType.TIMESTAMP)
         self._parse_times_as_text = record_parser(schema, TIMES_AS_TEXT)
-        self._document, self._tally = DocumentCheck(), FieldTally(self._names)
+        self._document = DocumentCheck()
+        self._tally = FieldTally(self._names)  # of the last block
         self._closer_look = CloserLook(schema)
         self._odd_decimals = OddDecimals(schema.columns)
         self._arrow = tuple(arrow_type(column) for column in schema.columns)

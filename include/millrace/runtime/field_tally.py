@@ -24,8 +24,8 @@ class FieldTally:
 
     Names become printable and short before they are counted; names that are alike then are one.
 
-    Guarantees: a name is counted exactly while the block has no more than `MOST_COUNTED` different names. Beyond that
-    counts are lower bounds, each too low by at most two of `MOST_COUNTED` of all undeclared fields (Misra and Gries,
+    Guarantees: counts are exact while the block has no more than half of `MOST_COUNTED` different names. Beyond that
+    they may be lower bounds, each too low by at most two of `MOST_COUNTED` of all undeclared fields (Misra and Gries,
     1982).
 
     Args:
@@ -72,8 +72,8 @@ class FieldTally:
         if len(self._names) > MOST_COUNTED // 2:
             similar, self._similar = kept({name: self._names[name] for name in self._similar}, self._similar)
             less = heapq.nlargest(MOST_COUNTED // 2, self._names.values())[-1]
-            self._names = Counter({name: count - less for name, count in self._names.items() if count > less})
-            self._names.update({name: count - self._names[name] for name, count in similar.items()})
+            frequent = {name: count - less for name, count in self._names.items() if count > less}
+            self._names = Counter({**frequent, **similar})
 
 
 def as_text(counts: Undeclared) -> str | None:
