@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
@@ -209,7 +209,7 @@ class StreamTables:
         with self._transaction() as connection:
             kept = connection.execute(newer.returning(table.c.epoch)).first() is not None
             if kept and history:
-                seconds = _put(tables.batch_second, history)
+                seconds = _seconds(history)
                 again = _all_but_keys(tables.batch_second, seconds)
                 again["lag"] = sa.func.coalesce(seconds.excluded.lag, tables.batch_second.c.lag)
                 keys = list(tables.batch_second.primary_key)
@@ -232,7 +232,7 @@ class StreamTables:
     def save_look(self, look: StreamLook) -> None:
         """Keep how a stream was when it was last supervised."""
         table = tables.stream_look
-        statement = _put(table, [look])
+        statement = insert(table).values({column.name: getattr(look, column.name) for column in table.c})
         later = statement.on_conflict_do_update(
             index_elements=[table.c.stream],
             set_=_all_but_keys(table, statement),
@@ -269,14 +269,13 @@ class StreamTables:
             return tuple(map(progress_of, connection.execute(query)))
 
 
-def _put(table: sa.Table, values: Sequence[object]) -> Insert:
-    """Rows of a table from values that have its columns as attributes."""
-    names = table.c.keys()
-    return insert(table).values([{name: _plain(getattr(value, name)) for name in names} for value in values])
-
-
-def _plain(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else value
+def _seconds(history: Sequence[BatchSecond]) -> Insert:
+    table = tables.batch_second
+    rows = [
+        {column.name: getattr(second, column.name) for column in table.c} | {"steps": dict(second.steps)}
+        for second in history
+    ]
+    return insert(table).values(rows)
 
 
 def _all_but_keys(table: sa.Table, statement: Insert) -> dict[str, object]:
