@@ -154,6 +154,39 @@ def test_a_name_is_not_held_against_a_column_that_its_record_has() -> None:
     assert tally.counts() == Undeclared(2, Counter(ID=2), {"ID": "id"})
 
 
+def test_of_columns_with_the_same_letters_the_one_that_a_record_lacks_is_meant() -> None:
+    tally = FieldTally(["userId", "user_id"])
+    tally.add({"user_id", "UserId"})
+    tally.add({"userId", "USERID"})
+    assert tally.counts().similar == {"UserId": "userId", "USERID": "user_id"}
+
+
+class CountedName(str):
+    """A name that counts how often it is looked at."""
+
+    hashed = 0
+
+    def __hash__(self) -> int:
+        CountedName.hashed += 1
+        return super().__hash__()
+
+
+def test_a_record_with_many_similar_names_makes_no_other_record_slower() -> None:
+    tally = FieldTally(["note"])
+    tally.add({"note"} | {CountedName("_" * length + "note") for length in range(1, 900)})
+    before = CountedName.hashed
+    for _ in range(3):
+        tally.add({"other"})
+    assert 899 <= before == CountedName.hashed
+    assert tally.counts().similar == {}
+
+
+def test_a_block_in_which_every_name_is_new_counts_its_records() -> None:
+    tally = FieldTally(["note"])
+    tally.add({f"n{number}" for number in range(MOST_COUNTED + 1)})
+    assert tally.counts() == Undeclared(1)
+
+
 def test_of_more_names_than_are_counted_the_frequent_and_the_similar_ones_stay() -> None:
     tally = FieldTally(["note"])
     records, new_names = 6_000, 20

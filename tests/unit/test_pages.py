@@ -185,6 +185,13 @@ def test_the_page_of_a_stream_shows_truncated_times_and_undeclared_fields(host: 
     assert "undeclared" not in plain
 
 
+def test_the_page_of_a_stream_says_where_too_many_names_are_undeclared(host: FakeHost) -> None:
+    progress = replace(facts("a.s").progress, undeclared=UndeclaredFields(13))  # type: ignore[type-var]
+    host.control.streams = {"a.s": facts("a.s", progress=progress)}
+    text = "13 with fields that the schema does not name: too many different names to show any</dd>"
+    assert text in get(host, "/streams/a.s").text
+
+
 def test_names_on_the_page_of_a_stream_of_several_topics_stand_with_their_topic(host: FakeHost) -> None:
     names = (UndeclaredName("a.t", "x", 12), UndeclaredName("a.u", "x", 2))
     positions = {"a.t/0": 1, "a.u/0": 1}

@@ -127,6 +127,15 @@ def test_names_of_several_topics_stand_with_their_topic(
     assert [line for line in lines if line.startswith("`")] == ["`x` 2 in shop.a", "`x` 1 in shop.b"]
 
 
+def test_people_are_told_where_too_many_names_are_undeclared(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = replace(PROGRESS, undeclared=UndeclaredFields(13))
+    monkeypatch.setattr(platform.streams, "progress", lambda stream: progress)
+    text = "undeclared 13 with fields that the schema does not name: too many different names to show any"
+    assert text in " ".join(_lines())
+
+
 def test_nothing_is_said_of_undeclared_fields_where_there_are_none(
     platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,7 +92,8 @@ def _batch(progress: StreamProgress) -> Facts:
 def _undeclared(progress: StreamProgress) -> Facts:
     found = progress.undeclared
     if found.records:
-        yield "undeclared", f"{found.records:,} with fields that the schema does not name:"
+        names = "" if found.names else " too many different names to show any"
+        yield "undeclared", f"{found.records:,} with fields that the schema does not name:{names}"
     has_topics = len(progress.topics) > 1
     for name in found.names:
         of_topic = f" in {name.topic}" if has_topics else ""

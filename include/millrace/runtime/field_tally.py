@@ -25,8 +25,8 @@ class FieldTally:
     Names become printable and short before they are counted; names that are alike then are one.
 
     Guarantees: counts are exact while the block has no more than half of `MOST_COUNTED` different names. Beyond that
-    they may be lower bounds, each too low by at most two of `MOST_COUNTED` of all undeclared fields (Misra and Gries,
-    1982).
+    they may be lower bounds, each too low by at most about two of `MOST_COUNTED` of all undeclared fields (Misra and
+    Gries, 1982).
 
     Args:
         declared: the names that the schema has.
@@ -34,11 +34,13 @@ class FieldTally:
 
     def __init__(self, declared: Iterable[str]) -> None:
         self._declared = frozenset(declared)
-        self._columns = {_essence(name): name for name in sorted(self._declared)}
+        self._columns: dict[str, list[str]] = {}
+        for name in sorted(self._declared):
+            self._columns.setdefault(_essence(name), []).append(name)
         self._records = 0
         self._names: Counter[str] = Counter()  # as they are shown
         self._shown: dict[str, str] = {}  # the names that were met, as they are shown
-        self._candidates: dict[str, str] = {}  # the columns of met names that are similar; no record lacked them yet
+        self._candidates: dict[str, list[str]] = {}  # columns that met names are similar to; no record lacked one yet
         self._similar: dict[str, str] = {}
 
     def add(self, names: set[str]) -> None:
@@ -49,9 +51,10 @@ class FieldTally:
         self._records += 1
         for name in undeclared.difference(self._shown):  # an operator would walk through all names that were met
             self._meet(name)
-        for name in undeclared.intersection(self._candidates):
-            if self._candidates[name] not in names:
-                self._similar[self._shown[name]] = self._candidates.pop(name)
+        for name in self._candidates.keys() & undeclared:  # walks through the fewer; `intersection` does not
+            if lacking := [column for column in self._candidates[name] if column not in names]:
+                self._similar[self._shown[name]] = lacking[0]
+                del self._candidates[name]
         self._names.update(set(map(self._shown.__getitem__, undeclared)))
         if len(self._shown) > MOST_COUNTED:
             self._trim()
@@ -63,8 +66,8 @@ class FieldTally:
     def _meet(self, name: str) -> None:
         self._shown[name] = shown(name, LONGEST_NAME)
         essence = _essence(name) if len(name) <= _LONGEST_SIMILAR else ""
-        if essence and (column := self._columns.get(essence)):
-            self._candidates[name] = column
+        if essence and (columns := self._columns.get(essence)):
+            self._candidates[name] = columns
 
     def _trim(self) -> None:
         """Forget all spellings, and the rarest names where there are too many."""
