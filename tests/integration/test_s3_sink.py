@@ -6,17 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
-import pyarrow as pa
-import pyarrow.dataset as arrow
 import pytest
-from pyarrow import fs
 
-from millrace.adapters.dataset.reading import DatasetReader
-from millrace.adapters.s3.store import S3Store
-from millrace.domain.dataset.names import Dataset
 from millrace.embedded.stack import Stack
-from support.apps import App
-from support.waiting import Deadline
+from support.dataset_apps import DatasetApp
 
 FIRST_MS = 1_764_000_000_000
 SCHEMA = "id INT NOT NULL, bought_at TIMESTAMP"
@@ -27,36 +20,20 @@ TRANSFORM = """
         (frame,) = inputs.values()
         return frame.select("id", "bought_at", F.array(F.col("id")).alias("ids"), "_source")
 """
-BY_DATE = arrow.partitioning(pa.schema([("event_date", pa.date32())]), flavor="hive")
 Row = tuple[int, int, date | None]  # timeline, id, event date
 
 
-class ToDataset(App):
+class Purchases(DatasetApp):
     """A stream whose sink is a dataset, by the date of `bought_at`."""
 
-    keeps = "millrace_control"
-
     def __init__(self, stack: Stack) -> None:
-        super().__init__(stack, schema=SCHEMA, transform=TRANSFORM)
-        self.dataset = Dataset(f"lake/{self.pipeline}")
-        self.store = S3Store(self.settings.s3())
-        self.reader = DatasetReader(self.store, self.dataset)
-        table = f"{{postgres: {{connection: millrace_sink, table: {self.table}, mode: append}}}}"
-        text = self.declaration.read_text()
-        assert table in text
-        sink = f"{{s3: {{prefix: {self.dataset.prefix}, event_date: bought_at}}}}"
-        self.declaration.write_text(text.replace(table, sink))
+        super().__init__(stack, event_date="bought_at", schema=SCHEMA, transform=TRANSFORM)
 
     def put(self, ids: Sequence[int]) -> None:
         """Produce a record of each of these, a second apart, in three days by turns, some without one."""
         for id_ in ids:
             at = None if id_ % 7 == 6 else f"2025-11-{24 + id_ % 3}T23:59:59.5Z"
             self.produce([{"id": id_, "bought_at": at}], timestamp=FIRST_MS + 1000 * id_)
-
-    def done(self) -> int:
-        """How many offsets are on record."""
-        snapshot = self.reader.snapshot()
-        return sum(snapshot.history.record().next_offsets.values()) if snapshot else 0
 
     def rows_there(self) -> Counter[Row]:
         """Every row that counts."""
@@ -73,11 +50,11 @@ def expected(timeline: int, ids: Sequence[int]) -> Counter[Row]:
 
 
 @pytest.fixture
-def app(kafka: Stack, postgres: Stack, s3: Stack) -> ToDataset:
-    return ToDataset(s3)
+def app(kafka: Stack, postgres: Stack, s3: Stack) -> Purchases:
+    return Purchases(s3)
 
 
-def test_rows_reach_their_dates_and_a_reset_to_a_time_replaces_exactly_its_range(app: ToDataset) -> None:
+def test_rows_reach_their_dates_and_a_reset_to_a_time_replaces_exactly_its_range(app: Purchases) -> None:
     app.put(range(80))
     app.produce([b"not json"], timestamp=FIRST_MS + 80_000)
     with app.running():
@@ -91,35 +68,11 @@ def test_rows_reach_their_dates_and_a_reset_to_a_time_replaces_exactly_its_range
         app.until(lambda: app.done() == 83, "the range to be read again")
     assert app.rows_there() == expected(1, range(70)) + expected(2, range(70, 82))
     assert app.quarantine("rule, timeline") == [("not_json", 2)]
-    assert rows_by_another_reader(app) == sorted(range(82))
-
-
-def rows_by_another_reader(app: ToDataset) -> list[int]:
-    """The ids as Arrow's own reader finds them in the objects that are named, by the condition that is told."""
-    settings, snapshot = app.settings.s3(), app.reader.snapshot()
-    assert settings.endpoint_url is not None
-    assert snapshot is not None
-    bucket = fs.S3FileSystem(
-        access_key=settings.access_key,
-        secret_key=settings.secret_key,
-        endpoint_override=settings.endpoint_url,
-        region=settings.region or "us-east-1",
-        request_timeout=Deadline.COMMAND.seconds,
-    )
-    found: list[int] = []
-    for file in snapshot.files:
-        rows = arrow.dataset(f"{settings.bucket}/{file.key}", filesystem=bucket, partitioning=BY_DATE).to_table()
-        covered = [(one.partition, range(one.first, one.next)) for one in file.covered]
-        found += [
-            row["id"]
-            for row in rows.to_pylist()
-            if not any(row["_partition"] == number and row["_offset"] in offsets for number, offsets in covered)
-        ]
-    return sorted(found)
+    assert sorted(row["id"] for row in app.rows_by_another_reader()) == list(range(82))
 
 
 @pytest.mark.full
-def test_each_way_of_a_stock_reset_replaces_exactly_its_range(app: ToDataset) -> None:
+def test_each_way_of_a_stock_reset_replaces_exactly_its_range(app: Purchases) -> None:
     app.put(range(60))
     with app.running():
         app.until(lambda: app.done() == 60, "all records to be done")

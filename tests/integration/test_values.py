@@ -1,4 +1,4 @@
-"""Values on their way from a topic to a table: each arrives as it is, or its record is in quarantine."""
+"""Values on their way from a topic to a table or dataset: each arrives as it is, or its record is in quarantine."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from millrace.adapters.control_db import ControlStore
 from millrace.domain.undeclared import UndeclaredFields, UndeclaredName
 from millrace.embedded.stack import Stack
 from support.apps import App
+from support.dataset_apps import DatasetApp
 
 SCHEMA = "n INT NOT NULL, amount DECIMAL(12,2), at TIMESTAMP, day DATE, seconds BIGINT, raw STRING, quantity INT"
 # Spark makes what a target may not hold: times of any year, text of any bytes, numbers that outgrow their type.
@@ -119,5 +120,18 @@ def test_every_value_is_stored_as_it_is_or_its_record_is_quarantined_by_name(ser
         app.until(lambda: undeclared(app).records, "the progress")
     assert undeclared(app).names == (UndeclaredName(app.topic, "Quantity", 1, "quantity"),)
     found = app.rows(f"n, {', '.join(NOTHING)}")
+    assert len(found) == len(rows)
     assert {n: dict(zip(NOTHING, row, strict=True)) for n, *row in found} == rows
+    assert {values.index(value): rule for rule, value in app.quarantine("rule, value")} == rules
+
+
+def test_a_dataset_gets_every_value_as_it_is_or_its_record_is_quarantined_by_name(servers: Stack, s3: Stack) -> None:
+    app = DatasetApp(servers, schema=SCHEMA, transform=TRANSFORM, partitions=1)
+    values, rows, rules = records()
+    app.produce(values)
+    with app.running():
+        app.until(lambda: app.done() == len(values), "all records to be done")
+    found = app.rows_by_another_reader()
+    assert len(found) == len(rows)
+    assert {row["n"]: {name: row[name] for name in NOTHING} for row in found} == rows
     assert {values.index(value): rule for rule, value in app.quarantine("rule, value")} == rules

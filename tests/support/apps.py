@@ -144,8 +144,13 @@ class App(Driven):
             f"pipeline: {self.pipeline}\nowner: tests\ntopics:\n  {self.topic}:\n    partitions: {partitions}\n"
             f'    replication: 1\n    value: {{format: json, schema: "{schema}"}}\n'
             f"streams:\n  events:\n    app: {self.pipeline}\n    reads: [{self.topic}]\n"
-            f"    writes: {{postgres: {{connection: millrace_sink, table: {self.table}, mode: append}}}}\n{lines}"
+            f"    writes: {self.writes}\n{lines}"
         )
+
+    @property
+    def writes(self) -> str:
+        """The sink, as YAML."""
+        return f"{{postgres: {{connection: millrace_sink, table: {self.table}, mode: append}}}}"
 
     @property
     def declaration(self) -> Path:
