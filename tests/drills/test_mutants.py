@@ -1,6 +1,7 @@
 """The drills notice when a guard is gone: each mutant of the driver makes the drill that is meant for it fail.
 
-The mutants of the sink run in the first tier too, against the sink alone: tests/contract/test_sinks.py, test_claims.py.
+The mutants of the sink run in the first tier too, against the sink alone: test_sinks.py and
+test_claims.py of tests/contract.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from support.driver_starts import DriverStarts
 from support.plain_table import table
 from support.run_plugin import TURN_FIXTURE
 from support.runs import RUN_VARIABLE
+from support.tiers_plugin import SECOND_TIER
 
-SECOND_TIER = "full"
 BENCHMARKS = "bench"
 
 LEDGER = pytest.StashKey[Ledger]()

@@ -39,7 +39,7 @@ from millrace.adapters.control_db import ControlStore
 from millrace.adapters.group_member import GroupMember
 from millrace.adapters.postgres_sink import PostgresSink
 from millrace.errors import MillraceError, UnreachableError
-from support import drills_points
+from support import drills_points, tiers
 from support.waiting import Deadline, at_once, joined
 
 if TYPE_CHECKING:
@@ -350,11 +350,13 @@ class Tried:
     Attributes:
         wrong: what was wrong after each step, where anything was.
         steps: where lives were struck.
+        chosen: whether the call of a number was to be struck.
         spared: the numbers of calls that ask no server, so that no answer of theirs could be lost; `local` their names.
         whole: how many calls a life makes that is not struck; the fewest, for one that waits for a server asks again.
         calls: the names of the calls of lives that were not struck.
     """
 
+    chosen: Callable[[int], bool] = tiers.every_call
     wrong: dict[str, list[str]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     spared: list[int] = field(default_factory=list)
@@ -374,6 +376,11 @@ class Tried:
         if wrong:
             self.wrong[str(life.struck or f"call {number}, not struck")] = wrong
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every call of a life was to be struck."""
+        return all(map(self.chosen, range(1, self.whole + 1)))
+
     def left_out(self) -> list[str]:
         """The names of calls at which nobody was struck: another life waited there, so that its numbers were others."""
         return sorted(self.calls - self.local - {step.call for step in self.steps})
@@ -382,21 +389,36 @@ class Tried:
         """Nothing may be wrong, no call of a whole life may have been left out, and these were among them."""
         assert not self.wrong, "\n".join(f"{step}: {'; '.join(found)}" for step, found in sorted(self.wrong.items()))
         tried = {*(step.number for step in self.steps), *self.spared}
-        assert tried >= set(range(1, self.whole + 1)), f"of {self.whole} calls only {sorted(tried)} were tried"
+        to_try = set(filter(self.chosen, range(1, self.whole + 1)))
+        assert tried >= to_try, f"of the calls {sorted(to_try)} only {sorted(tried)} were tried"
         struck = {step.call for step in self.steps}
-        assert struck >= set(calls), f"nobody was struck at {sorted(set(calls) - struck)}, only at {sorted(struck)}"
+        if self.is_whole:
+            assert struck >= set(calls), f"nobody was struck at {sorted(set(calls) - struck)}, only at {sorted(struck)}"
+        else:
+            assert self.calls >= set(calls), f"no life made the calls {sorted(set(calls) - self.calls)}"
 
 
-def crash_at_every_call(moment: Moment, once: Callable[[Life], list[str]], *, together: int = TOGETHER) -> Tried:
-    """Strike one life at its first call, the next at its second: see `strike_at_every_call`; each kind at least once.
+def crash_at_every_call(
+    moment: Moment,
+    once: Callable[[Life], list[str]],
+    *,
+    together: int = TOGETHER,
+    chosen: Callable[[int], bool] = tiers.calls_of_today,
+) -> Tried:
+    """Crash one life at its first call, the next at its second: see `strike_at_every_call`.
+
+    If all calls are chosen, a life crashes at least once at each kind of call.
 
     Args:
         moment: when each is struck at its call.
         once: lives this life in surroundings of its own, goes on as the product would, and says what was wrong.
         together: how many are lived at the same time.
+        chosen: whether to strike at the call of a number.
     """
-    tried = strike_at_every_call(lambda number: crash_at(number, moment), once, moment.value, together=together)
-    for name in tried.left_out():
+    tried = strike_at_every_call(
+        lambda number: crash_at(number, moment), once, moment.value, together=together, chosen=chosen
+    )
+    for name in tried.left_out() if tried.is_whole else ():
         life = crash_at_call(name, moment)
         if wrong := once(life):
             tried.wrong[str(life.struck or name)] = wrong
@@ -406,20 +428,29 @@ def crash_at_every_call(moment: Moment, once: Callable[[Life], list[str]], *, to
 
 
 def strike_at_every_call(
-    struck_at: Callable[[int], Life], once: Callable[[Life], list[str]], what: str, *, together: int = TOGETHER
+    struck_at: Callable[[int], Life],
+    once: Callable[[Life], list[str]],
+    what: str,
+    *,
+    together: int = TOGETHER,
+    chosen: Callable[[int], bool] = tiers.calls_of_today,
 ) -> Tried:
     """Strike one life at its first call, the next at its second, until one goes through without being struck.
+
+    The first tier leaves out two of three calls: see `tiers.calls_of_today`.
 
     Args:
         struck_at: a life that is struck at a call, by its number.
         once: lives this life in surroundings of its own, goes on as the product would, and says what was wrong.
         what: how they are struck.
         together: how many are lived at the same time.
+        chosen: whether to strike at the call of a number.
 
     Raises:
         AssertionError: none goes through, or nobody was ever struck.
     """
-    tried, over, one_at_a_time, numbers = Tried(), threading.Event(), threading.Lock(), itertools.count(1)
+    tried, over, one_at_a_time = Tried(chosen), threading.Event(), threading.Lock()
+    numbers = filter(chosen, itertools.count(1))
 
     def work() -> None:
         while not over.is_set():

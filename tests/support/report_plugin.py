@@ -1,4 +1,4 @@
-"""What a pytest leaves for `millrace test`: its failures, which of them may be tried again, and the seconds by folder.
+"""What a pytest leaves for `millrace test`: its failures, which of them may be tried again, and the seconds by file.
 
 May be: tests of `integration/` that failed because a wait ran out or a server could not be reached. Never: an
 assertion, a count, an exit code, nor a wait for what a stream does, which is how tests count its rows; a drill, a
@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.second_try import REPORT_VARIABLE, Failure, Report
+from millrace.cli.second_try import REPORT_VARIABLE, Duration, Failure, Report
 from millrace.cli.turn import available_gb
 from millrace.errors import UnreachableError
+from support.tiers_plugin import SECOND_TIER
 from support.waiting import Deadline, DeadlinePassedError
 
 FOLDER_OF_SECOND_TRIES = "tests/integration/"
@@ -38,7 +39,7 @@ class Reporter:
         self._path = path
         self._failures: dict[str, Failure] = {}
         self._passed: set[str] = set()
-        self._folders: dict[str, tuple[int, float]] = {}
+        self._files: dict[str, Duration] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
@@ -59,11 +60,11 @@ class Reporter:
             self._failed(report.nodeid, None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        folder = report.nodeid.partition("::")[0].rpartition("/")[0]
+        file = report.nodeid.partition("::")[0]
         if report.when == "call" and report.passed:
             self._passed.add(report.nodeid)
-        count, seconds = self._folders.get(folder, (0, 0.0))
-        self._folders[folder] = (count + (report.when == "setup"), seconds + report.duration)
+        tier = {"second" if SECOND_TIER in report.keywords else "first": report.duration}
+        self._files[file] = self._files.get(file, Duration()) + Duration(**tier, tests=int(report.when == "setup"))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -71,8 +72,7 @@ class Reporter:
         if session.shouldfail or session.shouldstop:  # what was not run cannot be judged by what was
             failures = [Failure(one.test, one.error, False, one.load, one.free_gb) for one in failures]
         passed = sorted(self._passed - set(self._failures))
-        folders = {name: (count, round(took, 1)) for name, (count, took) in self._folders.items()}
-        Report(failures, passed, folders).write(self._path)
+        Report(failures, passed, self._files).write(self._path)
 
 
 def is_passing(error: BaseException) -> bool:

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from support import tiers
+
+SECOND_TIER = "full"
+"""The marker of a test of the second tier."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the second tier too: tests marked `full`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before test files are imported: they ask how many examples their properties get."""
+    tiers.everything = config.getoption("--all")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -14,7 +24,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--all"):
         return
     named = tuple(argument for argument in config.args if "::" in argument)
-    left_out = [item for item in items if item.get_closest_marker("full") and not _is_named(item, named)]
+    left_out = [item for item in items if item.get_closest_marker(SECOND_TIER) and not _is_named(item, named)]
     if left_out:
         items[:] = [item for item in items if item not in set(left_out)]
         config.hook.pytest_deselected(items=left_out)

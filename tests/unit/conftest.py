@@ -4,5 +4,13 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from support.tiers import examples
+
+settings.register_profile(
+    "untimed",
+    settings.default,
+    deadline=None,
+    max_examples=examples(settings.default.max_examples),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("untimed")

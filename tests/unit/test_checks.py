@@ -14,12 +14,15 @@ from pathlib import Path
 import pytest
 
 from millrace.cli import checks
-from millrace.cli.checks import POSTGRES_ALONE, Run, Step, lanes, run_checks
-from millrace.cli.second_try import REPORT_VARIABLE
+from millrace.cli.checks import Run, run_checks
+from millrace.cli.lanes import DURATIONS, Step, read_durations
+from millrace.cli.second_try import REPORT_VARIABLE, Duration
 from millrace.cli.turn import VARIABLE as TURN_VARIABLE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 OK = [sys.executable, "-c", ""]
+FILE = "tests/integration/test_a.py"
+FILES = {FILE: {"first": 1.5, "second": 0.5, "tests": 3}}
 
 
 def python(code: str) -> list[str]:
@@ -29,7 +32,7 @@ def python(code: str) -> list[str]:
 def failing(*tests: str, passing: bool = True, exit_code: int = 1) -> list[str]:
     """A stand-in for a pytest whose tests fail, all of them for the same kind of reason."""
     failures = [{"test": test, "error": "waited", "passing": passing, "load": 3.5, "free_gb": 9.0} for test in tests]
-    document = json.dumps({"failures": failures, "passed": [], "folders": {"tests/integration": [len(tests), 2.0]}})
+    document = json.dumps({"failures": failures, "passed": [], "files": FILES})
     return python(
         f"import os, sys; open(os.environ[{REPORT_VARIABLE!r}], 'w').write({document!r}); sys.exit({exit_code})"
     )
@@ -38,7 +41,7 @@ def failing(*tests: str, passing: bool = True, exit_code: int = 1) -> list[str]:
 def passing_again(*tests: str) -> list[str]:
     """A stand-in for a pytest whose tests pass: those it is given, or these."""
     chosen = f"{list(tests)!r} or [name for name in sys.argv[1:] if '::' in name]"
-    report = f"{{'failures': [], 'passed': {chosen}, 'folders': {{}}}}"
+    report = f"{{'failures': [], 'passed': {chosen}, 'files': {FILES}}}"
     code = "import json, os, sys; print('again', sys.argv[1:]); "
     return python(code + f"json.dump({report}, open(os.environ[{REPORT_VARIABLE!r}], 'w'))")
 
@@ -47,31 +50,6 @@ def passing_again(*tests: str) -> list[str]:
 def run(tmp_path: Path) -> Iterator[Run]:
     with Run(tmp_path).begun() as begun:
         yield begun
-
-
-def test_every_folder_of_tests_is_in_a_lane_and_the_airflow_lane_is_the_rest_of_the_servers() -> None:
-    steps = [step for lane in lanes(CHECKOUT, everything=False).values() for step in lane]
-    commands = [" ".join(step.command) for step in steps]
-    folders = {path.parent.name for path in CHECKOUT.glob("tests/*/test_*.py")}
-    assert folders
-    for folder in folders:
-        assert [command for command in commands if f"tests/{folder}" in command], folder
-    assert [command for command in commands if "-m airflow" in command and "tests/integration" in command]
-    assert [command for command in commands if "-m not airflow" in command and "tests/integration" in command]
-    assert not [command for command in commands if "--all" in command]
-    for lane in lanes(CHECKOUT, everything=True).values():
-        assert [step for step in lane if "--all" in step.command]
-
-
-def test_what_stands_in_another_lane_is_left_out_of_its_own() -> None:
-    steps = [step for lane in lanes(CHECKOUT, everything=False).values() for step in lane]
-    commands = [" ".join(step.command) for step in steps]
-    contract = CHECKOUT / "tests/contract"
-    files = [f"tests/contract/{path.name}" for pattern in POSTGRES_ALONE for path in contract.glob(pattern)]
-    assert len(files) > len(POSTGRES_ALONE)
-    for file in files:
-        assert len([command for command in commands if f" {file}" in command]) == 1
-        assert len([command for command in commands if f"--ignore={file}" in command]) == 1
 
 
 def test_lanes_go_on_at_the_same_time_and_the_steps_of_one_after_each_other(
@@ -203,7 +181,33 @@ def test_a_whole_run_takes_the_turn_hands_it_on_and_says_what_failed(
     assert "  FAILED  tests " in summary
     assert "          tests/unit/test_a.py::b\n            load  3.5,  9.0 GB free  waited\n" in summary
     assert "  ok      after " in summary
-    assert "tests/integration       2.0 s  1 tests" in output
+    assert "tests/integration            2.0 s  3 tests" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "kept"),
+    [
+        (["--all"], passing_again("a"), {FILE: Duration(1.5, 0.5)}),
+        (["--all"], failing(f"{FILE}::b", passing=False), {}),
+        ([], passing_again("a"), {}),
+    ],
+    ids=["both tiers", "a red run", "the first tier alone"],
+)
+def test_a_green_run_of_both_tiers_stores_the_durations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], command: list[str], kept: dict[str, Duration]
+) -> None:
+    (tmp_path / DURATIONS).parent.mkdir()
+    monkeypatch.setattr(checks, "runs_folder", lambda: tmp_path / "runs")
+    monkeypatch.setattr(checks.Turn, "take", lambda *arguments: checks.Turn(os.open(os.devnull, os.O_RDONLY)))
+    monkeypatch.setattr(checks, "lanes", lambda root, everything: {"one": [Step("tests", command)]})
+    run_checks(tmp_path, arguments)
+    assert read_durations(tmp_path) == kept
+
+
+def test_a_fast_run_takes_no_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "fast_lanes", lambda root: {"one": [Step("unit", OK)]})
+    monkeypatch.setattr(checks.Turn, "take", lambda *arguments: pytest.fail("it starts no server"))
+    assert run_checks(tmp_path, ["--fast"]) == 0
 
 
 def test_pytest_alone_ends_with_its_own_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

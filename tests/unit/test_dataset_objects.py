@@ -37,6 +37,7 @@ from millrace.errors import CorruptArchiveError, DeclarationError, SinkFailedErr
 from millrace.errors import UnreachableError as Unreachable
 from millrace.settings import S3Settings
 from support.fakes_objects import MemoryStore
+from support.tiers import examples
 
 P0 = TopicPartition("t", "id", 0)
 RANGES = (OffsetRange(P0, 0, 1_000_000),)
@@ -269,7 +270,7 @@ def table_of(rows: Sequence[dict[str, Any]], cuts: Iterable[int] = ()) -> pa.Tab
     return pa.Table.from_batches(blocks, SCHEMA)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(some_rows(), st.randoms(use_true_random=False), st.sets(st.integers(0, 12)))
 def test_the_same_rows_in_any_order_and_blocks_are_the_same_bytes(
     rows: list[dict[str, Any]], chance: random.Random, cuts: set[int]

@@ -27,6 +27,7 @@ from millrace.domain.streams import (
     Wait,
     decide,
 )
+from support.tiers import examples
 
 BEGIN = datetime(2026, 5, 1, tzinfo=UTC)
 TICK = timedelta(seconds=2)
@@ -142,13 +143,13 @@ def play(world: World, events: list[tuple[str, object]]) -> None:
                 world.old_app_appears()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(EVENTS, max_size=25))
 def test_no_start_beside_a_living_app_no_epoch_twice_no_wait_for_the_past(events: list[tuple[str, object]]) -> None:
     play(World(), events)  # the world asserts at each step
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(EVENTS, max_size=20), st.booleans())
 def test_a_stop_always_ends_within_the_grace_of_each_app(events: list[tuple[str, object]], deaf: bool) -> None:
     world = World()
@@ -163,7 +164,7 @@ def test_a_stop_always_ends_within_the_grace_of_each_app(events: list[tuple[str,
     assert len(world.starts) == starts
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.sampled_from([None, 1, 10, 11, 12, 17, 137, 0]), st.integers(1, 30))
 def test_an_app_that_dies_at_once_is_never_started_in_a_hot_loop(code: int | None, minutes: int) -> None:
     world = World()
@@ -177,7 +178,7 @@ def test_an_app_that_dies_at_once_is_never_started_in_a_hot_loop(code: int | Non
     assert len(world.starts) <= 7 + minutes / 5
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(EVENTS, max_size=20))
 def test_once_left_alone_a_wanted_stream_runs_exactly_one_app(events: list[tuple[str, object]]) -> None:
     world = World()

@@ -17,6 +17,7 @@ from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSc
 from millrace.domain.quarantine import Rule
 from millrace.runtime.decode import Decoder
 from millrace.runtime.decoded import Decoded
+from support.tiers import examples
 
 # `new BigDecimal(4000.1)` of Java, and lengths at which Arrow makes 0 or garbage of a number and raises nothing.
 OF_JAVA = "4000.09999999999990905052982270717620849609375"
@@ -122,7 +123,7 @@ def test_each_number_is_kept_or_refused(block: tuple[list[str], int, int, bool])
 
 
 @pytest.mark.full
-@settings(max_examples=5_250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(5_250), deadline=None, suppress_health_check=list(HealthCheck))
 @given(blocks(least=40))
 def test_each_of_200_000_numbers_is_kept_or_refused(block: tuple[list[str], int, int, bool]) -> None:
     each_is_kept_or_refused(block)

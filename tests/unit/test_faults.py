@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from millrace.errors import UnreachableError
+from support import tiers
 from support.faults import MOST_CALLS, Crash, Life, Moment, crash_at, crash_at_call, crash_at_every_call
+from support.tiers import every_call
 
 
 class Server:
@@ -86,9 +88,13 @@ def test_entering_a_block_is_a_call() -> None:
     assert server.done == ["held", "freed"]
 
 
+def even(number: int) -> bool:
+    return number % 2 == 0
+
+
 @pytest.mark.parametrize("moment", Moment)
 def test_every_call_is_tried_once(moment: Moment) -> None:
-    tried = crash_at_every_call(moment, lambda life: [] if lived(Server(), life) else ["nothing"])
+    tried = crash_at_every_call(moment, lambda life: [] if lived(Server(), life) else ["nothing"], chosen=every_call)
     tried.must_be_well("server.write")
     assert [str(step) for step in sorted(tried.steps, key=lambda step: step.number)] == [
         f"{moment.value} call {number}, server.{'close' if number == 4 else 'write'}"
@@ -98,6 +104,38 @@ def test_every_call_is_tried_once(moment: Moment) -> None:
         tried.must_be_well("server.read")
 
 
+def test_a_part_of_the_calls_is_tried_where_it_is_chosen() -> None:
+    tried = crash_at_every_call(Moment.AFTER, lambda life: [] if lived(Server(), life, 6) else ["nothing"], chosen=even)
+    tried.must_be_well("server.write", "server.close")  # the seventh call closes, and nobody crashes there
+    assert sorted(step.number for step in tried.steps) == [2, 4, 6]
+    with pytest.raises(AssertionError, match=r"no life made the calls \['server.read'\]"):
+        tried.must_be_well("server.read")
+
+
+def test_a_chosen_call_that_nobody_tried_is_missed() -> None:
+    tried = crash_at_every_call(Moment.AFTER, lambda life: [] if lived(Server(), life, 6) else ["nothing"], chosen=even)
+    tried.steps.pop()
+    with pytest.raises(AssertionError, match="were tried"):
+        tried.must_be_well()
+
+
+def test_three_days_choose_every_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "everything", False)
+    chosen = []
+    for day in (740_000, 740_001, 740_002):
+        monkeypatch.setattr(tiers, "_day", day)
+        chosen += list(filter(tiers.calls_of_today, range(1, 31)))
+    assert sorted(chosen) == list(range(1, 31))
+
+
+def test_the_second_tier_tries_all_calls_and_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "everything", True)
+    assert list(filter(tiers.calls_of_today, range(1, 31))) == list(range(1, 31))
+    assert tiers.examples(100) == 100
+    monkeypatch.setattr(tiers, "everything", False)
+    assert tiers.examples(100) == 34
+
+
 def test_one_that_waits_for_a_server_and_asks_again_makes_more_calls_than_a_whole_life() -> None:
     lives = itertools.count(1)
 
@@ -105,7 +143,7 @@ def test_one_that_waits_for_a_server_and_asks_again_makes_more_calls_than_a_whol
         lived(Server(), life, 6 if next(lives) == 5 else 3)
         return []
 
-    tried = crash_at_every_call(Moment.AFTER, once, together=1)
+    tried = crash_at_every_call(Moment.AFTER, once, together=1, chosen=every_call)
     tried.must_be_well("server.write")
     assert [step.number for step in tried.steps] == [1, 2, 3, 4, 5]
 
@@ -117,7 +155,7 @@ def test_a_call_that_others_came_before_in_the_life_of_its_number_is_struck_by_i
         lived(Server(), life, 5 if next(lives) == 4 else 3)  # the fourth call of the fourth life is not its end
         return []
 
-    tried = crash_at_every_call(Moment.AFTER, once, together=1)
+    tried = crash_at_every_call(Moment.AFTER, once, together=1, chosen=every_call)
     tried.must_be_well("server.write", "server.close")
     assert [str(step) for step in tried.steps][3:] == ["after call 4, server.write", "after call 4, server.close"]
 
@@ -128,14 +166,14 @@ def test_what_was_wrong_is_told_with_its_step() -> None:
         return ["a row is lost"] if life.struck and life.struck.number == 2 else []
 
     with pytest.raises(AssertionError, match=r"after call 2, server\.write: a row is lost"):
-        crash_at_every_call(Moment.AFTER, once).must_be_well()
+        crash_at_every_call(Moment.AFTER, once, chosen=every_call).must_be_well()
 
 
 def test_lives_that_make_no_call_try_nothing() -> None:
     with pytest.raises(AssertionError, match="nobody was struck"):
-        crash_at_every_call(Moment.AFTER, lambda life: [])
+        crash_at_every_call(Moment.AFTER, lambda life: [], chosen=every_call)
 
 
 def test_lives_that_never_go_through_are_bounded() -> None:
     with pytest.raises(AssertionError, match=f"a life of more than {MOST_CALLS} calls"):
-        crash_at_every_call(Moment.AFTER, lambda life: [lived(Server(), life, MOST_CALLS + 1)])
+        crash_at_every_call(Moment.AFTER, lambda life: [lived(Server(), life, MOST_CALLS + 1)], chosen=every_call)

@@ -22,6 +22,7 @@ from millrace.runtime.decoded import Decoded, RecordDecoder
 from millrace.runtime.decoders import decoder_of
 from millrace.runtime.plain_decoder import plain_decoder_of
 from support.bad_values import BAD, PURCHASE
+from support.tiers import examples
 
 TYPES = {
     "text": Column("text", ColumnType.STRING),
@@ -363,7 +364,7 @@ def test_of_records_with_several_faults_both_say_the_same(values: Sequence[bytes
 
 
 @pytest.mark.full
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(500), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(documents() | st.binary(max_size=30), max_size=8))
 def test_of_many_records_with_several_faults_both_say_the_same(values: Sequence[bytes]) -> None:
     both_say_the_same(values)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from millrace.domain.groups import CommitMetadata, Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds, OpenTimeline, Refuse, Wishes, WorkRecord, open_at
+from support.tiers import examples
 
 STREAM = "shop.purchases"
 PARTITIONS = [TopicPartition("shop.purchases", "id-one", number) for number in range(3)]
@@ -115,7 +116,7 @@ class World:
             self.group[partition] = Committed(offset, metadata.encode())
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(st.lists(rewinds | grown | expired | lives, min_size=1, max_size=15))
 def test_every_life_begins_where_the_last_one_ended_or_where_an_operator_put_it(events) -> None:
     world = World()

@@ -28,6 +28,7 @@ from millrace.domain.time_travel import (
     resolve,
     resolve_offset,
 )
+from support.tiers import examples
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 P0, P1, P2 = (TopicPartition("t", "id-one", number) for number in range(3))
@@ -99,7 +100,7 @@ def partitions(draw: st.DrawFn) -> Everything:
     return Everything(written, start, stable, draw(st.integers(0, start) | st.just(start)))
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(partitions(), st.lists(st.integers(0, 100), min_size=1, max_size=5))
 def test_a_time_means_the_first_record_at_or_after_it_that_is_left(log: Everything, times: list[int]) -> None:
     for time_ms in times:
@@ -110,7 +111,7 @@ def test_a_time_means_the_first_record_at_or_after_it_that_is_left(log: Everythi
             assert all(log.written[o][0] < time_ms for o in between), "a record at or after the time is left out"
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(partitions(), st.integers(0, 100), st.integers(0, 10), st.integers(0, 10))
 def test_what_expires_or_comes_in_between_two_answers_is_not_skipped(
     log: Everything, time_ms: int, expired: int, more: int

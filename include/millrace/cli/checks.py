@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,35 +15,22 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from millrace.cli.second_try import REPORT_VARIABLE, Report, circumstances, told, worth_a_second_try
+from millrace.cli.lanes import EVERYTHING, PYTEST, SHOWN, Step, fast_lanes, lanes, write_durations
+from millrace.cli.second_try import REPORT_VARIABLE, Duration, Report, circumstances, told, worth_a_second_try
 from millrace.cli.turn import VARIABLE as TURN_VARIABLE
 from millrace.cli.turn import Turn, runs_folder
 
-EVERYTHING = "--all"
-PYTEST = (sys.executable, "-m", "pytest")
-SHOWN = ("-ra", "--durations=15")
-EACH_TEST = "-vv"  # a line for each, where a test takes long
-LAST = ("nice", "-n", "10") if shutil.which("nice") else ()
-"""What waits for nobody leaves the processors to servers that are waited for."""
 AIM = timedelta(minutes=15)
 """What a change may take to be judged; longer is told, and fails nothing."""
 
-POSTGRES_ALONE = ("test_control_*.py", "test_pages*.py", "test_quality_*.py")
-"""Files of `tests/contract` that need no other server; they have a step of their own."""
+FAST = "--fast"
+"""Runs what needs no server."""
 
 NOT_RUN = 127
 """The exit code of a check that could not be run, as a shell has it."""
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_WORDS = timedelta(seconds=10)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One check: a command, and for a pytest the folders it is given."""
-
-    name: str
-    command: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,48 +44,15 @@ class Outcome:
     report: Report | None = None
 
 
-def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
-    """The checks of a whole run: lanes go on at the same time, the steps of one after each other.
-
-    Tests mostly wait, so those that start servers share the machine with those that start none. Each pytest has servers
-    of its own: whatever needs Airflow is in one lane, and what drills kill is no other test's.
-    """
-
-    def tests(name: str, *places: str, marked: str = "", without: Sequence[str] = ()) -> Step:
-        there = [f"tests/{place}" for place in places if (root / "tests" / place).exists()]
-        chosen = [EACH_TEST, "-m", marked] if marked else []
-        left_out = [f"--ignore=tests/{place}" for place in without]
-        return Step(name, [*PYTEST, *SHOWN, *chosen, *left_out, *([EVERYTHING] if everything else []), *there])
-
-    def code(name: str, *command: str) -> Step:
-        return Step(name, [*LAST, *command])
-
-    # Some need PostgreSQL alone, those of Spark no server: they stand where there is time, so that no lane is much the
-    # longest.
-    found = sorted(path.name for pattern in POSTGRES_ALONE for path in (root / "tests/contract").glob(pattern))
-    postgres = [f"contract/{name}" for name in found]
-    return {
-        "airflow": [
-            tests("tests with Airflow", "contract", "integration", "drills", marked="airflow"),
-            tests("drills", "drills", marked="not airflow"),
-            *([tests("tests with PostgreSQL", *postgres, marked="not airflow")] if postgres else []),
-            code("tests of Spark", *tests("", "spark").command),
-            code("ruff check", sys.executable, "-m", "ruff", "check", "."),
-            code("ruff format", sys.executable, "-m", "ruff", "format", "--check", "."),
-            code("mypy", sys.executable, "-m", "mypy"),
-        ],
-        "servers": [tests("tests with servers", "contract", marked="not airflow", without=postgres)],
-        "rest": [
-            code("tests of code", *tests("", "unit", "dags").command),
-            tests("whole paths", "integration", marked="not airflow"),
-        ],
-    }
-
-
 def run_checks(root: Path, arguments: Sequence[str]) -> int:
-    """Run all checks, with `--all` also the second tier's tests, or pytest alone when there are other arguments.
+    """Run all checks. Other arguments than `--all` and `--fast` go to pytest, which then runs alone.
 
-    Told to end by SIGTERM, Ctrl-C or a closed terminal, it lets the checks at hand tidy up and begins no other.
+    On SIGTERM, Ctrl-C or a closed terminal it lets the running checks clean up, and starts no other.
+
+    Args:
+        root: the project.
+        arguments: nothing for the first tier; `--all` for both tiers, which stores the durations when all is well;
+            `--fast` for what needs no server; else pytest's arguments.
 
     Returns:
         0 when all are fine, what pytest ended with when it was pytest alone, else 1.
@@ -107,20 +60,34 @@ def run_checks(root: Path, arguments: Sequence[str]) -> int:
     Raises:
         RefusedError: the machine has too little memory for a whole run.
     """
-    if arguments and list(arguments) != [EVERYTHING]:
+    chosen = list(arguments)
+    if chosen == [FAST]:
+        return _run_lanes(Run(root), fast_lanes(root))
+    if chosen and chosen != [EVERYTHING]:
         with Run(root).begun() as run:
             first = run.step(Step("pytest", [*PYTEST, *arguments]))
             return run.exit_code_after_second_try([first])
-    began = time.monotonic()
     turn = Turn.take(runs_folder(), "./millrace test", lambda line: print(line, flush=True))
     try:
-        with Run(root, turn).begun() as run:
-            outcomes = run.lanes(lanes(root, everything=bool(arguments)))
-            exit_code = run.exit_code_after_second_try(outcomes)
+        return _run_lanes(Run(root, turn), lanes(root, everything=bool(chosen)), keep_durations=bool(chosen))
     finally:
         turn.give_back()
+
+
+def _run_lanes(made: Run, steps: Mapping[str, Sequence[Step]], *, keep_durations: bool = False) -> int:
+    began = time.monotonic()
+    with made.begun() as run:
+        outcomes = run.lanes(steps)
+        exit_code = run.exit_code_after_second_try(outcomes)
     print_summary(outcomes, timedelta(seconds=time.monotonic() - began), fine=exit_code == 0)
+    if exit_code == 0 and keep_durations:
+        write_durations(made.root, _durations(outcomes))
     return 0 if exit_code == 0 else 1
+
+
+def _durations(outcomes: Sequence[Outcome]) -> dict[str, Duration]:
+    """Return how long each test file took, by its path."""
+    return {file: took for outcome in outcomes if outcome.report for file, took in outcome.report.files.items()}
 
 
 def print_summary(outcomes: Sequence[Outcome], took: timedelta, *, fine: bool) -> None:
@@ -129,17 +96,16 @@ def print_summary(outcomes: Sequence[Outcome], took: timedelta, *, fine: bool) -
     for outcome in outcomes:
         failed = "ok at the second try" if fine else "FAILED"
         word = failed if outcome.exit_code or outcome.interrupted else "ok"
-        print(f"  {word:<6}  {outcome.name:<20} {outcome.seconds:6.1f} s")
+        print(f"  {word:<6}  {outcome.name:<25} {outcome.seconds:6.1f} s")
         for failure in outcome.report.failures if outcome.report and not fine else ():
             print(f"          {failure.test}\n            {circumstances(failure)}  {failure.error}")
-    folders: dict[str, tuple[int, float]] = {}
-    for report in (outcome.report for outcome in outcomes if outcome.report):
-        for name, (count, seconds) in report.folders.items():
-            former = folders.get(name, (0, 0.0))
-            folders[name] = (former[0] + count, former[1] + seconds)
-    for name, (count, seconds) in sorted(folders.items()):
-        print(f"          {name:<20} {seconds:6.1f} s  {count} tests")
-    print(f"          {'all together':<20} {took.total_seconds():6.1f} s")
+    folders: dict[str, Duration] = {}
+    for file, duration in _durations(outcomes).items():
+        folder = file.rpartition("/")[0]
+        folders[folder] = folders.get(folder, Duration()) + duration
+    for name, spent in sorted(folders.items()):
+        print(f"          {name:<25} {spent.seconds(everything=True):6.1f} s  {spent.tests} tests")
+    print(f"          {'all together':<25} {took.total_seconds():6.1f} s")
     if took > AIM:
         print(f"it took longer than the {AIM.total_seconds() / 60:.0f} minutes that a change may take to be judged")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 REPORT_VARIABLE = "MILLRACE_TEST_REPORT"
@@ -39,18 +39,40 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Duration:
+    """The seconds of a test file, fixtures included.
+
+    Attributes:
+        first: seconds of its tests of the first tier.
+        second: seconds of its tests of the second tier.
+        tests: how many tests ran.
+    """
+
+    first: float = 0.0
+    second: float = 0.0
+    tests: int = 0
+
+    def seconds(self, *, everything: bool) -> float:
+        """Return the seconds of a run, with or without the second tier."""
+        return self.first + self.second if everything else self.first
+
+    def __add__(self, other: Duration) -> Duration:
+        return Duration(self.first + other.first, self.second + other.second, self.tests + other.tests)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What one pytest says of its run.
 
     Attributes:
         failures: tests that failed, and files that could not be collected.
         passed: tests that ran and passed; one that was skipped, or never ran, is not among them.
-        folders: of each folder of tests, how many ran and for how many seconds.
+        files: how long each file's tests ran, by its path relative to the project.
     """
 
     failures: Sequence[Failure] = ()
     passed: Sequence[str] = ()
-    folders: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    files: Mapping[str, Duration] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Report | None:
@@ -60,14 +82,15 @@ class Report:
         except FileNotFoundError:
             return None
         failures = [Failure(**entry) for entry in document["failures"]]
-        folders = {name: (count, seconds) for name, (count, seconds) in document["folders"].items()}
-        return cls(failures, document["passed"], folders)
+        files = {name: Duration(**entry) for name, entry in document["files"].items()}
+        return cls(failures, document["passed"], files)
 
     def write(self, path: Path) -> None:
         """Store the report, whole or not at all."""
-        failures = [{name: getattr(one, name) for name in Failure.__slots__} for one in self.failures]
+        failures = [asdict(one) for one in self.failures]
+        files = {name: asdict(duration) for name, duration in self.files.items()}
         draft = path.with_name(f"{path.name}.draft")
-        document = {"failures": failures, "passed": list(self.passed), "folders": dict(self.folders)}
+        document = {"failures": failures, "passed": list(self.passed), "files": files}
         draft.write_text(json.dumps(document), encoding="utf-8")
         draft.replace(path)
 

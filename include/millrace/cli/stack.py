@@ -139,7 +139,10 @@ def run(command: Annotated[list[str], typer.Argument(help="The command and its a
 
 
 def check(arguments: Annotated[list[str] | None, typer.Argument(help="Handed to pytest alone.")] = None) -> None:
-    """Run every check and every test; with arguments, pytest alone with these."""
+    """Run the linter, the type checker and the tests of the first tier.
+
+    `--all` adds the second tier, `--fast` leaves out all that needs a server. Other arguments go to pytest alone.
+    """
     from millrace.cli.checks import run_checks
 
     sys.exit(run_checks(project_root(), arguments or []))

@@ -12,7 +12,7 @@ import pytest
 from millrace.cli.turn import VARIABLE as TURN_VARIABLE
 from support.waiting import Deadline, output_of
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 CONFTEST = f"""
 import sys
 sys.path[:0] = [{str(CHECKOUT / "include")!r}, {str(CHECKOUT / "tests")!r}]

@@ -28,8 +28,6 @@ from support.waiting import Deadline, eventually
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
-pytestmark = pytest.mark.airflow
-
 PRIVATE_FILES = {
     "env",
     "credentials.json",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.test_runner_process import runner_of, started
+from contract.host.test_runner_process import runner_of, started
 from millrace.adapters.app_processes import APP_VARIABLE, ROOT_VARIABLE, AppName, apps_of
 from support.waiting import Deadline, line_of, output_of
 
@@ -64,7 +64,7 @@ def test_who_is_the_owner_by_his_effective_id_alone_starts_no_app(root: Path) ->
         import os, sys
         sys.path[:0] = {sys.path!r}
         from pathlib import Path
-        from contract.test_runner_process import runner_of, submission
+        from contract.host.test_runner_process import runner_of, submission
         from millrace.errors import RefusedError
         os.setresuid({NOBODY}, 0, 0)
         try:

@@ -13,7 +13,7 @@ from support.stack import start
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
-pytestmark = [pytest.mark.airflow, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from millrace.embedded.stack import Stack
 
-pytestmark = pytest.mark.airflow
-
 STREAM, STREAM_DAG, OPERATE_DAG = "shop.purchases", "shop.stream.purchases", "shop.operate"
 PAGES = {
     "shop.topics": ("Keep the topics of shop as declared.", "commerce-data", "topics", "makes them as declared"),

@@ -38,8 +38,6 @@ from support.plain_consumer import read_topic
 from support.stack import start
 from support.topic_reader import committed_records
 
-pytestmark = pytest.mark.airflow
-
 PURCHASES = 69_659
 WHEEL = "Lifetimes-0.11.3-py3-none-any.whl"
 WHEEL_SHA256 = "261e3dc89977c2b60767ca6728aaa29d429de0c814635070a749c36555895da8"

@@ -20,8 +20,6 @@ from support.waiting import Deadline
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
-pytestmark = pytest.mark.airflow
-
 
 def post(stack: Stack, user: str, password: str) -> int:
     """The status of a log-in."""

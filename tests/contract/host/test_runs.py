@@ -20,7 +20,7 @@ from support import runs
 from support.kept_logs import FOLDER_VARIABLE
 from support.waiting import Deadline, eventually, exit_code_of, line_of, output_of
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 CONFTEST = f"""
 import sys
 sys.path[:0] = [{str(CHECKOUT / "include")!r}, {str(CHECKOUT / "tests")!r}]

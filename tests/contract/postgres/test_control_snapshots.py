@@ -17,6 +17,7 @@ from millrace.domain.groups import Committed
 from millrace.domain.snapshots import GroupSeen, GroupType, History, LogSeen, Member, Snapshot, TopicSeen
 from support.control_databases import ControlDatabase, Databases
 from support.group_worlds import history_of
+from support.tiers import examples
 from support.waiting import Deadline, at_once
 
 KAFKA = "millrace_kafka"
@@ -154,7 +155,7 @@ LIVES = st.lists(
 
 
 @pytest.mark.usefixtures("empty")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(life=LIVES, since=st.integers(0, 3000))
 def test_any_life_is_kept_as_it_was(
     store: ControlStore,

@@ -25,7 +25,7 @@ from support.waiting import Deadline, eventually
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
-pytestmark = [pytest.mark.airflow, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 TASKS = ("stopped", "backing_off", "given_up", "running", "stuck")
 CRASHING = """

@@ -22,7 +22,7 @@ from support.waiting import Deadline, eventually
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
-pytestmark = [pytest.mark.airflow, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 GOOD, WITHOUT_UNIT, AFTER_THE_MEND = range(10), range(10, 13), range(13, 14)
 TASKS = ("plan", "confirm", "run", "books")

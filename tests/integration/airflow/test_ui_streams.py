@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from millrace.embedded.stack import Stack
 
-pytestmark = pytest.mark.airflow
-
 EXAMPLE = "shop.purchases"
 FRAME = 'iframe[title="Streams"]'
 PATHS = ("/", "/static/pages.css", "/static/pages.js", f"/streams/{EXAMPLE}", f"/streams/{EXAMPLE}/sink")

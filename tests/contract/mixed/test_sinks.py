@@ -50,7 +50,7 @@ from support.sink_worlds import (
 )
 from support.waiting import Deadline
 
-INCLUDE = Path(__file__).resolve().parents[2] / "include"
+INCLUDE = Path(__file__).resolve().parents[3] / "include"
 MakeWorld = Callable[[], StagedWorld]
 KAFKA, S3 = "kafka", "s3"
 STAGED = (*TABLES, S3)

@@ -26,7 +26,7 @@ from support.archives import OFFSETS, PARTITIONS, ROUNDS, Archive
 from support.faulty_proxy import Fault, FaultyProxy, plain_client
 from support.waiting import Deadline
 
-PACKAGES = Path(__file__).resolve().parents[2] / "include"
+PACKAGES = Path(__file__).resolve().parents[3] / "include"
 RECORDS = PARTITIONS * ROUNDS * (OFFSETS - 1)
 MANIFESTS = ROUNDS + 1
 S3 = variable_name("millrace_s3")

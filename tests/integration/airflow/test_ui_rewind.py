@@ -23,7 +23,7 @@ from support.waiting import Deadline, eventually
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
-pytestmark = [pytest.mark.airflow, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 BEFORE, AFTER = 10, 1000
 TASKS = ("plan", "confirm", "run", "verify", "books")

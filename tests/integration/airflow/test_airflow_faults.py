@@ -1,6 +1,6 @@
 """What people and faults may do to Airflow without reaching a stream, and what reaches it: an app that dies.
 
-The measured times are printed: `./millrace test tests/integration/test_airflow_faults.py -s`.
+The measured times are printed: `./millrace test tests/integration/airflow/test_airflow_faults.py -s`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
-
-pytestmark = pytest.mark.airflow
 
 RECORDS = 2_000
 _numbers = count()

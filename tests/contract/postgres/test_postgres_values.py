@@ -191,7 +191,7 @@ def test_what_is_copied_is_what_parameters_insert(server: PostgresSettings) -> N
 
 # FLOAT and DOUBLE
 
-REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sink.md"
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "sink.md"
 ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)`.* \| `([^`]+)`.* \|$", re.MULTILINE)
 PAIR = ValueSchema(ValueFormat.JSON, (Column("real", ColumnType.FLOAT), Column("double", ColumnType.DOUBLE)))
 

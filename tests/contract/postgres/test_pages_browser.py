@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from millrace.settings import PostgresSettings
     from support.control_databases import Databases
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 MARKUP = "<img src=x onerror=\"document.title='caught'\">"
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 OF_THE_TESTS_SERVER = {"Failed to load resource: the server responded with a status of 0 (Not Found) at /favicon.ico"}

@@ -1,0 +1,71 @@
+"""Fixtures of the tests that need Airflow. Airflow ends with the last of them, and so does the example's stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from millrace.embedded.stack import PARTS, Stack
+from millrace.usecases import streams
+from millrace.wiring import open_platform
+from support.waiting import Deadline, eventually
+
+HERE = Path(__file__).parent
+EXAMPLE, BACKUP = "shop.purchases", "shop.backup"
+ACTOR = "test:example"
+
+_at_the_end: dict[str, Callable[[], None]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _airflow_ends_with_its_last_test(idle_stack: Stack) -> None:
+    _at_the_end["airflow"] = partial(stop_airflow, idle_stack)
+
+
+@pytest.fixture(scope="session")
+def stopping_the_example(idle_stack: Stack) -> None:
+    """Stop the example's stream after the tests with Airflow: several modules use it, the first one starts it."""
+    _at_the_end["example"] = partial(stop, idle_stack, EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def stopping_the_backup(idle_stack: Stack) -> Iterator[None]:
+    """Stop the example's backup after the module that starts it: no other uses it."""
+    yield
+    stop(idle_stack, BACKUP)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """Airflow takes 1.5 GB and a fifth of a processor; other tests of the lane follow."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or not nextitem.path.is_relative_to(HERE):
+            for end in reversed([_at_the_end.pop(name) for name in tuple(_at_the_end)]):
+                end()
+
+
+def stop_airflow(stack: Stack) -> None:
+    """End Airflow's programs and leave the servers running."""
+    if stack.supervisor.is_running():
+        stack.supervisor.stop_programs(PARTS["airflow"].program_names)
+
+
+def stop(stack: Stack, app: str) -> None:
+    """Stop an app as an operator does and wait for its end, unless nobody started it or servers are down."""
+    if not all(status.healthy for status in stack.status(("kafka", "postgres"))):
+        return
+    platform = open_platform(stack.settings())
+    if platform.control().streams.desired(app) is not None:
+        streams.stop(platform, app, ACTOR, "the tests that look at it are over")
+
+        def stopped() -> bool:
+            streams.supervise(platform, app, ACTOR)  # it kills a driver whose grace is over
+            return not platform.runner().find(app)
+
+        eventually(stopped, within=Deadline.STREAM, what=f"{app} to stop")
+    platform.control().close()
