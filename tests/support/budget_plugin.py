@@ -1,6 +1,7 @@
 """Holds the first tier of tests to `tests/budget.toml`: the test that goes over its capability's budget fails.
 
-A test marked `full` is of the second tier, and what it spends is counted for nobody; so is what a benchmark does.
+A test marked `full` is of the second tier, and what it spends is counted for nobody. The same holds for a benchmark and
+for a repeat, `./millrace test --repeat N`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     ledger = item.config.stash[LEDGER]
     file = os.path.relpath(item.path, item.config.rootpath / "tests")
-    exempt = item.get_closest_marker(SECOND_TIER) is not None or Path(file).parts[0] == BENCHMARKS
+    repeated = item.config.getoption("count", 1) > 1  # by pytest-repeat
+    exempt = repeated or item.get_closest_marker(SECOND_TIER) is not None or Path(file).parts[0] == BENCHMARKS
     ledger.begin(item.nodeid, file, exempt=exempt)
     try:
         return (yield)

@@ -213,7 +213,7 @@ def test_over(started, times):
 """
 
 
-def nested(project: Path, budget: str) -> subprocess.CompletedProcess[str]:
+def nested(project: Path, budget: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A run of its own, held to a budget of its own."""
     (project / "pytest.ini").write_text("[pytest]\nmarkers =\n    full: of the second tier\naddopts = -q\n")
     (project / "tests" / "conftest.py").write_text(
@@ -222,7 +222,7 @@ def nested(project: Path, budget: str) -> subprocess.CompletedProcess[str]:
     )
     (project / "tests" / "budget.toml").write_text(budget)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(project / "tests")],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(project / "tests"), *arguments],
         cwd=project,
         env={**os.environ, "MILLRACE_TEST_RUN": str(project / "run")},
         capture_output=True,
@@ -248,6 +248,16 @@ def test_the_test_that_goes_over_fails_at_its_teardown_and_the_run_tells_who_spe
         assert line in done.stdout.splitlines(), done.stdout
     (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith("  one  ")]
     assert row == ["one", "2/1", "5/3"]
+
+
+def test_a_repeat_is_held_to_no_budget(tests: Path) -> None:
+    spends = "from support.budget import Kind, spend\n\ndef test_spends():\n    spend(Kind.DAG_RUNS, 50)\n"
+    (tests / "unit" / "test_one.py").write_text(spends)
+    once = nested(tests.parent, DEFAULT + ONE)
+    assert "1 passed, 1 error" in once.stdout, once.stdout
+    repeated = nested(tests.parent, DEFAULT + ONE, "--count", "2")
+    assert "2 passed" in repeated.stdout, repeated.stdout
+    assert repeated.returncode == 0
 
 
 def test_a_run_with_a_wrong_budget_does_not_begin(tests: Path) -> None:

@@ -16,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from millrace.cli.lanes import EVERYTHING, PYTEST, SHOWN, Step, fast_lanes, lanes, write_durations
+from millrace.cli.repeat import REPEAT, busy_loops, repeated
 from millrace.cli.second_try import REPORT_VARIABLE, Duration, Report, circumstances, told, worth_a_second_try
 from millrace.cli.turn import VARIABLE as TURN_VARIABLE
 from millrace.cli.turn import Turn, runs_folder
@@ -45,24 +46,28 @@ class Outcome:
 
 
 def run_checks(root: Path, arguments: Sequence[str]) -> int:
-    """Run all checks. Other arguments than `--all` and `--fast` go to pytest, which then runs alone.
+    """Run all checks. Other arguments than `--all`, `--fast` and `--repeat` go to pytest, which then runs alone.
 
     On SIGTERM, Ctrl-C or a closed terminal it lets the running checks clean up, and starts no other.
 
     Args:
         root: the project.
         arguments: nothing for the first tier; `--all` for both tiers, which stores the durations when all is well;
-            `--fast` for what needs no server; else pytest's arguments.
+            `--fast` for what needs no server; `--repeat N PATH...` for these tests N times beside busy loops; else
+            pytest's arguments.
 
     Returns:
         0 when all are fine, what pytest ended with when it was pytest alone, else 1.
 
     Raises:
         RefusedError: the machine has too little memory for a whole run.
+        UsageError: `--repeat` has no number or no path.
     """
     chosen = list(arguments)
     if chosen == [FAST]:
         return _run_lanes(Run(root), fast_lanes(root))
+    if chosen and chosen[0] == REPEAT:
+        return _repeat(root, repeated(root, chosen[1:]))
     if chosen and chosen != [EVERYTHING]:
         with Run(root).begun() as run:
             first = run.step(Step("pytest", [*PYTEST, *arguments]))
@@ -72,6 +77,15 @@ def run_checks(root: Path, arguments: Sequence[str]) -> int:
         return _run_lanes(Run(root, turn), lanes(root, everything=bool(chosen)), keep_durations=bool(chosen))
     finally:
         turn.give_back()
+
+
+def _repeat(root: Path, step: Step) -> int:
+    """Run a pytest beside busy loops, without a second try: a repeat finds what fails now and then."""
+    with Run(root).begun() as run, busy_loops() as loops:
+        outcome = run.step(step)
+        if any(loop.poll() is not None for loop in loops):
+            _say("", "a busy loop ended before the tests did: repeat fewer tests, or fewer times")
+    return outcome.exit_code or int(outcome.interrupted)
 
 
 def _run_lanes(made: Run, steps: Mapping[str, Sequence[Step]], *, keep_durations: bool = False) -> int:
@@ -236,7 +250,19 @@ def _say(lane: str, line: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's environment without what would point tests at a real stack."""
-    away = ("AIRFLOW_", "MILLRACE_ROOT", "MILLRACE_LAUNCH", "MILLRACE_ENVIRONMENT", "PYTHONPATH", TURN_VARIABLE)
+    """The caller's environment without what would point tests at a real stack, or make them compile what they import.
+
+    Tests start hundreds of Python processes. Without bytecode on disk each of them compiles its imports again: 10 s for
+    Great Expectations, 3 s for Airflow.
+    """
+    away = (
+        "AIRFLOW_",
+        "MILLRACE_ROOT",
+        "MILLRACE_LAUNCH",
+        "MILLRACE_ENVIRONMENT",
+        "PYTHONPATH",
+        "PYTHONDONTWRITEBYTECODE",
+        TURN_VARIABLE,
+    )
     kept = {name: value for name, value in os.environ.items() if not name.startswith(away)}
     return kept | {"PYTHONUNBUFFERED": "1"}

@@ -141,7 +141,8 @@ def run(command: Annotated[list[str], typer.Argument(help="The command and its a
 def check(arguments: Annotated[list[str] | None, typer.Argument(help="Handed to pytest alone.")] = None) -> None:
     """Run the linter, the type checker and the tests of the first tier.
 
-    `--all` adds the second tier, `--fast` leaves out all that needs a server. Other arguments go to pytest alone.
+    `--all` adds the second tier, `--fast` leaves out all that needs a server. `--repeat N PATH...` runs the named tests
+    N times beside two busy loops. Other arguments go to pytest alone.
     """
     from millrace.cli.checks import run_checks
 

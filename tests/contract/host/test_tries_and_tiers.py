@@ -93,12 +93,12 @@ def run(project: Path, *arguments: str) -> tuple[int, str]:
             "-c",
             code,
             str(project),
+            *arguments,
             "-p",
             "no:cacheprovider",
             "-p",
             "no:hypothesispytest",
             "-rA",
-            *arguments,
         ],
         env={**own, "PYTHONPATH": str(CHECKOUT / "include"), "MILLRACE_TEST_LOGS": str(project / "kept")},
         stdout=subprocess.PIPE,
@@ -145,3 +145,21 @@ def test_the_second_tier_runs_when_it_is_asked_for(project: Path) -> None:
     code, output = run(project, *named)
     assert code == 0
     assert sorted(line.split()[1] for line in output.splitlines() if line.startswith("PASSED")) == sorted(named)
+
+
+def test_a_repeat_runs_a_test_of_the_second_tier_by_its_name(project: Path) -> None:
+    named = (f"{FILE}::test_of_the_second_tier", f"{FILE}::test_of_the_second_tier_too[2]")
+    code, output = run(project, "--repeat", "3", FILE, *named, "-k", "tier")
+    assert code == 0, output
+    passed = sorted(line.split()[1] for line in output.splitlines() if line.startswith("PASSED"))
+    assert passed == [
+        *(f"{named[0]}[{number}-3]" for number in (1, 2, 3)),
+        *(f"{named[1][:-1]}-{number}-3]" for number in (1, 2, 3)),
+    ]
+
+
+def test_a_repeat_tries_nothing_again(project: Path) -> None:
+    code, output = run(project, "--repeat", "3", FILE, "-k", "wait")
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert "3 failed" in output
+    assert "second try" not in output
