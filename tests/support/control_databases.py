@@ -14,6 +14,7 @@ from psycopg import sql
 
 from millrace.adapters import migrations
 from millrace.adapters.control_connection import open_engine
+from millrace.adapters.control_migrations import upgrade
 from millrace.settings import PostgresSettings
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Databases:
 
     def __init__(self, superuser: PostgresSettings) -> None:
         self._superuser = superuser
+        self._upgraded: ControlDatabase | None = None
 
     def create(self) -> ControlDatabase:
         """A new, empty database with two roles of its own."""
@@ -47,6 +49,21 @@ class Databases:
         make = sql.SQL("create database {} owner {}").format(sql.Identifier(name), sql.Identifier(owner.user))
         self.execute(self._superuser, make)
         return ControlDatabase(owner, working)
+
+    def create_upgraded(self) -> ControlDatabase:
+        """Return a new database with this version's tables and no rows: a copy, which is quicker than an upgrade.
+
+        All of these databases have the same two roles.
+        """
+        if self._upgraded is None:
+            self._upgraded = self.create()
+            upgrade(self._upgraded.owner, self._upgraded.working.user)
+        name, template = f"control_{uuid.uuid4().hex[:10]}", self._upgraded
+        copy = sql.SQL("create database {} owner {} template {}").format(
+            sql.Identifier(name), sql.Identifier(template.owner.user), sql.Identifier(template.owner.database)
+        )
+        self.execute(self._superuser, copy)
+        return ControlDatabase(replace(template.owner, database=name), replace(template.working, database=name))
 
     def execute(
         self, settings: PostgresSettings, statement: str | sql.Composed, parameters: tuple[object, ...] = ()

@@ -13,6 +13,7 @@ from millrace.embedded.java import find_java
 from millrace.embedded.progress import Progress
 from millrace.embedded.stack import Stack
 from millrace.errors import PartFailedError
+from support import spark_classes
 from support.runs import RUN_VARIABLE, STACKS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -34,14 +35,29 @@ def open_stack(name: str) -> Stack:
     return Stack(make_project(Path(os.environ[RUN_VARIABLE]) / STACKS / name))
 
 
+QUICK_JAVA = """\
+#!/bin/sh
+set -- -XX:TieredStopAtLevel=1 "$@"
+case "$*" in *org.apache.spark.deploy.SparkSubmit*)
+  if [ -e {archive} ]; then set -- -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off "$@"; fi ;;
+esac
+exec {java} "$@"
+"""
+
+
 def quick_java() -> Path:
-    """A home of the Java that is used anyway, for JVMs of a minute, in which the optimizing compiler never pays."""
+    """Return a home of Java for JVMs of a minute.
+
+    The optimizing compiler never pays in a minute. Spark takes its classes from the archive, if there is one already.
+    """
     folder = Path(os.environ[RUN_VARIABLE]) / "java"
     program = folder / "bin" / "java"
     if not program.exists():
         found = find_java(folder.with_name("java-found"))
         program.parent.mkdir(parents=True)
-        program.write_text(f'#!/bin/sh\nexec {shlex.quote(str(found.program))} -XX:TieredStopAtLevel=1 "$@"\n')
+        program.write_text(
+            QUICK_JAVA.format(java=shlex.quote(str(found.program)), archive=shlex.quote(str(spark_classes.ARCHIVE)))
+        )
         program.chmod(0o755)
     return folder
 

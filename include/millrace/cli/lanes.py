@@ -27,6 +27,8 @@ LAST = ("nice", "-n", "10") if shutil.which("nice") else ()
 
 DURATIONS = Path("tests/durations.json")
 """Seconds of each test file, relative to the project; a green `--all` writes it."""
+SPARK_CLASSES = Path("tests/support/spark_classes.py")
+"""Makes an archive of Spark's classes, with which the JVMs of all lanes start in half the CPU time."""
 BUDGET = Path("tests/budget.toml")
 """Test files of one capability share a budget, which one pytest counts."""
 
@@ -71,7 +73,8 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
     filled = fill(found, read_durations(root), PLACES, capabilities(root), everything=everything)
     more = (EVERYTHING,) if everything else ()
     steps = {name: _steps_of_tests(name, filled.get(name, _Lane()).files, more) for name in (*WITH_SERVERS, CODE)}
-    steps[CODE] += static_checks()
+    archive = Step("archive of classes", [sys.executable, str(SPARK_CLASSES)])
+    steps[CODE] = [archive, *steps[CODE], *static_checks()]
     return steps
 
 
