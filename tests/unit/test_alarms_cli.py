@@ -11,13 +11,14 @@ from typer.testing import CliRunner
 
 from millrace.cli import alarms
 from millrace.errors import UsageError
+from support.commands import use_platform
 from support.fakes_streams import FakePlatform
 
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     platform = FakePlatform(tmp_path)
-    monkeypatch.setattr(alarms, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, alarms)
     monkeypatch.setattr(alarms, "actor", lambda: "cli:ann")
     platform.alarms.open("stream.gave_up", "shop.refunds", "data loss")
     platform.alarms.close("stream.gave_up", "shop.refunds")

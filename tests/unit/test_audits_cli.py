@@ -20,6 +20,7 @@ from millrace.cli import backup
 from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
 from support.audits import HERE, NOON, Audits
+from support.commands import use_platform
 from support.declarations import example_project
 from support.fakes_streams import Clock, FakeAlarms
 
@@ -66,7 +67,7 @@ class World:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(example_project(tmp_path))
     monkeypatch.setattr(commands, "open_settings", lambda: world.settings)
-    monkeypatch.setattr(commands, "open_platform", lambda settings: world)
+    use_platform(monkeypatch, world, commands)
     return world
 
 

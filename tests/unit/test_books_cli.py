@@ -19,6 +19,7 @@ from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.recompute import Apart, Difference, Recomputed
 from millrace.errors import RefusedError, UnreachableError, UsageError
 from millrace.usecases import quality_recompute
+from support.commands import use_platform
 from support.declarations import example_project, upsert_instead
 
 NAME = "shop.purchases"
@@ -51,9 +52,7 @@ class Books:
 def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Books:
     made = Books()
     platform = SimpleNamespace(settings=SimpleNamespace(root=example_project(tmp_path)))
-    for module in (cli, quality_books):
-        monkeypatch.setattr(module, "open_settings", lambda: None)
-        monkeypatch.setattr(module, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, cli, quality_books)
     monkeypatch.setattr(quality_books.quality_books, "reconcile_on", made.reconcile_on)
     return made
 

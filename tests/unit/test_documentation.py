@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,10 @@ from millrace.adapters import postgres_schema
 from millrace.adapters.postgres_tables import SOURCE_COLUMNS
 from millrace.cli.main import NOUNS, build
 from millrace.domain.quarantine import Rule
+from millrace.embedded.compose_site import site
+from millrace.embedded.credentials import Credentials
 from millrace.embedded.environment import connections
-from millrace.settings import _SAME_IN_JAVA
+from millrace.settings import _SAME_IN_JAVA, CONNECTION_PREFIX
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = sorted((REPOSITORY / "docs").rglob("*.md"))
@@ -69,9 +70,8 @@ def test_the_reference_has_every_table_column_and_rule_of_the_sink() -> None:
 
 def test_the_reference_has_every_connection_and_every_setting_that_java_gets() -> None:
     text = reference("connections")
-    code = inspect.getsource(connections)
-    made = set(re.findall(r'"(millrace_(?:kafka|s3|spark|control|control_owner|sink))"', code))
-    assert len(made) == 6
+    made = {name.removeprefix(CONNECTION_PREFIX).lower() for name in connections(site(Credentials.make()))}
+    assert len(made) == 7
     assert [name for name in sorted(made | _SAME_IN_JAVA) if f"`{name}`" not in text] == []
 
 

@@ -15,6 +15,7 @@ from millrace.cli.group_text import behind
 from millrace.domain.groups import Committed
 from millrace.domain.snapshots import GroupSeen, GroupType, LogSeen, Member, Snapshot, TopicSeen
 from millrace.domain.time_lag import TimeLag
+from support.commands import use_platform
 from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
 
 KAFKA = "millrace_kafka"
@@ -25,7 +26,7 @@ MINUTE = timedelta(minutes=1)
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupsPlatform:
     (tmp_path / "include/pipelines").mkdir(parents=True)
     made = groups_platform(tmp_path, datetime.now(UTC))
-    monkeypatch.setattr(groups, "open_platform", lambda settings: made)
+    use_platform(monkeypatch, made, groups)
     for minute in range(3):
         at = datetime.now(UTC) - MINUTE * (3 - minute)
         made.snapshots.add(KAFKA, snapshot(at, 100 + 60 * minute))

@@ -14,6 +14,7 @@ from millrace.cli.topics import app
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.topics import ObservedTopic
 from millrace.errors import RefusedError, UsageError
+from support.commands import use_platform
 from support.declarations import valid_project
 from support.fakes_logs import LogsPlatform
 from support.fakes_topics import DEFAULTS
@@ -27,8 +28,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogsPlatform:
     made = LogsPlatform(valid_project(tmp_path))
     made.admin.topics[TOPIC] = ObservedTopic(TOPIC, "id-1", 4, 1, {}, dict(DEFAULTS))
     made.log.records = {TopicPartition(TOPIC, "id-1", number): [] for number in range(4)}
-    monkeypatch.setattr(cli, "open_settings", lambda: None)
-    monkeypatch.setattr(cli, "open_platform", lambda settings: made)
+    use_platform(monkeypatch, made, cli)
     return made
 
 

@@ -16,6 +16,7 @@ from millrace.cli import quality as cli
 from millrace.domain.quality.results import QualityCheck, Waiting
 from millrace.errors import RefusedError, UnreachableError, UsageError
 from millrace.usecases.quality import Checked
+from support.commands import use_platform
 from support.declarations import example_project
 from support.quality_made import AT, BROKEN, EMPTY, NAME, PASSED, UNTRIED, WARNED, QualityRoom, made, platform_of
 
@@ -26,8 +27,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> QualityRoom:
     room = QualityRoom()
     evidence = SimpleNamespace(get=lambda key: b"<html>" if key.endswith(".html") else b"{}")
     platform = platform_of(example_project(tmp_path), room, quality_evidence=lambda: evidence)
-    monkeypatch.setattr(cli, "open_settings", lambda: None)
-    monkeypatch.setattr(cli, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, cli)
     return room
 
 

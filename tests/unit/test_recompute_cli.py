@@ -19,6 +19,7 @@ from millrace.domain.position import LogBounds
 from millrace.domain.quality.ranges import Work
 from millrace.domain.quality.recompute import Apart, Difference, Recomputed
 from millrace.errors import RefusedError, UsageError
+from support.commands import use_platform
 from support.declarations import example_project, upsert_instead
 
 NAME = "shop.purchases"
@@ -57,8 +58,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World(example_project(tmp_path))
-    monkeypatch.setattr(quality_recompute, "open_settings", lambda: None)
-    monkeypatch.setattr(quality_recompute, "open_platform", lambda settings: made)
+    use_platform(monkeypatch, made, quality_recompute)
     return made
 
 

@@ -19,6 +19,7 @@ from millrace.domain.quarantine import Excerpt, Former, QuarantinedRecord, Rule
 from millrace.domain.redrive import Fate, Place, Redrive, Redriven, Selection, Tally, about, changes_of, redrive_of
 from millrace.errors import RefusedError, UsageError
 from millrace.usecases import quarantine, redrive
+from support.commands import use_platform
 from support.declarations import example_project, upsert_instead
 
 NAME = "shop.purchases"
@@ -64,8 +65,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(cli, "open_settings", lambda: None)
-    monkeypatch.setattr(cli, "open_platform", lambda settings: SimpleNamespace())
+    use_platform(monkeypatch, SimpleNamespace(), cli)
     monkeypatch.setattr(redrive, "make_plan", made.make_plan)
     return made
 
@@ -116,8 +116,7 @@ def test_what_may_not_be_is_raised_to_who_ends_the_command(world: World, error: 
 def test_of_a_stream_that_upserts_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     upsert_instead(example_project(tmp_path))
     platform = SimpleNamespace(settings=SimpleNamespace(root=tmp_path))
-    monkeypatch.setattr(cli, "open_settings", lambda: None)
-    monkeypatch.setattr(cli, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, cli)
 
     error = CliRunner().invoke(cli.app, ["redrive", NAME, "--reason", "the schema is mended"]).exception
 

@@ -17,6 +17,7 @@ from millrace.errors import FencedError, MillraceError, RefusedError, Unreachabl
 from millrace.settings import KafkaSettings
 from millrace.usecases.restore import Request, RestoreProgress
 from millrace.usecases.restore_run import Phase, RestoreReport
+from support.commands import use_platform
 
 REPORT = RestoreReport("t", "C" * 22, "back", "D" * 22, "abc", 30, 10, 40, 0, 0, ())
 ASKED = ("restore", "t", "--into", "back", "--reason", "they want it")
@@ -29,8 +30,7 @@ class Asked:
         self.requests: list[Request] = []
         self._answer = answer
         monkeypatch.setattr(restore, "Restore", self._made)
-        monkeypatch.setattr(restore, "open_platform", lambda settings: None)
-        monkeypatch.setattr(restore, "open_settings", lambda: None)
+        use_platform(monkeypatch, None, restore)
 
     def _made(self, platform: object, request: Request, tell: Any, progress: Any) -> Any:
         self.requests.append(request)

@@ -20,6 +20,7 @@ from millrace.domain.retention.forecast_history import MadeForecast
 from millrace.domain.retention.inflow import Band, Growth
 from millrace.domain.retention.readers import FirstRecords
 from millrace.domain.snapshots import DiskSeen, GroupSeen, GroupType, LogSeen, Partition, Snapshot, TopicSeen
+from support.commands import use_platform
 from support.declarations import example_project
 from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
 
@@ -67,8 +68,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupsPlatform:
         return found
 
     monkeypatch.setattr(made, "control", with_forecasts)
-    for module in (sizing, headroom):
-        monkeypatch.setattr(module, "open_platform", lambda settings: made)
+    use_platform(monkeypatch, made, sizing, headroom)
     for minute in range(30):
         made.snapshots.add(KAFKA, seen(minute - 30))
     made.clusters[KAFKA] = FakeCluster(seen(0))

@@ -1,9 +1,9 @@
-"""Every rule of the loader, broken once: what is said, and that following it mends the file."""
+"""Break every rule of the loader once: which finding stands where, and that following it mends the file."""
 
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from millrace import spec
+from millrace.spec.findings import Finding
 from support.declarations import RETURNS, SHOP, valid_project
 from support.waiting import Deadline, in_time
 
@@ -19,17 +20,31 @@ ENVIRONMENT = "production"
 
 
 @dataclass(frozen=True)
+class Expected:
+    """A finding by its place and by the decisive parts of its text."""
+
+    at: str
+    says: str
+    next: str = ""
+
+    def matches(self, found: Finding) -> bool:
+        at = f"{found.file}:{found.line}: {found.field}"
+        return at == self.at and self.says in found.what and self.next in found.next_step
+
+
+@dataclass(frozen=True)
 class Case:
     name: str
     file: str
     by: str
-    expected: str
+    expected: Sequence[Expected]
     replace: str | None = None
     mended: str | None = None
 
 
 def _cases() -> list[Case]:
-    return [Case(**fields) for fields in YAML(typ="safe", pure=True).load(CASES.read_text(encoding="utf-8"))]
+    cases = YAML(typ="safe", pure=True).load(CASES.read_text(encoding="utf-8"))
+    return [Case(**{**case, "expected": [Expected(**each) for each in case["expected"]]}) for case in cases]
 
 
 ALL = _cases()
@@ -54,35 +69,38 @@ def test_the_unbroken_project_is_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_says_what_is_wrong_where_and_what_would_be_right(tmp_path: Path, case: Case) -> None:
+def test_a_broken_rule_is_found_at_its_place(tmp_path: Path, case: Case) -> None:
     root = valid_project(tmp_path)
     _write(root, case, case.by)
 
-    assert "\n".join(str(each) for each in spec.check(root, ENVIRONMENT)) + "\n" == case.expected
+    found = spec.check(root, ENVIRONMENT)
+
+    told = "\n".join(map(str, found))
+    assert len(found) == len(case.expected), told
+    assert [one for one, finding in zip(case.expected, found, strict=True) if not one.matches(finding)] == [], told
 
 
 @pytest.mark.parametrize("case", MENDED, ids=lambda case: case.name)
 def test_following_the_named_fix_makes_the_project_valid(tmp_path: Path, case: Case) -> None:
     root = valid_project(tmp_path)
-    _write(root, case, case.by)
-    broken = spec.check(root, ENVIRONMENT)
-    _write(valid_project(tmp_path), case, case.mended or "")
+    _write(root, case, case.mended or "")
 
-    assert broken
+    assert case.expected, "the broken text must have a finding; the test above holds it against this"
     assert spec.check(root, ENVIRONMENT) == ()
 
 
+def test_every_expected_finding_has_a_decisive_text() -> None:
+    assert [case.name for case in ALL if not all(one.says for one in case.expected)] == []
+
+
 def _is_named(case: Case) -> bool:
-    """Whether a finding's next step literally holds what the mended text has and the broken text has not."""
-    steps = " ".join(re.findall(r"^ {2}next: (.*)$", case.expected, re.MULTILINE))
+    """Return whether a next step names what the mended text has and the broken text has not."""
     mended, by = case.mended or "", case.by
-    if "remove" in steps and len(mended) < len(by):
-        return True
-    words = set(re.findall(r"`([^`]+)`", steps)) | set(re.findall(r"[^\s,;?]+", steps))
-    return any(len(word) > 1 and word in mended and word not in by for word in words)
+    steps = {one.next for one in case.expected if one.next}
+    return any(step in mended and step not in by for step in steps) or ("remove" in steps and len(mended) < len(by))
 
 
-def test_enough_of_the_mended_texts_stand_in_the_message_itself() -> None:
+def test_most_findings_name_the_fix_in_their_next_step() -> None:
     named = [case.name for case in MENDED if _is_named(case)]
 
     assert len(named) >= 60, named

@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from millrace import spec
+from millrace.cli import main
 from millrace.domain.declaration import ValueSchema
 from millrace.runtime.decode import Decoder
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
@@ -22,12 +25,42 @@ from support.waiting import Deadline
 REPOSITORY = Path(__file__).parents[2]
 
 
+@dataclass(frozen=True)
+class Done:
+    """What a call of the command line leaves."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Call = Callable[..., Done]
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return valid_project(tmp_path)
 
 
-def _call(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def call(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """`millrace spec` in this process: a new one imports for most of a second what this one has."""
+    monkeypatch.setenv("MILLRACE_ROOT", str(root))
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(main, "_log_to_stderr", lambda: None)  # would outlive the test
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["millrace", "spec", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        said = capsys.readouterr()
+        return Done(int(ended.value.code or 0), said.out, said.err)
+
+    return call
+
+
+def _call_in_its_own_process(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "millrace.cli.main", "spec", *arguments],
         capture_output=True,
@@ -40,16 +73,16 @@ def _call(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_check_of_a_sound_project_ends_with_0(root: Path) -> None:
-    done = _call(root, "check")
+    done = _call_in_its_own_process(root, "check")
 
     assert (done.returncode, done.stdout) == (0, "2 pipelines: no errors, no warnings\n")
 
 
-def test_check_prints_every_finding_and_ends_with_1(root: Path) -> None:
+def test_check_prints_every_finding_and_ends_with_1(root: Path, call: Call) -> None:
     replace_once(root / SHOP, "owner: commerce-data", "ownr: commerce-data")
     replace_once(root / RETURNS, "table: returns.items", "table: items")
 
-    done = _call(root, "check")
+    done = call("check")
 
     assert done.returncode == 1
     assert f"{SHOP}:2: ownr: `ownr` is not a field here\n  next: did you mean `owner`?\n" in done.stdout
@@ -57,10 +90,10 @@ def test_check_prints_every_finding_and_ends_with_1(root: Path) -> None:
     assert done.stdout.endswith("2 pipelines: 3 errors, no warnings\n")
 
 
-def test_check_as_json_is_one_document(root: Path) -> None:
+def test_check_as_json_is_one_document(root: Path, call: Call) -> None:
     replace_once(root / SHOP, "partitions: 4\n    replication", "partitions: 1\n    replication")
 
-    done = _call(root, "check", "--json")
+    done = call("check", "--json")
 
     document = json.loads(done.stdout)
     assert (done.returncode, document["schema"], document["pipelines"]) == (
@@ -72,8 +105,8 @@ def test_check_as_json_is_one_document(root: Path) -> None:
     assert (warning["severity"], warning["file"], warning["line"]) == ("warning", SHOP, 7)
 
 
-def test_show_tells_where_each_value_comes_from(root: Path) -> None:
-    done = _call(root, "show", "shop", "--environment", "production", "--json")
+def test_show_tells_where_each_value_comes_from(call: Call) -> None:
+    done = call("show", "shop", "--environment", "production", "--json")
 
     values = {each["field"]: each for each in json.loads(done.stdout)["values"]}
     assert values["topics.shop.purchases.partitions"] == {
@@ -89,10 +122,10 @@ def test_show_tells_where_each_value_comes_from(root: Path) -> None:
     assert values["streams.customers.reads"]["line"] == 40
 
 
-def test_show_tells_how_a_topic_is_backed_up(root: Path) -> None:
+def test_show_tells_how_a_topic_is_backed_up(root: Path, call: Call) -> None:
     replace_once(root / SHOP, "    cleanup: delete\n", "    cleanup: delete\n    backup: {every: 60s, keep: 10y}\n")
 
-    shown = json.loads(_call(root, "show", "shop", "--environment", "production", "--json").stdout)["values"]
+    shown = json.loads(call("show", "shop", "--environment", "production", "--json").stdout)["values"]
 
     about = {each["field"].rpartition(".")[2]: each for each in shown if ".backup." in each["field"]}
     assert {name: (each["value"], each["origin"]) for name, each in about.items()} == {
@@ -102,8 +135,8 @@ def test_show_tells_how_a_topic_is_backed_up(root: Path) -> None:
     }
 
 
-def test_the_json_schema_takes_a_backup_and_no_wrong_one(root: Path) -> None:
-    checker = Draft202012Validator(json.loads(_call(root, "schema").stdout))
+def test_the_json_schema_takes_a_backup_and_no_wrong_one(root: Path, call: Call) -> None:
+    checker = Draft202012Validator(json.loads(call("schema").stdout))
     document = YAML(typ="safe", pure=True).load((root / SHOP).read_text(encoding="utf-8"))
     topic = document["topics"]["shop.purchases"]
 
@@ -118,10 +151,10 @@ def test_the_json_schema_takes_a_backup_and_no_wrong_one(root: Path) -> None:
         assert len(list(checker.iter_errors(document))) == wrong, written
 
 
-def test_show_tells_what_a_record_without_a_value_is(root: Path) -> None:
+def test_show_tells_what_a_record_without_a_value_is(root: Path, call: Call) -> None:
     replace_once(root / SHOP, "    value:\n", "    value:\n      tombstones: delete\n")
 
-    shown = json.loads(_call(root, "show", "shop", "--environment", "production", "--json").stdout)["values"]
+    shown = json.loads(call("show", "shop", "--environment", "production", "--json").stdout)["values"]
 
     about = {each["field"]: each for each in shown if each["field"].endswith(".tombstones")}
     assert {name: (each["value"], each["origin"], each["line"]) for name, each in about.items()} == {
@@ -130,8 +163,8 @@ def test_show_tells_what_a_record_without_a_value_is(root: Path) -> None:
     }
 
 
-def test_the_json_schema_takes_tombstones_and_no_wrong_ones(root: Path) -> None:
-    checker = Draft202012Validator(json.loads(_call(root, "schema").stdout))
+def test_the_json_schema_takes_tombstones_and_no_wrong_ones(root: Path, call: Call) -> None:
+    checker = Draft202012Validator(json.loads(call("schema").stdout))
     document = YAML(typ="safe", pure=True).load((root / SHOP).read_text(encoding="utf-8"))
 
     for written, wrong in (("delete", 0), ("quarantine", 0), ("ignore", 1), (True, 1)):
@@ -139,11 +172,11 @@ def test_the_json_schema_takes_tombstones_and_no_wrong_ones(root: Path) -> None:
         assert len(list(checker.iter_errors(document))) == wrong, written
 
 
-def test_show_tells_what_is_expected_of_a_topic(root: Path) -> None:
+def test_show_tells_what_is_expected_of_a_topic(root: Path, call: Call) -> None:
     expected = "{rate: 500/s, record: 250B, growth: 5%/month}"
     replace_once(root / SHOP, "    cleanup: delete\n", f"    cleanup: delete\n    expect: {expected}\n")
 
-    shown = json.loads(_call(root, "show", "shop", "--environment", "production", "--json").stdout)["values"]
+    shown = json.loads(call("show", "shop", "--environment", "production", "--json").stdout)["values"]
 
     about = {each["field"].rpartition(".")[2]: each for each in shown if ".expect." in each["field"]}
     assert {name: (each["value"], each["line"]) for name, each in about.items()} == {
@@ -153,8 +186,8 @@ def test_show_tells_what_is_expected_of_a_topic(root: Path) -> None:
     }
 
 
-def test_the_json_schema_takes_an_expectation_and_no_wrong_one(root: Path) -> None:
-    checker = Draft202012Validator(json.loads(_call(root, "schema").stdout))
+def test_the_json_schema_takes_an_expectation_and_no_wrong_one(root: Path, call: Call) -> None:
+    checker = Draft202012Validator(json.loads(call("schema").stdout))
     document = YAML(typ="safe", pure=True).load((root / SHOP).read_text(encoding="utf-8"))
     topic = document["topics"]["shop.purchases"]
 
@@ -170,17 +203,17 @@ def test_the_json_schema_takes_an_expectation_and_no_wrong_one(root: Path) -> No
         assert len(list(checker.iter_errors(document))) == wrong, written
 
 
-def test_show_tells_the_key_of_a_sink_that_upserts_and_of_no_other(root: Path) -> None:
+def test_show_tells_the_key_of_a_sink_that_upserts_and_of_no_other(root: Path, call: Call) -> None:
     replace_once(root / SHOP, "table: shop.customers}", "table: shop.customers, mode: upsert, key: [id, name]}")
 
-    shown = json.loads(_call(root, "show", "shop", "--json").stdout)["values"]
+    shown = json.loads(call("show", "shop", "--json").stdout)["values"]
 
     about = {each["field"]: (each["value"], each["line"]) for each in shown if each["field"].endswith("postgres.key")}
     assert about == {"streams.customers.writes.postgres.key": ("id, name", 41)}
 
 
-def test_the_json_schema_takes_the_key_of_a_sink_and_no_wrong_one(root: Path) -> None:
-    checker = Draft202012Validator(json.loads(_call(root, "schema").stdout))
+def test_the_json_schema_takes_the_key_of_a_sink_and_no_wrong_one(root: Path, call: Call) -> None:
+    checker = Draft202012Validator(json.loads(call("schema").stdout))
     document = YAML(typ="safe", pure=True).load((root / SHOP).read_text(encoding="utf-8"))
     sink = document["streams"]["customers"]["writes"]["postgres"]
     sink["mode"] = "upsert"
@@ -198,16 +231,16 @@ def test_the_json_schema_takes_the_key_of_a_sink_and_no_wrong_one(root: Path) ->
         assert len(list(checker.iter_errors(document))) == wrong, written
 
 
-def test_show_of_no_pipeline_is_a_usage_error(root: Path) -> None:
-    done = _call(root, "show", "shopp")
+def test_show_of_no_pipeline_is_a_usage_error(call: Call) -> None:
+    done = call("show", "shopp")
 
     assert done.returncode == 2
     assert done.stderr.endswith("there is no pipeline `shopp`\n  next: did you mean `shop`?\n")
 
 
-def test_the_json_schema_accepts_what_is_sound_and_refuses_unknown_fields(root: Path) -> None:
-    checker = Draft202012Validator(json.loads(_call(root, "schema").stdout))
-    of_environment = Draft202012Validator(json.loads(_call(root, "schema", "--of-environment").stdout))
+def test_the_json_schema_accepts_what_is_sound_and_refuses_unknown_fields(root: Path, call: Call) -> None:
+    checker = Draft202012Validator(json.loads(call("schema").stdout))
+    of_environment = Draft202012Validator(json.loads(call("schema", "--of-environment").stdout))
     load = YAML(typ="safe", pure=True).load
 
     for file, validator in ((SHOP, checker), (RETURNS, checker), (PRODUCTION, of_environment)):
@@ -216,8 +249,8 @@ def test_the_json_schema_accepts_what_is_sound_and_refuses_unknown_fields(root: 
         assert len(list(validator.iter_errors({**document, "unknown": 1}))) == 1
 
 
-def test_a_new_pipeline_is_sound_at_once(root: Path) -> None:
-    done = _call(root, "new", "orders", "--owner", 'the "orders" team')
+def test_a_new_pipeline_is_sound_at_once(root: Path, call: Call) -> None:
+    done = call("new", "orders", "--owner", 'the "orders" team')
 
     assert done.returncode == 0, done.stderr
     assert spec.check(root, "embedded") == ()
@@ -232,8 +265,8 @@ def test_a_new_pipeline_is_sound_at_once(root: Path) -> None:
         compile(file.read_text(encoding="utf-8"), str(file), "exec")
 
 
-def test_the_sample_records_of_a_new_pipeline_fit_its_schema(root: Path) -> None:
-    _call(root, "new", "orders")
+def test_the_sample_records_of_a_new_pipeline_fit_its_schema(root: Path, call: Call) -> None:
+    call("new", "orders")
     located = spec_from_file_location("orders_sample", root / "sources/orders_sample.py")
     assert located is not None
     assert located.loader is not None
@@ -253,8 +286,8 @@ def test_the_sample_records_of_a_new_pipeline_fit_its_schema(root: Path) -> None
     assert [error for error in decoded.errors if error] == []
 
 
-def test_a_new_pipeline_may_read_a_topic_that_is_there(root: Path) -> None:
-    done = _call(root, "new", "audit", "--reads", "shop.purchases")
+def test_a_new_pipeline_may_read_a_topic_that_is_there(root: Path, call: Call) -> None:
+    done = call("new", "audit", "--reads", "shop.purchases")
 
     assert done.returncode == 0, done.stderr
     audit = spec.load_pipeline(root, "audit")
@@ -273,10 +306,10 @@ def test_a_new_pipeline_may_read_a_topic_that_is_there(root: Path) -> None:
         pytest.param(["other", "--owner", " "], 2, id="no owner"),
     ],
 )
-def test_a_new_pipeline_that_cannot_be_changes_nothing(root: Path, arguments: list[str], code: int) -> None:
+def test_a_new_pipeline_that_cannot_be_changes_nothing(root: Path, call: Call, arguments: list[str], code: int) -> None:
     before = sorted(root.rglob("*"))
 
-    done = _call(root, "new", *arguments)
+    done = call("new", *arguments)
 
     assert done.returncode == code
     assert "\n  next: " in done.stderr

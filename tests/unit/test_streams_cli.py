@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from millrace.cli import streams
 from millrace.domain.vitals import Vitals
 from millrace.errors import MillraceError, PartFailedError, UnreachableError, UsageError
+from support.commands import use_platform
 from support.declarations import example_project
 from support.fakes_streams import Clock, FakePlatform
 
@@ -28,7 +29,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     platform = FakePlatform(example_project(tmp_path), Clock(datetime.now(UTC)))
     groups = SimpleNamespace(members=lambda group: (), lag=lambda group, topics: 0, newest_epoch=lambda *_: 0)
     monkeypatch.setattr(platform, "groups", lambda connection: groups)
-    monkeypatch.setattr(streams, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, streams)
     for name in ("START_WITHIN", "STOP_WITHIN"):
         monkeypatch.setattr(streams, name, timedelta())
     return platform
