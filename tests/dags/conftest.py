@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from support.forks_of_airflow import ForksOfAirflow, forks_of_airflow
+from support.remembered_files import _declarations_are_parsed_once  # noqa: F401
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,3 +23,11 @@ def _airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(Path(__file__).resolve().parents[2] / "dags"))
         patch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", f"sqlite:///{home / 'airflow.db'}")
         yield
+
+
+@pytest.fixture(scope="session")
+def airflow_only(_airflow_home: None) -> Iterator[ForksOfAirflow]:
+    """Forks of another process that has imported Airflow, as any DAG file does; its hash seed is another one."""
+    root = str(Path(__file__).resolve().parents[2])
+    with forks_of_airflow({**os.environ, "PYTHONHASHSEED": "77", "MILLRACE_ROOT": root}) as forks:
+        yield forks

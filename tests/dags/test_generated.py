@@ -6,8 +6,6 @@ import copy
 import json
 import os
 import runpy
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.declarations import IN_KAFKA, SHOP, example_project, kafka_instead, replace_once, upsert_instead
-from support.waiting import Deadline
+from support.forks_of_airflow import ForksOfAirflow
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SNAPSHOT = Path(__file__).with_name("shop.snapshot.json")
@@ -54,20 +52,9 @@ def all_dags() -> dict[str, Any]:
     return {**dags_of("shop.py"), **dags_of("activity.py"), **dags_of("platform.py")}
 
 
-def test_building_in_another_process_gives_equal_bytes() -> None:
-    script = f"{_import_this_module()}\nprint(generated.serialised(generated.all_dags()))"
-    env = {**os.environ, "PYTHONHASHSEED": "77"}
-    assert _last_line(script, env) == serialised(all_dags())
-
-
-def _last_line(script: str, env: dict[str, str] | None = None) -> str:
-    """What another Python prints last."""
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(
-        command, env=env, capture_output=True, text=True, check=False, timeout=Deadline.COMMAND.seconds
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
+def test_building_in_another_process_gives_equal_bytes(airflow_only: ForksOfAirflow) -> None:
+    script = f"{_import_this_module()}\nanswer(generated.serialised(generated.all_dags()))"
+    assert airflow_only.run(script) == serialised(all_dags())
 
 
 def _import_this_module() -> str:
@@ -354,27 +341,20 @@ def _filled(params: Any, conf: dict[str, str]) -> dict[str, str]:
     return dict(filled.validate())
 
 
-LIKE_ANY_DAG_FILE = """
-import airflow.triggers.base
-from airflow.sdk import DAG, Asset
-DAG("any", schedule="@daily")
-Asset(name="any", uri="kafka://any/any")
-"""
-
-
 @pytest.mark.parametrize("file", ["shop.py", "activity.py", "platform.py"])
-def test_a_dag_file_imports_no_heavy_client_asks_no_server_and_starts_nothing(file: str) -> None:
+def test_a_dag_file_imports_no_heavy_client_asks_no_server_and_starts_nothing(
+    airflow_only: ForksOfAirflow, file: str
+) -> None:
     script = f"""
-import json, runpy, sys, threading
-{LIKE_ANY_DAG_FILE}
+import runpy, sys, threading
 done, threads, modules = [], set(threading.enumerate()), set(sys.modules)
 events = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.getaddrinfo", "socket.connect")
 sys.addaudithook(lambda event, arguments: done.append(f"{{event}} {{arguments}}") if event in events else None)
 runpy.run_path({str(CHECKOUT / "dags" / file)!r})
 started = [str(thread) for thread in set(threading.enumerate()) - threads]
-print(json.dumps([sorted(sys.modules), sorted(set(sys.modules) - modules), done + started]))
+answer([sorted(sys.modules), sorted(set(sys.modules) - modules), done + started])
 """
-    all_modules, added, done = json.loads(_last_line(script))
+    all_modules, added, done = airflow_only.run(script)
     assert "millrace.airflow.operators" in added
     assert _within(all_modules, f"{LIBRARIES} {ROOMS}") == []
     assert _within(added, AIRFLOWS_OWN) == []

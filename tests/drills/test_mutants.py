@@ -1,7 +1,7 @@
 """The drills notice when a guard is gone: each mutant of the driver makes the drill that is meant for it fail.
 
-The mutants of the sink run in the first tier too, against the sink alone: test_sinks.py and
-test_claims.py of tests/contract.
+The first tier runs the same mutants without a Spark driver: test_crashes_stream.py, test_sinks.py and test_claims.py of
+tests/contract.
 """
 
 from __future__ import annotations
@@ -62,9 +62,8 @@ DRILL_OF: dict[str, Callable[[Any, tuple[str, ...]], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "mutant", [pytest.param(name, marks=() if name == GROUP_FIRST else pytest.mark.full) for name in MUTANTS]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_drill_fails_when_a_guard_is_gone(make_drill: Any, mutant: str, capsys: pytest.CaptureFixture[str]) -> None:
     """That the same drills pass without mutants, test_takeovers and test_kill_points show."""
     found = DRILL_OF[mutant](make_drill, (mutant,))

@@ -117,7 +117,9 @@ class FanOut:
     def _renamed(self, text: str) -> str:
         text = text.replace("shop.purchases", self.source).replace("customers.last", self.last)
         text = text.replace("pipeline: customers\n", f"pipeline: {self.name}\n")
-        return re.sub(r"\bcustomers_(last|enriched)\b", rf"{self.name}_\1", text)
+        for app in ("last", "enriched"):
+            text = text.replace(f"customers_{app}", f"{self.name}_{app}")
+        return text
 
     def _write(self) -> None:
         for app in ("last", "enriched"):
@@ -265,6 +267,7 @@ def must_be_written_once(example: FanOut, purchases: Sequence[Purchase]) -> None
     assert sorted(found, key=itemgetter("purchased_on")) == [purchase.latest() for purchase in purchases]
 
 
+@pytest.mark.full
 def test_each_customer_ends_with_the_last_purchase_enriched_once_and_the_table_has_the_same(example: FanOut) -> None:
     given = [Purchase.of(number) for number in range(PURCHASES)]
     last = last_of_each(given)

@@ -136,6 +136,7 @@ def test_rows_reach_the_topic_they_name_and_a_reset_to_a_time_writes_them_again(
     assert app.quarantine("rule, timeline") == [("not_json", 2)]
 
 
+@pytest.mark.full
 def test_what_is_posted_back_to_the_topic_is_read_by_others_and_never_again_by_its_stream(
     kafka: Stack, postgres: Stack
 ) -> None:

@@ -145,6 +145,7 @@ SHUFFLING = """
 """
 
 
+@pytest.mark.full
 def test_a_transform_that_shuffles_has_books_that_balance_and_rows_that_are_made_again_alike(servers: Stack) -> None:
     app = App(servers, transform=SHUFFLING)
     app.produce([*({"id": n, "name": f"n {n}"} for n in range(200)), b"nope"])
@@ -188,6 +189,7 @@ def test_what_expired_is_not_read_and_a_column_that_the_table_lacks_is_named(ser
         RecomputeJob(app.settings).run(app.stream, former, ("millrace_kafka", "millrace_sink"), lambda done: None)
 
 
+@pytest.mark.full
 def test_a_job_ends_with_who_asked_it(servers: Stack) -> None:
     environment = {**os.environ, "MILLRACE_ROOT": str(servers.root)}
     job = subprocess.Popen([sys.executable, "-m", MODULE, "scratch"], stdin=subprocess.PIPE, env=environment)

@@ -102,6 +102,7 @@ def timelines(stream: Drill) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.full
 def test_a_reset_by_the_stock_tool_reads_exactly_its_range_again(stream: Drill) -> None:
     project = stream.project
     project.produce(EACH, timestamp=milliseconds(EARLIER))

@@ -10,7 +10,6 @@ from confluent_kafka import Producer
 from millrace.adapters.archive.chain import links
 from millrace.adapters.archive.documents import decode
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.domain.archive.audit import Depth
 from millrace.domain.archive.manifest import Kind, Manifest
 from millrace.domain.archive.names import Incarnation
@@ -33,8 +32,7 @@ class AuditWorld(TeeWorld):
 
     @classmethod
     def of(cls, topics: Topics, databases: Databases, *names: str, **more: Any) -> AuditWorld:
-        database = databases.create()
-        upgrade(database.owner, database.working.user)
+        database = databases.create_upgraded()
         platform = topics.platform
         platform._control[:] = [ControlStore(database.working)]
         raw = plain_client(topics.settings.s3())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
+from support.remembered_files import _declarations_are_parsed_once  # noqa: F401
 from support.tiers import examples
 
 settings.register_profile(

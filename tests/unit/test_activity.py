@@ -21,6 +21,7 @@ from millrace.domain.quarantine import Rule
 from millrace.errors import UsageError
 from millrace.runtime.decoders import decoder_of
 from millrace.usecases.activity import active
+from support.commands import use_platform
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -93,8 +94,7 @@ def test_a_stream_that_was_never_started_is_named_with_the_way_to_start_it() -> 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     views = Views([reading("b", 1), reading("c", 2, None)])
-    monkeypatch.setattr(command, "open_platform", lambda settings: views)
-    monkeypatch.setattr(command, "open_settings", lambda: None)
+    use_platform(monkeypatch, views, command)
     made = typer.Typer()
     made.callback()(lambda: None)
     command.register(made)

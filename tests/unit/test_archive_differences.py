@@ -21,6 +21,7 @@ from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.records import ArchivedRecord, TimestampType, digest_of
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.errors import CorruptArchiveError
+from support.tiers import examples
 
 TOPIC = Incarnation("orders", "J8-Zq_x1T0a5mB2nC3dE4f")
 OTHER_ID = "0000000000000000000000"
@@ -234,7 +235,7 @@ def answered(data: bytes) -> None:
 
 def test_every_byte_that_is_changed_is_a_difference() -> None:
     for at in range(len(MADE.data)):
-        for bits in (1 << at % 8, 0xFF):
+        for bits in (1 << at % 8, 0xFF)[: examples(2)]:
             answered(MADE.data[:at] + bytes([MADE.data[at] ^ bits]) + MADE.data[at + 1 :])
 
 

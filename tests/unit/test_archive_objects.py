@@ -18,6 +18,7 @@ from millrace.adapters.archive.objects import WrittenObject, read_object, to_bat
 from millrace.domain.archive.records import ArchivedRecord, Headers, TimestampType, digest_of
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.errors import RefusedError
+from support.tiers import examples
 
 PARTITION = TopicPartition("orders", "J8-Zq_x1T0a5mB2nC3dE4f", 7)
 HEADERS: list[Headers] = [
@@ -133,7 +134,7 @@ def test_the_same_records_are_the_same_bytes_however_they_come(most: int, monkey
         for offset in range(400)
     ]
     made = written(records, next_=1000)
-    for _ in range(10):
+    for _ in range(examples(10)):
         assert write_object(OffsetRange(PARTITION, 0, 1000), shuffled(records, chance)) == made
 
 

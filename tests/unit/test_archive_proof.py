@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from types import FunctionType
+from collections.abc import Iterable
 
 import pytest
 
 from millrace.adapters.archive import chain, inspection
-from millrace.adapters.archive.chain import ChainWriter, Link, add, links, put_summary, read_on, resume
+from millrace.adapters.archive.chain import Link, add, links, put_summary, read_on, resume
 from millrace.adapters.archive.inspection import inspect
-from millrace.domain.archive.chain import next_ranges
-from millrace.domain.archive.coverage import Coverage, Verdict, _without, cover
-from millrace.domain.archive.partition import Label, PartitionState, Tile
-from millrace.domain.archive.spans import Spans
+from millrace.domain.archive.coverage import Coverage, Verdict
+from millrace.domain.archive.partition import Label, Tile
 from millrace.domain.archive.summary import PartitionSummary
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 from support.archive_judge import flatten, judge
 from support.archive_model import Life, World
-from support.code_mutants import changed
+from support.archive_mutants import MUTANTS, Fault
 from support.same_thread import SameThread
+from support.tiers import examples
 
-FIRST_TIER, SECOND_TIER = 300, 5_000
+STORIES, SECOND_TIER = 300, 5_000
 EVENTS = 150
 
 
@@ -154,7 +153,12 @@ def of_the_summary(
     return wrong
 
 
-def tell(seeds: range) -> Counter[str]:
+def first_tier() -> list[int]:
+    """The first stories, and each of the others in which a mutant is first noticed."""
+    return sorted({*range(examples(STORIES)), *(param.values[3] for param in MUTANTS)})
+
+
+def tell(seeds: Iterable[int]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
         wrong = story(seed, counts)
@@ -168,64 +172,19 @@ def show(counts: Counter[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_false_alarm_no_offset_without_a_label_every_record_once(capsys: pytest.CaptureFixture[str]) -> None:
-    counts = tell(range(FIRST_TIER))
-    show(counts, capsys)
+    show(tell(first_tier()), capsys)
 
 
 @pytest.mark.full
 def test_the_same_in_many_more_stories(capsys: pytest.CaptureFixture[str]) -> None:
-    show(tell(range(FIRST_TIER, FIRST_TIER + SECOND_TIER)), capsys)
+    show(tell(range(STORIES, STORIES + SECOND_TIER)), capsys)
 
 
-MUTANTS = [
-    pytest.param(PartitionState.bring, "max(first, log_start)", "first", id="absent and trimmed is no hole"),
-    pytest.param(
-        PartitionState.bring, "max(self.look.start, seen.start)", "seen.start", id="a log start is remembered"
-    ),
-    pytest.param(PartitionState.see, "self.cut.add", "Spans().add", id="what was cut off before it was read is told"),
-    pytest.param(PartitionState._gap, "self._lose(self.next, explained, Cause.UNREAD)", "()", id="a gap is lost"),
-    pytest.param(PartitionState.see, "seen.end < self.next", "False", id="a log that ends too early has diverged"),
-    pytest.param(
-        PartitionState._late_below, "return self.look.end", "return entry.first", id="late by the look before"
-    ),
-    pytest.param(PartitionState._late_below, "return entry.next", "return self.look.end", id="late after a long time"),
-    pytest.param(
-        PartitionState.expire, "self.expired.add(entry.first, entry.next)", "pass", id="what expired is noted"
-    ),
-    pytest.param(
-        PartitionState.acknowledge,
-        "known.within(*span)",
-        "[span]",
-        id="only what is lost is acknowledged",
-    ),
-    pytest.param(PartitionState.expire, "- entry.count - lost", "- entry.count", id="what expired is counted"),
-    pytest.param(PartitionState._unless, "for spans in others", "for spans in ()", id="lost stays lost"),
-    pytest.param(cover, "min(bounds.start, bounds.end)", "state.next", id="lost before it was read"),
-    pytest.param(
-        cover, "lost.setdefault(Cause.RECREATED, Spans()).add(state.next, end)", "pass", id="lost by deletion"
-    ),
-    pytest.param(cover, "diverged.add(max(bounds.end", "Spans().add(max(bounds.end", id="the log's end now"),
-    pytest.param(cover, "pending.add(max(state.next, bounds.start)", "pending.add(bounds.end", id="what is to come"),
-    pytest.param(Tiling._new, "0 if", "first_seen if", id="a later partition begins at 0"),
-    pytest.param(Tiling._take, "manifest.kind is Kind.EXPIRY", "False", id="an expiry is one"),
-    pytest.param(
-        next_ranges, "tile.label is Label.PENDING", "tile.label in (Label.PENDING, Label.LOST)", id="what to read"
-    ),
-    pytest.param(
-        ChainWriter.take_over.__func__,
-        "tiling.head.epoch >= writer.epoch",
-        "False",
-        id="an older epoch ends",  # type: ignore[attr-defined]
-    ),
-    pytest.param(Spans.outside, "first = inside_next", "first = inside_first", id="what is outside"),
-    pytest.param(Spans.add, "max(next_, self._nexts[high - 1])", "next_", id="ranges that touch"),
-    pytest.param(_without, "(Label.LOST, Label.DIVERGED)", "(Label.LOST,)", id="diverged is a breach"),
-    pytest.param(PartitionSummary.state, "self.acknowledged", "()", id="a summary knows what is acknowledged"),
-]
-
-
-@pytest.mark.parametrize(("function", "old", "new"), MUTANTS)
-def test_a_fault_in_the_proof_is_noticed(function: FunctionType, old: str, new: str) -> None:
-    """A mutant dies of a story that goes wrong, or of an error of its own."""
-    with changed(function, old, new), pytest.raises(Exception):  # noqa: B017, PT011
-        tell(range(FIRST_TIER))
+@pytest.mark.parametrize(("owner", "name", "fault", "noticed_in"), MUTANTS)
+def test_a_fault_in_the_proof_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, fault: Fault, noticed_in: int
+) -> None:
+    """A mutant dies of a story that goes wrong, or of an error of its own, in the first tier too."""
+    monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        tell([noticed_in, *first_tier()])

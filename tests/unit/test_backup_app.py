@@ -20,6 +20,7 @@ from millrace.domain.streams import ExitReason, StreamState
 from millrace.errors import MillraceError, UsageError
 from millrace.spec import load_pipeline
 from millrace.usecases import quarantine, stream_look, streams
+from support.commands import use_platform
 from support.declarations import example_project, remove_backup
 from support.fakes_streams import Clock, FakePlatform
 
@@ -51,7 +52,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     )
     monkeypatch.setattr(platform, "groups_say", lambda group, stream: 0, raising=False)
     monkeypatch.setattr(platform, "groups", lambda connection: groups)
-    monkeypatch.setattr(command, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, command)
     for name in ("START_WITHIN", "STOP_WITHIN"):
         monkeypatch.setattr(command, name, timedelta())
     return platform

@@ -23,6 +23,7 @@ from millrace.domain.archive.selection import Selection
 from millrace.errors import MillraceError, UsageError
 from support.archives import OFFSETS, PARTITIONS, ROUNDS, records
 from support.archives_read import BEGAN_MS, HERE, CountingStore, MemoryArchive, Printed, all_offsets, made
+from support.commands import use_platform
 
 
 @pytest.fixture
@@ -274,8 +275,7 @@ def test_an_archive_whose_manifests_are_gone_is_told(archive: MemoryArchive) -> 
 @pytest.fixture
 def called(archive: MemoryArchive, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     platform = SimpleNamespace(archive_reader=lambda connection: ArchiveReader(archive.store))
-    monkeypatch.setattr(command, "open_settings", lambda: None)
-    monkeypatch.setattr(command, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, command)
     return lambda *arguments: CliRunner().invoke(command.app, ["cat", *arguments])
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.adapters.dataset import output
+from millrace.adapters.dataset import objects, output
 from millrace.adapters.dataset.objects import (
     TIMESTAMP,
     by_date,
@@ -288,14 +288,19 @@ def test_the_same_rows_in_any_order_and_blocks_are_the_same_bytes(
     assert (said.size_bytes, said.rows) == (len(data), len(rows))
 
 
-def test_so_are_many_rows_in_small_blocks() -> None:
+@pytest.mark.parametrize(
+    ("count", "group"), [(250_000, 200_000), pytest.param(1_100_000, None, marks=pytest.mark.full)]
+)
+def test_so_are_many_rows_in_small_blocks(count: int, group: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a page of them, and more than a group of rows."""
-    rows = pa.table({name: numbers(name, 1_100_000) for name in SCHEMA.names[:6]}, schema=pa.schema(list(SCHEMA)[:6]))
+    if group:
+        monkeypatch.setitem(objects._OPTIONS, "row_group_size", group)
+    rows = pa.table({name: numbers(name, count) for name in SCHEMA.names[:6]}, schema=pa.schema(list(SCHEMA)[:6]))
     data, said = write_object("2026-05-04", rows)
     order = pa.array(random.Random(3).sample(range(len(rows)), len(rows)))
     mixed = pa.Table.from_batches(rows.take(order).to_batches(max_chunksize=7_777))
     assert write_object("2026-05-04", mixed) == (data, said)
-    assert read_rows("key", data).num_rows == said.rows == 1_100_000
+    assert read_rows("key", data).num_rows == said.rows == count
 
 
 def numbers(name: str, count: int) -> pa.Array:

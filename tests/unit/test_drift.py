@@ -18,6 +18,7 @@ from millrace.domain.declaration import Manage, Pipeline, Retention, Topic
 from millrace.domain.topics import ObservedTopic
 from millrace.errors import UnreachableError
 from millrace.usecases.drift import Difference, Drift, MendedBy, find_drift
+from support.commands import use_platform
 from support.declarations import SHOP, example_project, replace_once
 from support.fakes_logs import FakeHolds
 from support.fakes_topics import DEFAULTS, FakeTopicAdmin
@@ -117,7 +118,7 @@ def admins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeTop
     ]
     made = {"millrace_kafka": FakeTopicAdmin(there)}
     platform = platform_of(lambda connection: made[connection])
-    monkeypatch.setattr(drift, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, drift)
     return made
 
 

@@ -29,16 +29,17 @@ from millrace.domain.retention.forecast import (
 from millrace.domain.retention.forecast_errors import Comparison, compare, errors
 from millrace.domain.retention.inflow import Band, Growth, Inflow, Point, measure
 from millrace.domain.retention.settings import LogSettings
+from support.tiers import examples
 from support.topic_histories import DAY, HOUR, NOW, Kind, Limited, Lived, live
 
-SEEDS = 9
+SEEDS = examples(9)
 UNLIMITED = LogSettings(time=None)
 GIGABYTE = 1_000_000_000
 
 
 @cache
-def lives(kind: Kind) -> Sequence[tuple[Lived, Forecast]]:
-    found = [live(kind, limited, seed) for limited in Limited for seed in range(SEEDS)]
+def lives(kind: Kind, seeds: int = SEEDS) -> Sequence[tuple[Lived, Forecast]]:
+    found = [live(kind, limited, seed) for limited in Limited for seed in range(seeds)]
     return [(one, forecast(one.points, one.settings, one.now, NOW)) for one in found]
 
 
@@ -51,7 +52,7 @@ def hits(kind: Kind) -> list[bool]:
 
 
 def test_the_truth_lies_within_the_band() -> None:
-    assert len(Kind) * len(Limited) * SEEDS >= 200
+    assert len(Kind) * len(Limited) * SEEDS >= examples(200)
     by_kind = {kind: hits(kind) for kind in Kind}
     assert all(len(own) == len(Limited) * SEEDS * len(HORIZONS) for own in by_kind.values())
     found = [hit for own in by_kind.values() for hit in own]
@@ -80,7 +81,7 @@ def test_a_band_says_something(kind: Kind) -> None:
 def test_growth_is_measured_where_there_is_any() -> None:
     within = [
         one.growth.a_day.low <= lived.growth <= one.growth.a_day.high
-        for lived, one in lives(Kind.LINEAR)
+        for lived, one in lives(Kind.LINEAR, seeds=9)
         if one.growth is not None
     ]
     assert sum(within) >= 0.9 * len(within) > 20
@@ -88,7 +89,7 @@ def test_growth_is_measured_where_there_is_any() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.WEEKLY])
 def test_the_inflow_of_now_lies_within_its_band_however_much_days_differ(kind: Kind) -> None:
-    found = [live(kind, Limited.NOT, seed, noise=0.3) for seed in range(40)]
+    found = [live(kind, Limited.NOT, seed, noise=0.3) for seed in range(examples(40))]
     levels = [inflow.level for one in found if (inflow := measure(one.points)) is not None]
     within = [level.low <= one.rate <= level.high for one, level in zip(found, levels, strict=True)]
     assert sum(within) >= 0.8 * len(within)

@@ -285,7 +285,7 @@ def test_a_stopped_group_that_was_rewound_says_so() -> None:
     assert "moved back by 490 offsets" in found[HOUR].why
 
 
-@pytest.mark.parametrize("hours", [1, 6])
+@pytest.mark.parametrize("hours", [1, pytest.param(6, marks=pytest.mark.full)])
 def test_markers_of_transactions_at_the_end_are_not_unread(hours: int) -> None:
     def produce(world: World, second: int) -> None:
         if second % (hours * HOUR) < 120:

@@ -34,6 +34,7 @@ from millrace.usecases.activity import active
 from millrace.usecases.quality_columns import column_findings
 from millrace.usecases.quarantine import list_quarantine, show
 from millrace.web.app import create_app
+from support.commands import use_platform
 from support.declarations import IN_KAFKA, SHOP, example_project, kafka_instead, replace_once
 from support.fakes_pages import NAME as USER
 from support.fakes_pages import PATIENCE, FakeControl, FakeHost, client, facts
@@ -61,9 +62,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = example_project(tmp_path)
     kafka_instead(found)
     platform = SimpleNamespace(settings=SimpleNamespace(root=found))
-    for module in (quality_cli, books_cli, recompute_cli, quarantine_cli, streams_cli):
-        monkeypatch.setattr(module, "open_settings", lambda: None)
-        monkeypatch.setattr(module, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, quality_cli, books_cli, recompute_cli, quarantine_cli, streams_cli)
     return found
 
 

@@ -53,24 +53,29 @@ def test_without_a_network_it_says_so_and_leaves_nothing_that_looks_whole(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("told", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)]
+    ("step", "told", "code"),
+    [
+        pytest.param("ensurepip", signal.SIGTERM, 143, id="SIGTERM while it makes the environment"),
+        pytest.param("--require-hashes", signal.SIGTERM, 143, id="SIGTERM while it downloads", marks=pytest.mark.full),
+        pytest.param("--require-hashes", signal.SIGINT, 130, id="SIGINT while it downloads", marks=pytest.mark.full),
+    ],
 )
-def test_a_launcher_that_is_told_to_end_leaves_no_download_running(
-    tmp_path: Path, told: signal.Signals, code: int
+def test_a_launcher_that_is_told_to_end_leaves_no_step_running(
+    tmp_path: Path, step: str, told: signal.Signals, code: int
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environment = with_index(f"http://127.0.0.1:{silent.getsockname()[1]}/simple", tmp_path / "home")
         heed = partial(signal.signal, told, signal.SIG_DFL)  # a run in a shell's background ignores SIGINT
         launcher = subprocess.Popen(copied_to(tmp_path), env=environment, stderr=subprocess.DEVNULL, preexec_fn=heed)
 
-        def downloads() -> list[psutil.Process]:
+        def at_work() -> list[psutil.Process]:
             children = psutil.Process(launcher.pid).children(recursive=True)
-            return [child for child in children if "--require-hashes" in child.cmdline()]
+            return [child for child in children if step in child.cmdline()]
 
-        pip = eventually(
-            downloads, within=Deadline.COMMAND, what="pip to ask the index", ignoring=(psutil.NoSuchProcess,)
+        running = eventually(
+            at_work, within=Deadline.COMMAND, what=f"a process with {step}", ignoring=(psutil.NoSuchProcess,)
         )
         launcher.send_signal(told)
         assert exit_code_of(launcher, within=Deadline.COMMAND, what="the launcher's end") == code
-    _, running = psutil.wait_procs(pip, timeout=Deadline.KILLED.seconds)
-    assert running == []
+    _, left = psutil.wait_procs(running, timeout=Deadline.KILLED.seconds)
+    assert left == []

@@ -12,6 +12,7 @@ from millrace import spec
 from millrace.cli import spec as spec_commands
 from millrace.errors import UnreachableError
 from millrace.usecases.quality_columns import column_findings
+from support.commands import use_platform
 from support.declarations import RETURNS, SHOP, replace_once, valid_project
 
 BOUGHT = "include/quality/bought.yaml"
@@ -52,7 +53,7 @@ def _rules(root: Path, *rules: str) -> None:
 
 def _check(root: Path, sinks: Sinks, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     monkeypatch.setattr(spec_commands, "project_root", lambda: root)
-    monkeypatch.setattr(spec_commands, "open_platform", lambda settings: sinks)
+    use_platform(monkeypatch, sinks, spec_commands)
     done = CliRunner().invoke(spec_commands.app, ["check"])
     return done.exit_code, done.stdout
 

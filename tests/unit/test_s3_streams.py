@@ -17,6 +17,7 @@ from millrace.cli import quarantine as quarantine_cli
 from millrace.cli import streams as streams_cli
 from millrace.errors import RefusedError
 from millrace.web.app import create_app
+from support.commands import use_platform
 from support.declarations import SHOP, example_project, replace_once
 from support.fakes_pages import NAME as USER
 from support.fakes_pages import PATIENCE, FakeControl, FakeHost, client, facts
@@ -33,9 +34,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     replace_once(found / SHOP, TABLE, "{s3: {connection: lake_s3, prefix: lake/purchases}}")
     replace_once(found / SHOP, RULES, "    #")
     platform = SimpleNamespace(settings=SimpleNamespace(root=found))
-    for module in (quality_cli, books_cli, recompute_cli, quarantine_cli, streams_cli):
-        monkeypatch.setattr(module, "open_settings", lambda: None)
-        monkeypatch.setattr(module, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, quality_cli, books_cli, recompute_cli, quarantine_cli, streams_cli)
     return found
 
 

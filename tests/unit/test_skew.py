@@ -23,6 +23,7 @@ from millrace.domain.snapshots import LogSeen, Snapshot, TopicSeen
 from millrace.domain.sources import TopicRecord
 from millrace.errors import DataLossError, UnreachableError, UsageError
 from millrace.usecases.skew import Skew, cluster_of, find_skew
+from support.commands import use_platform
 from support.declarations import example_project
 from support.fakes_groups import FakeCluster
 
@@ -247,7 +248,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPat
 
 
 def call(patch: pytest.MonkeyPatch, platform: Any, *arguments: str) -> Result:
-    patch.setattr(skew, "open_platform", lambda settings: platform)
+    use_platform(patch, platform, skew)
     return CliRunner().invoke(topics.app, ["skew", *arguments])
 
 

@@ -130,7 +130,7 @@ def test_a_program_that_shrank_is_named(settings: Settings) -> None:
     topic = Topic()
     load(settings, topic)
     program = settings.root / "sources" / "numbers.py"
-    program.write_text(PROGRAM.replace("range(25)", "range(24)"))
+    program.write_text(PROGRAM.replace("range(25)", "range(12 * 2)"))
     with pytest.raises(DataLossError, match=r"holds 25 records of source shop\.numbers, its program yields only 24"):
         load(settings, topic)
 

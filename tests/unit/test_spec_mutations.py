@@ -9,9 +9,10 @@ from random import Random
 
 from millrace import spec
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
+from support.tiers import examples
 
 SEED = int(os.environ.get("MILLRACE_TEST_SEED", "20261121"))
-MUTATIONS = int(os.environ.get("MILLRACE_TEST_MUTATIONS", "1000"))
+MUTATIONS = int(os.environ.get("MILLRACE_TEST_MUTATIONS", examples(1000)))
 
 WORDS = ("yes", "1e3", "~", "'", '"', "null", "[]", "{}", "- a", "*a", "&a x", "!!int 3", "<<: {a: 1}", "? a", "|", ">")
 WORDS += ("0o17", ".nan", "1997-01-01", "7d", "-1", "99999999999999999999", "%YAML 1.1", "---", "...", "#", "\t", "@")

@@ -23,6 +23,7 @@ from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.sinks import Identity
 from millrace.errors import CorruptArchiveError, RefusedError, UsageError
 from millrace.settings import S3Settings
+from support.commands import use_platform
 from support.declarations import example_project, s3_instead
 from support.fakes_objects import MemoryStore
 
@@ -73,8 +74,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     s3_instead(root)
     made = Lake(root)
     platform = SimpleNamespace(settings=made.settings, dataset=made.dataset_of)
-    monkeypatch.setattr(stream_files, "open_settings", lambda: None)
-    monkeypatch.setattr(stream_files, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, stream_files)
     return made
 
 

@@ -15,6 +15,7 @@ from millrace.cli import streams
 from millrace.domain.control import StreamProgress
 from millrace.domain.streams import DesiredState
 from millrace.domain.undeclared import UndeclaredFields, UndeclaredName
+from support.commands import use_platform
 from support.declarations import example_project
 from support.fakes_streams import FakePlatform
 
@@ -48,7 +49,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     lag = SimpleNamespace(lag=lambda group, topics: 0)
     monkeypatch.setattr(platform, "groups", lambda connection: lag)
     monkeypatch.setattr(platform.streams, "progress", lambda stream: PROGRESS)
-    monkeypatch.setattr(streams, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, streams)
     return platform
 
 

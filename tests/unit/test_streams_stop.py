@@ -18,6 +18,7 @@ from millrace.domain.streams import DesiredState
 from millrace.domain.vitals import Vitals
 from millrace.ports import RunningApp
 from millrace.usecases.streams import supervise
+from support.commands import use_platform
 from support.declarations import example_project
 from support.fakes_streams import FakePlatform, FakeRunner
 
@@ -46,7 +47,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     platform.app_runner = BusyRunner(platform.clock)
     groups = SimpleNamespace(members=lambda group: [], newest_epoch=lambda *_: 0)
     monkeypatch.setattr(platform, "groups", lambda connection: groups)
-    monkeypatch.setattr(streams, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, streams)
     platform.streams.set_desired(STREAM, actor="cli:me", reason="a test", state=DesiredState.RUNNING)
     supervise(platform, STREAM, "cli:me")  # type: ignore[arg-type]
     [app] = platform.app_runner.find(STREAM)

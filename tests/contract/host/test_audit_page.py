@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from millrace.usecases.audit_page import page_of
 from support.browser import Complaints, open_browser
 from support.budget import Kind, spend
@@ -28,6 +30,7 @@ CONTRASTS = """() => {
 }"""
 
 
+@pytest.mark.full
 def test_the_page_of_a_file_is_readable_in_both_themes_and_narrow(tmp_path: Path) -> None:
     spend(Kind.BROWSER_JOURNEYS)
     file, complaints = tmp_path / "audit.html", Complaints()

@@ -29,7 +29,9 @@ def streams(
     idle_stack: Stack, control_databases: Databases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CrashedStreams]:
     runs.start(idle_stack, "kafka", "postgres")
-    made = CrashedStreams(tmp_path_factory.mktemp("refusing") / "project", idle_stack, control_databases.create())
+    made = CrashedStreams(
+        tmp_path_factory.mktemp("refusing") / "project", idle_stack, control_databases.create_upgraded()
+    )
     with without_spark(made.project.root):
         yield made
     made.close()

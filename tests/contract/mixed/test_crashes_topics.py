@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.domain.declaration import Pipeline, Topic
 from millrace.domain.plan import Outcome, PlanStatus, StoredPlan
@@ -68,8 +67,7 @@ class Surroundings:
 @pytest.fixture(scope="module")
 def surroundings(idle_stack: Stack, control_databases: Databases) -> Surroundings:
     settings = runs.start(idle_stack, "kafka", "postgres").settings()
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+    made = control_databases.create_upgraded()
     return Surroundings(settings, made.working, KafkaTopicAdmin(settings.kafka()))
 
 

@@ -51,7 +51,7 @@ def make(
 
     def one() -> CrashedStreams:
         root = tmp_path_factory.mktemp("disturbed") / "project"
-        made.append(CrashedStreams(root, idle_stack, control_databases.create()))
+        made.append(CrashedStreams(root, idle_stack, control_databases.create_upgraded()))
         return made[-1]
 
     yield one

@@ -16,7 +16,6 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
@@ -97,8 +96,7 @@ def members_of(stack: Stack, group: str) -> int | None:
 def platform(kafka: Stack, control_databases: Databases, tmp_path: Path) -> Platform:
     """The real cluster and a control database of the test's own, in a project that declares nothing."""
     (tmp_path / "include/pipelines").mkdir(parents=True)
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+    made = control_databases.create_upgraded()
     store = ControlStore(made.working)
     settings = Settings(root=tmp_path, lookup=kafka.settings().lookup)
     real = open_platform(settings)

@@ -694,6 +694,7 @@ def test_rows_of_one_record_that_are_not_told_apart_are_not_written(world: Kafka
 # Brokers that do not take it
 
 
+@pytest.mark.full
 def test_too_few_replicas_in_sync_end_the_try_and_not_the_stream(
     kafka: Stack, world: KafkaWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -729,6 +730,7 @@ def test_a_broker_that_is_away_ends_the_try(world: KafkaWorld, monkeypatch: pyte
         in_time(lambda: away(iter([customers({})]), 1), within=Deadline.SERVER, what="the end of a try")
 
 
+@pytest.mark.full
 def test_a_topic_that_is_gone_ends_the_try(world: KafkaWorld) -> None:
     """After the 30 s that a client waits for a topic that may have been made just now."""
     writer = Writer(world, 1).ready()

@@ -28,7 +28,7 @@ def stream(
 ) -> Iterator[RewoundStream]:
     """One that has done all there is; its topic is nobody else's."""
     runs.start(idle_stack, "kafka", "postgres")
-    given = Surroundings(tmp_path_factory.mktemp("rewinds"), idle_stack, control_databases.create())
+    given = Surroundings(tmp_path_factory.mktemp("rewinds"), idle_stack, control_databases.create_upgraded())
     yield given.new()
     given.close()
 
@@ -155,7 +155,7 @@ def test_a_stream_that_upserts_is_rewound_and_its_rows_are_not_looked_for_by_sou
 ) -> None:
     """Also by a release that gives fewer rows: what it gives no more stays, and is no fault of the plan's."""
     runs.start(idle_stack, "kafka", "postgres")
-    given = Surroundings(tmp_path_factory.mktemp("rewinds"), idle_stack, control_databases.create())
+    given = Surroundings(tmp_path_factory.mktemp("rewinds"), idle_stack, control_databases.create_upgraded())
     stream = given.new(mode="mode: upsert, key: [id]")
     planned = stream.plan()
     about = dict(planned.about)

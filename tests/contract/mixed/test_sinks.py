@@ -349,7 +349,10 @@ def test_two_processes_of_one_submission_do_a_range_once(world: StagedWorld) -> 
 # Crashes
 
 
-@pytest.mark.parametrize("moment", [Moment.AFTER, Moment.BEFORE, Moment.ANSWER_LOST])
+@pytest.mark.parametrize(
+    "moment",
+    [Moment.AFTER, *(pytest.param(each, marks=pytest.mark.full) for each in (Moment.BEFORE, Moment.ANSWER_LOST))],
+)
 def test_an_epoch_that_dies_at_any_call_is_gone_on_with(make_world: Callable[[], World], moment: Moment) -> None:
     """Also one that reads again from offset 2, on the timeline after the first."""
 
@@ -477,16 +480,17 @@ GUARDS = (
 )
 
 
+APPENDED = "postgres append"
 APPENDED_ONLY = {"former rows kept"}
 
 
 @pytest.mark.parametrize(
     ("make_world", "put", "scenario", "seen"),
     [
-        pytest.param(kind, *guard, id=f"{kind}: {what}")
+        pytest.param(kind, *guard, id=f"{kind}: {what}", marks=() if kind == APPENDED else pytest.mark.full)
         for what, *guard in GUARDS
         for kind in TABLES
-        if what not in APPENDED_ONLY or kind == "postgres append"
+        if what not in APPENDED_ONLY or kind == APPENDED
     ],
     indirect=["make_world"],
 )

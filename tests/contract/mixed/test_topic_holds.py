@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.domain.control import Action
 from millrace.domain.retention.holds import Hold
@@ -37,8 +36,7 @@ MOMENTS = (Moment.AFTER, *(pytest.param(moment, marks=FULL) for moment in (Momen
 @pytest.fixture
 def store(control_databases: Databases) -> Iterator[ControlStore]:
     """An empty control database, as the role that Millrace works as."""
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+    made = control_databases.create_upgraded()
     with closing(ControlStore(made.working)) as opened:
         yield opened
 

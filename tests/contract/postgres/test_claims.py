@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from support.control_databases import Databases
 from support.drills_points import EPOCH_IGNORED
 from support.faults import put_in
@@ -16,8 +15,7 @@ from support.faults import put_in
 
 @pytest.fixture
 def control(control_databases: Databases) -> Iterator[ControlStore]:
-    database = control_databases.create()
-    upgrade(database.owner, database.working.user)
+    database = control_databases.create_upgraded()
     store = ControlStore(database.working)
     yield store
     store.close()

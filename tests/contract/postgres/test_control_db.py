@@ -41,9 +41,7 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def store(control_databases: Databases) -> Iterator[ControlStore]:
-    database = control_databases.create()
-    upgrade(database.owner, database.working.user)
-    store = ControlStore(database.working)
+    store = ControlStore(control_databases.create_upgraded().working)
     yield store
     store.close()
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.domain.retention.forecast import HORIZONS, Limits, Now, forecast
 from millrace.domain.retention.forecast_errors import Comparison
 from millrace.domain.retention.forecast_history import MadeForecast, TopicLook, points_of
@@ -29,8 +28,7 @@ FOREVER = {"orders": LogSettings(time=None)}
 
 @pytest.fixture(scope="module")
 def database(control_databases: Databases) -> ControlDatabase:
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+    made = control_databases.create_upgraded()
     return made
 
 

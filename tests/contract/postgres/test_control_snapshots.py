@@ -28,8 +28,7 @@ LATER = MORNING + timedelta(days=365)
 
 @pytest.fixture(scope="module")
 def database(control_databases: Databases) -> ControlDatabase:
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+    made = control_databases.create_upgraded()
     return made
 
 
@@ -283,8 +282,7 @@ def days(control_databases: Databases, database: ControlDatabase) -> list[str]:
 def test_days_are_made_and_dropped_by_a_role_that_may_make_no_table(
     control_databases: Databases,
 ) -> None:
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+    made = control_databases.create_upgraded()
     store = ControlStore(made.working)
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         control_databases.execute(made.working, "create table public.own (id int)")
@@ -301,8 +299,7 @@ def test_days_are_made_and_dropped_by_a_role_that_may_make_no_table(
 
 
 def test_a_day_that_somebody_reads_is_dropped_another_time(control_databases: Databases) -> None:
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+    made = control_databases.create_upgraded()
     store = ControlStore(made.working)
     store.snapshots.add(KAFKA, seen(0, orders(1)))
     with psycopg.connect(**made.working.keywords()) as reader:

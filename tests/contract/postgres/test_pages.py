@@ -13,7 +13,6 @@ import pytest
 import sqlalchemy as sa
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.control_pages import PageReader
 from millrace.domain.control import BatchSecond, StreamLook, StreamProgress
 from millrace.domain.plan import Change, Plan, PlanKind, PlanStatus
@@ -21,6 +20,7 @@ from millrace.domain.standing import StreamFacts
 from millrace.domain.streams import DesiredState, StreamState
 from millrace.errors import StalePlanError, UnreachableError
 from support.control_databases import ControlDatabase, Databases
+from support.tiers import examples
 from support.waiting import Deadline, eventually, in_background, result_of
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -29,8 +29,7 @@ PATIENT = timedelta(seconds=30)
 
 @pytest.fixture(scope="module")
 def database(control_databases: Databases) -> ControlDatabase:
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+    made = control_databases.create_upgraded()
     return made
 
 
@@ -104,12 +103,11 @@ def test_a_page_has_all_that_is_written_down_of_a_stream(
     assert found.quarantined == 10
 
 
-def test_a_page_takes_as_many_statements_for_200_streams_as_for_3(control_databases: Databases) -> None:
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+def test_a_page_takes_as_many_statements_for_many_streams_as_for_3(control_databases: Databases) -> None:
+    made = control_databases.create_upgraded()
     store = ControlStore(made.working)
     taken = []
-    for first, last in ((0, 3), (3, 200)):
+    for first, last in ((0, 3), (3, examples(200))):
         for number in range(first, last):
             put(store, f"shop.s{number}")
         with counting() as sent:

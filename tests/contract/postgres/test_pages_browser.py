@@ -18,7 +18,6 @@ import uvicorn
 from playwright.sync_api import Page, expect
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.domain.control import BatchSecond, StreamLook, StreamProgress
 from millrace.domain.plan import Change, Plan, PlanKind
 from millrace.domain.streams import DesiredState, StreamState
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 
     from millrace.settings import PostgresSettings
     from support.control_databases import Databases
+
+pytestmark = pytest.mark.full
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 MARKUP = "<img src=x onerror=\"document.title='caught'\">"
@@ -67,8 +68,7 @@ class Served:
     """A server of the pages with a control database of its own."""
 
     def __init__(self, databases: Databases) -> None:
-        made = databases.create()
-        upgrade(made.owner, made.working.user)
+        made = databases.create_upgraded()
         self.store = ControlStore(made.working)
         self.host = PagesHost(database=made.working)
         self._server = uvicorn.Server(

@@ -28,8 +28,7 @@ AS_RELEASE_0001_WRITES = """
 
 
 def test_the_counts_are_kept_and_replaced_with_the_progress(control_databases: Databases) -> None:
-    database = control_databases.create()
-    upgrade(database.owner, database.working.user)
+    database = control_databases.create_upgraded()
     store = ControlStore(database.working)
     try:
         for truncated, undeclared in ((4, UNDECLARED), (0, UndeclaredFields())):
@@ -68,8 +67,7 @@ def test_a_database_of_the_release_before_says_to_upgrade_it_and_then_keeps_what
 def test_a_later_batch_of_an_older_driver_has_no_names_of_the_one_before(
     control_databases: Databases, later: str
 ) -> None:
-    database = control_databases.create()
-    upgrade(database.owner, database.working.user)
+    database = control_databases.create_upgraded()
     store = ControlStore(database.working)
     try:
         store.streams.save_progress(replace(PROGRESS, undeclared=UNDECLARED))
@@ -84,8 +82,7 @@ def test_a_later_batch_of_an_older_driver_has_no_names_of_the_one_before(
 
 
 def test_a_document_of_another_release_is_left_out(control_databases: Databases) -> None:
-    database = control_databases.create()
-    upgrade(database.owner, database.working.user)
+    database = control_databases.create_upgraded()
     store = ControlStore(database.working)
     try:
         store.streams.save_progress(replace(PROGRESS, undeclared=UNDECLARED))
@@ -97,8 +94,7 @@ def test_a_document_of_another_release_is_left_out(control_databases: Databases)
 
 
 def test_a_driver_of_the_release_before_goes_on_writing(control_databases: Databases) -> None:
-    database = control_databases.create()
-    upgrade(database.owner, database.working.user)
+    database = control_databases.create_upgraded()
     control_databases.execute(database.working, AS_RELEASE_0001_WRITES, ("shop.old",))
     store = ControlStore(database.working)
     try:

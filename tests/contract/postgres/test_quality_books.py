@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.domain.declaration import Pipeline, PostgresSink, Stream
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.quality.books import Balance, Fault, Reconciliation
@@ -82,8 +81,7 @@ def opened(control_databases: Databases) -> Iterator[Sink]:
 @pytest.fixture
 def shop(opened: Sink, control_databases: Databases) -> Iterator[Shop]:
     """Two partitions of which a thousand offsets are done, in ten batches."""
-    database = control_databases.create()
-    upgrade(database.owner, database.working.user)
+    database = control_databases.create_upgraded()
     with closing(ControlStore(database.working)) as store:
         found = Shop(Made(opened), store)
         found.made.batches(0, 1_000, each=200, partitions=(0, 1))

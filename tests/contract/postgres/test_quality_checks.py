@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.quality_evidence import QualityEvidence
 from millrace.adapters.sink_reader import SinkReader
 from millrace.domain.declaration import Pipeline, PostgresSink, Stream
@@ -28,6 +27,7 @@ from millrace.usecases import quality
 from millrace.usecases.quality import check
 from support.fakes_objects import MemoryStore
 from support.quality_sinks import TOPIC, TOPIC_ID, Sink, open_sink
+from support.tiers import examples
 
 if TYPE_CHECKING:
     from support.control_databases import Databases
@@ -146,8 +146,7 @@ def shop(opened: Sink, control_databases: Databases) -> Iterator[Shop]:
     opened.make(TABLE, 400)
     opened.connection.execute(f"UPDATE {TABLE} SET happened = happened + interval '10 years'")
     opened.connection.execute("DELETE FROM millrace.progress")
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+    made = control_databases.create_upgraded()
     with closing(ControlStore(made.working)) as store:
         found = Shop(opened, store)
         found.work(50)
@@ -239,6 +238,7 @@ def test_offsets_without_a_row_are_passed_by(shop: Shop, monkeypatch: pytest.Mon
     assert shop.store.quality.mark(NAME).offsets == dict.fromkeys(PARTITIONS, 50)
 
 
+@pytest.mark.full
 def test_a_run_goes_on_until_all_is_looked_at(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quality, "MOST_OFFSETS", 40)
     pipeline = Pipeline("shop", "me", "kafka", (), (shop.stream,))
@@ -441,7 +441,7 @@ def test_volume_is_judged_by_what_came_before(shop: Shop) -> None:
     assert (outcomes(found)["steady"], found.check.gain) == ("passed", Gain(48, HOUR))
     stopped = shop.check()
     assert (stopped.check.verdict, outcomes(stopped)["steady"]) == (Verdict.FAILED, "failed")
-    for _ in range(30):  # what is not usual does not become so by being looked at often
+    for _ in range(examples(30)):  # what is not usual does not become so by being looked at often
         assert outcomes(shop.check(timedelta(minutes=55)))["steady"] == "failed"
     shop.now += timedelta(days=8)
     shop.work(20, timeline=2, first=10)

@@ -20,6 +20,7 @@ from millrace.adapters.sink_reader import SinkReader
 from millrace.cli import quarantine
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.settings import PostgresSettings
+from support.commands import use_platform
 from support.control_databases import Databases
 from support.declarations import example_project
 from support.fakes_streams import FakePlatform
@@ -52,7 +53,7 @@ def sink(database: PostgresSettings) -> Iterator[psycopg.Connection[Any]]:
 def _platform(tmp_path: Path, database: PostgresSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     platform = FakePlatform(example_project(tmp_path))
     monkeypatch.setattr(platform, "sink", lambda connection: SinkReader(database), raising=False)
-    monkeypatch.setattr(quarantine, "open_platform", lambda settings: platform)
+    use_platform(monkeypatch, platform, quarantine)
 
 
 pytestmark = pytest.mark.usefixtures("_platform")

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.snapshots import GroupSeen, GroupType, LogSample, LogSeen, Snapshot, TopicSeen
@@ -24,8 +23,7 @@ TOPICS = ("orders", "quiet", "again")
 
 @pytest.fixture
 def store(control_databases: Databases) -> Iterator[ControlStore]:
-    made = control_databases.create()
-    upgrade(made.owner, made.working.user)
+    made = control_databases.create_upgraded()
     opened = ControlStore(made.working)
     yield opened
     opened.close()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millrace.adapters.control_db import ControlStore
-from millrace.adapters.control_migrations import upgrade
 from millrace.adapters.sink_books import SinkBooks
 from millrace.domain.declaration import Pipeline, PostgresSink, SinkMode, Stream
 from millrace.domain.offsets import OffsetRange
@@ -120,8 +119,7 @@ def opened(control_databases: Databases) -> Iterator[Sink]:
 @pytest.fixture
 def empty(opened: Sink, control_databases: Databases) -> Iterator[Shop]:
     """Nothing is written yet."""
-    database = control_databases.create()
-    upgrade(database.owner, database.working.user)
+    database = control_databases.create_upgraded()
     name = f"t{uuid.uuid4().hex[:10]}"
     with closing(ControlStore(database.working)) as store:
         yield Shop(opened, store, UpsertWorld(opened.database.owner, name, opened.connection))

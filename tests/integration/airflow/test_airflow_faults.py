@@ -191,6 +191,7 @@ def test_killing_the_triggerer_leaves_the_app_alone_and_its_watch_comes_back(
     assert pipeline.epochs() == epochs
 
 
+@pytest.mark.full
 def test_killing_the_schedulers_group_leaves_the_app_alone_and_runs_come_back(
     pipeline: AirflowPipeline, stack: Stack
 ) -> None:

@@ -286,6 +286,7 @@ def viewer(browser: Browser, example: Stack) -> Iterator[Page]:
     page.context.close()
 
 
+@pytest.mark.full
 def test_a_viewer_sees_the_pages_and_may_not_operate(viewer: Page, example: Stack, look: Look) -> None:
     user = AirflowUser(example, "viewer")
     runs = len(user.runs(OPERATE_DAG))

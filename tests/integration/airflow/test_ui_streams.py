@@ -141,6 +141,7 @@ def test_the_pages_stand_in_airflows_frame_and_a_link_leaves_it(
     expect(operator.get_by_test_id("trigger-dag-button")).to_be_visible()
 
 
+@pytest.mark.full
 def test_a_viewer_sees_all_and_is_told_that_airflow_refuses_him(
     viewer: Page, known: str, stack: Stack, look: Look
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_secret_in_a_drivers_log_is_masked_on_its_page(known: str, stack: Stac
     assert not [secret for secret in secrets if secret in text]
 
 
+@pytest.mark.full
 def test_a_task_of_a_stream_leads_to_its_page(operator: Page, known: str, stack: Stack) -> None:
     user = AirflowUser(stack)
     (run, *_) = user.runs("shop.stream.purchases")
