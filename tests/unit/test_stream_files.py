@@ -107,6 +107,20 @@ def test_where_nothing_is_written_yet_that_is_said() -> None:
     }
 
 
+def test_a_first_epoch_that_begins_while_somebody_looks_is_no_damage(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = lake.store.list
+
+    def begin(prefix: str, **more: Any) -> Any:
+        monkeypatch.setattr(lake.store, "list", listing)
+        lake.chain(1)
+        return listing(prefix, **more)
+
+    monkeypatch.setattr(lake.store, "list", begin)
+    assert document()["manifest"] == 0
+
+
 def test_a_stream_that_has_begun_and_written_no_row_has_a_manifest(lake: Lake) -> None:
     opened(lake, 1, 1)
     assert call().stdout.splitlines()[1:] == ["no object holds a row that counts"]

@@ -99,9 +99,8 @@ class DatasetReader:
             CorruptArchiveError: a manifest is missing, or is not what it was; or a summary knows of later ones.
             UnreachableError: the store does not answer.
         """
-        stream = stream_of(self._store, self._dataset)
+        stream = self._stream()
         if stream is None:
-            self._must_have_no_manifests()
             return None
         history, found = History(stream), list[tuple[int, DataObject]]()
 
@@ -126,16 +125,26 @@ class DatasetReader:
                 files.append(DataFile(key, timeline, one, tuple(sorted(rest))))
         return Snapshot(self._dataset, history, tuple(sorted(files, key=lambda file: (file.written.date, file.key))))
 
-    def _must_have_no_manifests(self) -> None:
-        """Tell a dataset whose first manifest is gone from one that nobody has written."""
+    def _stream(self) -> str | None:
+        """Return whose dataset it is, or None where nobody has written it.
+
+        Raises:
+            CorruptArchiveError: the first manifest is gone, and others are there.
+        """
         here = self._dataset
+        if stream := stream_of(self._store, here):
+            return stream
         listed = (info.key for of in (here.manifests, here.pages, here.summaries) for info in self._store.list(of))
-        if any(here.sequence_of(key) is not None for key in listed):
-            raise CorruptArchiveError(
-                "it is missing, and later ones are there",
-                where=here.manifest_key(0),
-                next_step="look for who deleted manifests: rows that counted are not seen without them",
-            )
+        if not any(here.sequence_of(key) is not None for key in listed):
+            return None
+        # A stream's first epoch may have written it between these two looks.
+        if stream := stream_of(self._store, here):
+            return stream
+        raise CorruptArchiveError(
+            "it is missing, and later ones are there",
+            where=here.manifest_key(0),
+            next_step="look for who deleted manifests: rows that counted are not seen without them",
+        )
 
     def rows(self, snapshot: Snapshot) -> Iterator[pa.Table]:
         """The rows of a snapshot that count, object by object, each with its `event_date` (null: it has none).
