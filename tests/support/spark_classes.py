@@ -1,8 +1,7 @@
 """Archive the classes that Spark loads, so that the JVMs of later tests map them: this halves the CPU of a start.
 
-The archive lies in the Python environment, beside the jars that it was made from. A JVM checks that they are the same
-and leaves an archive of other jars aside. It is made once an environment, as a step of a whole run. Test runs without
-it are slower and nothing else.
+The archive lies in the Python environment, beside the jars that it was made from; its name says by which Java and from
+which Spark. A whole run makes it where there is none. Where it cannot be made, tests are slower and nothing else.
 
 Source: JEP 350, dynamic archives of class data sharing.
 """
@@ -10,38 +9,80 @@ Source: JEP 350, dynamic archives of class data sharing.
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millrace.embedded.java import find_java
+from millrace.embedded.java import Java, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-PATIENCE_SECONDS = 60.0
-"""How long the JVM may take to write the archive at its end. It needs three seconds on an idle machine."""
+PATIENCE_SECONDS = 300.0
+"""How long the recording may take; 25 s on an idle machine."""
+END_SECONDS = 60.0
+"""How long the JVM may take to write the archive at its end; 3 s on an idle machine."""
+
+
+def archive_for(java: Java) -> Path:
+    """Return the archive's path for this Java and the installed Spark, whether it is there or not."""
+    said = subprocess.run([java.program, "-version"], capture_output=True, check=True, timeout=END_SECONDS).stderr
+    return Path(sys.prefix) / f"spark-classes-{sha256(said + version('pyspark').encode()).hexdigest()[:16]}.jsa"
 
 
 def main() -> None:
-    """Make the archive unless it is there."""
-    if ARCHIVE.exists():
-        print(f"{ARCHIVE}: it is there")
-        return
-    draft = ARCHIVE.with_name(f"{ARCHIVE.name}.{os.getpid()}")
-    with tempfile.TemporaryDirectory(prefix="millrace-spark-classes-") as scratch:
+    """Make the archive unless it is there. A failure is said and leaves nothing behind."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with tempfile.TemporaryDirectory(prefix="millrace-spark-classes-", ignore_cleanup_errors=True) as scratch:
+        archive = archive_for(find_java(Path(scratch) / "java"))
+        if archive.exists():
+            print(f"{archive}: it is there")
+            return
+        draft = archive.with_suffix(f".{os.getpid()}")
         try:
-            record(draft, Path(scratch))
-            if draft.exists():
-                draft.replace(ARCHIVE)
-                print(f"{ARCHIVE}: {ARCHIVE.stat().st_size / 1e6:.0f} MB")
-            else:
-                print("this Java writes no archive of classes: every JVM of a test loads them by itself")
+            said = record_apart(draft, Path(scratch))
+            if said or not draft.exists():
+                print(
+                    f"no archive of Spark's classes, each JVM loads them by itself: {said or 'this Java writes none'}"
+                )
+                return
+            draft.replace(archive)
+            print(f"{archive}: {archive.stat().st_size / 1e6:.0f} MB")
         finally:
             draft.unlink(missing_ok=True)
+
+
+def record_apart(draft: Path, scratch: Path) -> str:
+    """Record in processes of their own, which are gone afterwards, however this ends; return what went wrong."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, str(draft), str(scratch)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"it took longer than {PATIENCE_SECONDS:.0f} s"
+    finally:
+        if process.returncode != 0:
+            kill_group(process.pid)
+        process.wait()
+    return "" if process.returncode == 0 else output[-2000:]
+
+
+def kill_group(group: int) -> None:
+    """Kill every process of a group, if any is left."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def record(draft: Path, scratch: Path) -> None:
@@ -51,6 +92,7 @@ def record(draft: Path, scratch: Path) -> None:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(find_java(scratch / "java").home)
+    flags = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={draft} -Xlog:disable"
     session = (
         SparkSession.builder.master("local[1]")
         .config("spark.ui.enabled", "false")
@@ -60,9 +102,7 @@ def record(draft: Path, scratch: Path) -> None:
         .config("spark.local.dir", str(scratch))
         .config("spark.io.encryption.enabled", "true")
         .config("spark.sql.warehouse.dir", str(scratch))
-        .config(
-            "spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={draft} -Xlog:disable"
-        )
+        .config("spark.driver.extraJavaOptions", flags)
         .getOrCreate()
     )
     work(session, scratch)
@@ -71,7 +111,7 @@ def record(draft: Path, scratch: Path) -> None:
     assert gateway is not None
     gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM waits for this
-    gateway.proc.wait(PATIENCE_SECONDS)
+    sys.exit(gateway.proc.wait(END_SECONDS))
 
 
 def work(session: SparkSession, scratch: Path) -> None:
@@ -96,4 +136,7 @@ def work(session: SparkSession, scratch: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) == 3:
+        record(Path(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        main()

@@ -38,8 +38,10 @@ def open_stack(name: str) -> Stack:
 QUICK_JAVA = """\
 #!/bin/sh
 set -- -XX:TieredStopAtLevel=1 "$@"
-case "$*" in *org.apache.spark.deploy.SparkSubmit*)
-  if [ -e {archive} ]; then set -- -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off "$@"; fi ;;
+case "$*" in
+  *org.apache.spark.launcher.Main*) ;; # it only prints the command of the next line
+  *org.apache.spark.deploy.SparkSubmit*)
+    if [ -e {archive} ]; then set -- -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds*=off "$@"; fi ;;
 esac
 exec {java} "$@"
 """
@@ -55,9 +57,8 @@ def quick_java() -> Path:
     if not program.exists():
         found = find_java(folder.with_name("java-found"))
         program.parent.mkdir(parents=True)
-        program.write_text(
-            QUICK_JAVA.format(java=shlex.quote(str(found.program)), archive=shlex.quote(str(spark_classes.ARCHIVE)))
-        )
+        archive = spark_classes.archive_for(found)
+        program.write_text(QUICK_JAVA.format(java=shlex.quote(str(found.program)), archive=shlex.quote(str(archive))))
         program.chmod(0o755)
     return folder
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 
 SHARE = 3
 """The first tier tries one of so many examples and calls."""
 
 everything = False
-"""Whether the second tier runs too; `tiers_plugin` sets it before any test file is imported."""
+"""True where all is tried; `tiers_plugin` sets it before any test file is imported."""
 
-_day = datetime.now(UTC).toordinal()
+DAY_VARIABLE = "MILLRACE_TEST_DAY"
+"""Names a day in place of today, by its number, to try the calls of that day again."""
+
+_day = int(os.environ.get(DAY_VARIABLE) or datetime.now(UTC).toordinal())
 
 
 def examples(count: int) -> int:
@@ -34,3 +38,8 @@ def calls_of_today(number: int) -> bool:
         number: the place of the call, from 1.
     """
     return everything or number % SHARE == _day % SHARE
+
+
+def told() -> str:
+    """Return a line that says how to try the same again."""
+    return "every call is tried" if everything else f"a third of the calls is tried, that of {DAY_VARIABLE}={_day}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support import tiers
 
@@ -15,8 +16,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before test files are imported: they ask how many examples their properties get."""
-    tiers.everything = config.getoption("--all")
+    """Say how many examples and crash points are tried, before test files are imported.
+
+    A test that is named by `FILE::TEST` tries all of them, as with `--all`. Properties have no deadline: how long one
+    example takes says nothing about the code.
+    """
+    tiers.everything = config.getoption("--all") or any("::" in argument for argument in config.args)
+    settings.register_profile(
+        "tier",
+        settings.default,
+        deadline=None,
+        max_examples=tiers.examples(settings.default.max_examples),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("tier")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

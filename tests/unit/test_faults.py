@@ -10,7 +10,8 @@ import pytest
 
 from millrace.errors import UnreachableError
 from support import tiers
-from support.faults import MOST_CALLS, Crash, Life, Moment, crash_at, crash_at_call, crash_at_every_call
+from support.crash_walks import MOST_CALLS, crash_at_every_call
+from support.faults import Crash, Life, Moment, crash_at, crash_at_call
 from support.tiers import every_call
 
 
@@ -117,6 +118,12 @@ def test_a_chosen_call_that_nobody_tried_is_missed() -> None:
     tried.steps.pop()
     with pytest.raises(AssertionError, match="were tried"):
         tried.must_be_well()
+
+
+def test_a_life_that_is_struck_at_none_of_the_chosen_calls_is_struck_at_all() -> None:
+    tried = crash_at_every_call(Moment.AFTER, lambda life: [] if lived(Server(), life, 0) else ["nothing"], chosen=even)
+    tried.must_be_well("server.close")  # its only call is the first
+    assert [step.number for step in tried.steps] == [1]
 
 
 def test_three_days_choose_every_call_once(monkeypatch: pytest.MonkeyPatch) -> None:

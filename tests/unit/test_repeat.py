@@ -127,6 +127,13 @@ def test_each_parameter_of_a_named_test_is_repeated(project: Path) -> None:
     assert names("2") == ["--count", "2", FILE, f"{FILE}::test_one", *two]
 
 
+@pytest.mark.parametrize("options", [["-k", "tests"], ["-x"], ["--deselect", f"{FILE}::test_two[a]"]], ids=" ".join)
+def test_options_go_to_pytest_as_they_are(project: Path, options: list[str]) -> None:
+    for arguments in ([*options, FILE], [FILE, *options]):
+        command = list(repeated(project, ["2", *arguments]).command)
+        assert command[command.index("--count") :] == ["--count", "2", *arguments]
+
+
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
@@ -140,6 +147,9 @@ def test_each_parameter_of_a_named_test_is_repeated(project: Path) -> None:
         (["9" * 5000, FILE], f"from 1 to {MOST}"),
         (["2"], "no test file or folder is named"),
         (["2", "-k", "lanes"], "no test file or folder is named"),
+        (["2", "-k", "tests"], "no test file or folder is named"),
+        (["2", "-x", "--deselect", FILE], "no test file or folder is named"),
+        (["2", "--ignore=tests"], "no test file or folder is named"),
         (["2", "tests/absent.py"], "no test file or folder is named"),
     ],
     ids=[
@@ -153,6 +163,9 @@ def test_each_parameter_of_a_named_test_is_repeated(project: Path) -> None:
         "long",
         "no path",
         "-k",
+        "-k and a folder's name",
+        "--deselect and a path",
+        "--ignore=path",
         "absent",
     ],
 )

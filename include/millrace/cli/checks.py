@@ -95,13 +95,18 @@ def _run_lanes(made: Run, steps: Mapping[str, Sequence[Step]], *, keep_durations
         exit_code = run.exit_code_after_second_try(outcomes)
     print_summary(outcomes, timedelta(seconds=time.monotonic() - began), fine=exit_code == 0)
     if exit_code == 0 and keep_durations:
-        write_durations(made.root, _durations(outcomes))
+        write_durations(made.root, _durations(outcomes) | _of_steps(outcomes))
     return 0 if exit_code == 0 else 1
 
 
 def _durations(outcomes: Sequence[Outcome]) -> dict[str, Duration]:
     """Return how long each test file took, by its path."""
     return {file: took for outcome in outcomes if outcome.report for file, took in outcome.report.files.items()}
+
+
+def _of_steps(outcomes: Sequence[Outcome]) -> dict[str, Duration]:
+    """Return how long each step without tests took, by its name."""
+    return {outcome.name: Duration(outcome.seconds) for outcome in outcomes if outcome.report is None}
 
 
 def print_summary(outcomes: Sequence[Outcome], took: timedelta, *, fine: bool) -> None:

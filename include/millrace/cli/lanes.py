@@ -44,6 +44,7 @@ PLACES: Mapping[str, Sequence[str]] = {
 }
 """The lanes that may take the files of a folder. The longest matching folder decides; all other files need servers."""
 
+DRILLS = "tests/drills/"
 _IN_PROCESS = ("tests/dags", "tests/spark", "tests/unit")
 """Folders whose tests start no servers. They load Airflow or Spark into their own process."""
 
@@ -70,10 +71,11 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
         everything: also run the second tier.
     """
     found = sorted(str(path.relative_to(root)) for path in (root / "tests").rglob("test_*.py"))
-    filled = fill(found, read_durations(root), PLACES, capabilities(root), everything=everything)
+    archive = Step("archive of classes", [sys.executable, str(SPARK_CLASSES)])
+    before = {CODE: [archive, *static_checks()]}
+    filled = fill(found, read_durations(root), PLACES, capabilities(root), before, everything=everything)
     more = (EVERYTHING,) if everything else ()
     steps = {name: _steps_of_tests(name, filled.get(name, _Lane()).files, more) for name in (*WITH_SERVERS, CODE)}
-    archive = Step("archive of classes", [sys.executable, str(SPARK_CLASSES)])
     steps[CODE] = [archive, *steps[CODE], *static_checks()]
     return steps
 
@@ -82,7 +84,7 @@ def fast_lanes(root: Path) -> dict[str, list[Step]]:
     """Return the steps of `--fast`: the static checks and the unit tests, in two lanes without servers."""
     found = sorted(str(path.relative_to(root)) for path in (root / "tests/unit").rglob("test_*.py"))
     names = (CODE, "code 2")
-    filled = fill(found, read_durations(root), {"tests/unit": names}, (), everything=False)
+    filled = fill(found, read_durations(root), {"tests/unit": names}, (), {CODE: static_checks()}, everything=False)
     steps = {name: [pytest_step("tests of code", lane.files, LAST)] for name, lane in filled.items()}
     steps.setdefault(CODE, []).extend(static_checks())
     return steps
@@ -101,7 +103,8 @@ def _steps_of_tests(lane: str, files: Sequence[str], more: Sequence[str]) -> lis
     in_process = {folder: [file for file in files if file.startswith(f"{folder}/")] for folder in _IN_PROCESS}
     with_servers = [file for file in files if not file.startswith(tuple(f"{folder}/" for folder in _IN_PROCESS))]
     # Airflow takes most of its lane's memory, and it stops after the last test that needs it.
-    with_servers.sort(key=lambda file: AIRFLOW not in Path(file).parts)
+    # Drills kill servers, so no other test comes after them.
+    with_servers.sort(key=lambda file: (AIRFLOW not in Path(file).parts, file.startswith(DRILLS)))
     code = [*in_process["tests/unit"], *in_process["tests/dags"]]
     steps = []
     if with_servers:
@@ -123,6 +126,7 @@ def fill(
     durations: Mapping[str, Duration],
     places: Mapping[str, Sequence[str]],
     together: Sequence[Sequence[str]],
+    before: Mapping[str, Sequence[Step]],
     *,
     everything: bool,
 ) -> dict[str, _Lane]:
@@ -135,6 +139,7 @@ def fill(
         durations: what was measured, by path.
         places: the lanes of each folder; see `PLACES`.
         together: files that must run in one pytest.
+        before: the steps that a lane runs beside its files; their durations stand under their names.
         everything: count the second tier too.
     """
     known = [durations[file].seconds(everything=everything) for file in files if file in durations]
@@ -142,7 +147,10 @@ def fill(
     seconds = {file: durations[file].seconds(everything=everything) if file in durations else median for file in files}
     groups = _groups(files, together)
     choices = {group: _choices(group, places) for group in groups}
-    filled: dict[str, _Lane] = {}
+    filled = {
+        name: _Lane(seconds=sum(durations.get(step.name, Duration()).first for step in steps))
+        for name, steps in before.items()
+    }
     for group in sorted(groups, key=lambda one: (len(choices[one]), -sum(seconds[file] for file in one), one)):
         lane = min((filled.setdefault(name, _Lane()) for name in choices[group]), key=lambda one: one.seconds)
         lane.files += group
@@ -182,16 +190,22 @@ def capabilities(root: Path) -> list[list[str]]:
 
 
 def read_durations(root: Path) -> dict[str, Duration]:
-    """Return the measured seconds of each test file; none where nobody has measured yet."""
+    """Return the measured seconds of each test file and step; none where nobody has measured yet.
+
+    Durations only balance lanes, so a file that cannot be read, as one with a conflict of Git, counts as none.
+    """
     try:
         document = json.loads((root / DURATIONS).read_text(encoding="utf-8"))
+        return {str(name): Duration(float(first), float(second)) for name, (first, second) in document.items()}
     except FileNotFoundError:
         return {}
-    return {file: Duration(*seconds) for file, seconds in document.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        print(f"{DURATIONS} cannot be read, so lanes are filled by the number of files: {error}", flush=True)
+        return {}
 
 
 def write_durations(root: Path, measured: Mapping[str, Duration]) -> None:
-    """Store the seconds of each test file, a line each, whole or not at all."""
+    """Store the seconds of each test file and step, a line each, whole or not at all."""
     rounded = {file: [round(took.first, 1), round(took.second, 1)] for file, took in sorted(measured.items())}
     lines = [f"{json.dumps(file)}: {json.dumps(seconds)}" for file, seconds in rounded.items()]
     draft = (root / DURATIONS).with_suffix(".draft")

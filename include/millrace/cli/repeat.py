@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 from millrace.cli.lanes import PYTEST, SHOWN, Step
@@ -22,6 +23,13 @@ BOUND = timedelta(minutes=30)
 """A busy loop ends after this time in any case."""
 
 _USAGE = "write `./millrace test --repeat N PATH...`, as `./millrace test --repeat 20 tests/unit/test_lanes.py`"
+_OPTIONS_WITH_VALUE = frozenset(
+    {
+        *("-k", "-m", "-o", "-p", "-c", "-n", "-r", "-W"),
+        *("--basetemp", "--confcutdir", "--deselect", "--ignore", "--ignore-glob", "--junitxml", "--rootdir"),
+    }
+)
+"""The options of pytest that take the next word, which may be the name of a folder. `--option=value` is one word."""
 _LOOP = """
 import os, sys, time
 caller, end = int(sys.argv[1]), time.monotonic() + float(sys.argv[2])
@@ -45,9 +53,11 @@ def repeated(root: Path, arguments: Sequence[str]) -> Step:
     if not 1 <= count <= MOST:
         found = f"`{text}` is not a whole number from 1 to {MOST}" if text else "the number is missing"
         raise UsageError(f"{REPEAT}: {found}", next_step=_USAGE)
-    if not any(_is_path(root, argument) for argument in others):
+    values = [option in _OPTIONS_WITH_VALUE for option, _ in pairwise(["", *others])]
+    words = list(zip(others, values, strict=True))
+    if not any(_is_path(root, word) for word, is_value in words if not is_value):
         raise UsageError(f"{REPEAT}: no test file or folder is named", where=str(root), next_step=_USAGE)
-    named = [name for argument in others for name in _names(argument, count)]
+    named = [name for word, is_value in words for name in ([word] if is_value else _names(word, count))]
     return Step(f"pytest, {count} times", [*PYTEST, *SHOWN, "--count", str(count), *named])
 
 
