@@ -189,7 +189,6 @@ def test_what_expired_is_not_read_and_a_column_that_the_table_lacks_is_named(ser
         RecomputeJob(app.settings).run(app.stream, former, ("millrace_kafka", "millrace_sink"), lambda done: None)
 
 
-@pytest.mark.full
 def test_a_job_ends_with_who_asked_it(servers: Stack) -> None:
     environment = {**os.environ, "MILLRACE_ROOT": str(servers.root)}
     job = subprocess.Popen([sys.executable, "-m", MODULE, "scratch"], stdin=subprocess.PIPE, env=environment)

@@ -108,6 +108,7 @@ def test_a_killed_server_comes_back_by_itself_with_its_data(own: Stack, part: st
     assert remembers(own, kept)
 
 
+@pytest.mark.full
 def test_after_everything_was_killed_and_its_ports_were_taken_it_starts_on_others(own: Stack) -> None:
     own.start(Silent(), SERVERS)
     kept = remember(own)
@@ -224,21 +225,23 @@ def test_a_part_that_does_not_come_up_shows_the_end_of_its_log(own: Stack) -> No
     assert "postgres" in healthy(own)
 
 
-@pytest.mark.full
-def test_a_restarted_component_ends_what_its_former_group_left(own: Stack) -> None:
+def test_a_restarted_component_ends_what_its_former_group_left(tmp_path: Path) -> None:
     """As a killed scheduler leaves its workers: the wrapper ends the former group before it becomes the part."""
     from millrace.embedded.program import Program
 
+    stack = Stack(make_project(tmp_path / "project"))
+    stack.layout.make()
+
     worker_code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()'])"
     code = f"{worker_code}; print('ready', flush=True); input()"
-    Program("airflow-scheduler", [sys.executable, "-c", code]).write(own.layout)
+    Program("airflow-scheduler", [sys.executable, "-c", code]).write(stack.layout)
 
     def life() -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", "millrace.embedded.component", "airflow-scheduler"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, ROOT_VARIABLE: str(own.root)},
+            env={**os.environ, ROOT_VARIABLE: str(stack.root)},
             process_group=0,
         )
         while b"ready" not in (line := line_of(process.stdout, within=Deadline.SERVER, what="the component")):

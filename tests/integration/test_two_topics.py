@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from millrace.embedded.stack import Stack
 from support.apps import App
 
@@ -10,6 +12,7 @@ def numbered(first: int, end: int) -> list[dict[str, object]]:
     return [{"id": number, "name": f"name {number}"} for number in range(first, end)]
 
 
+@pytest.mark.full
 def test_what_the_transform_leaves_out_is_read_and_what_is_bad_in_it_goes_aside(kafka: Stack, postgres: Stack):
     unused = App(postgres)
     app = App(postgres)

@@ -84,6 +84,7 @@ def reads_again(app: Upserting, timeline: int, first: int, end: int, before: Any
     assert app.replaced(timeline) == [(customer, False) for customer in sorted(touched)]
 
 
+@pytest.mark.full
 def test_the_last_of_each_key_is_there_and_a_reset_to_a_time_ends_the_same(app: Upserting) -> None:
     given = records(0, 40)
     app.put(given, 0)

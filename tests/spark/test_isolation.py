@@ -127,6 +127,7 @@ def test_a_transform_that_looks_at_several_records_at_once_is_not_searched(batch
         batch.failing(joined)
 
 
+@pytest.mark.full
 def test_a_failure_that_meets_every_record_is_blamed_on_none(batch: Batch) -> None:
     from pyspark.errors import PySparkException
 

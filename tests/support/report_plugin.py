@@ -1,4 +1,4 @@
-"""What a pytest leaves for `millrace test`: its failures, which of them may be tried again, and the seconds by file.
+"""The report of a pytest for `millrace test`: its failures, which of them may be tried again, the seconds by file.
 
 May be: tests of `integration/` that failed because a wait ran out or a server could not be reached. Never: an
 assertion, a count, an exit code, nor a wait for what a stream does, which is how tests count its rows; a drill, a

@@ -12,17 +12,19 @@ from millrace.adapters.archive import chain, inspection
 from millrace.adapters.archive.chain import Link, add, links, put_summary, read_on, resume
 from millrace.adapters.archive.inspection import inspect
 from millrace.domain.archive.coverage import Coverage, Verdict
-from millrace.domain.archive.partition import Label, Tile
+from millrace.domain.archive.partition import Label, PartitionState, Tile
 from millrace.domain.archive.summary import PartitionSummary
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 from support.archive_judge import flatten, judge
 from support.archive_model import Life, World
-from support.archive_mutants import MUTANTS, Fault
+from support.archive_mutants import MUTANTS, Fault, keeps_as_it_was
 from support.same_thread import SameThread
 from support.tiers import examples
 
 STORIES, SECOND_TIER = 300, 5_000
 EVENTS = 150
+NOTICED = (AssertionError, ValueError)
+"""A story that goes wrong, and what the package refuses with."""
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +186,21 @@ def test_the_same_in_many_more_stories(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_fault_in_the_proof_is_noticed(
     monkeypatch: pytest.MonkeyPatch, owner: object, name: str, fault: Fault, noticed_in: int
 ) -> None:
-    """A mutant dies of a story that goes wrong, or of an error of its own, in the first tier too."""
+    """A mutant dies in its own story: the story goes wrong, or the package refuses what the mutant does.
+
+    The first tier holds the story. A `TypeError` or an `AttributeError` shows that the mutant no longer fits the
+    function that it replaces.
+    """
+    assert noticed_in in first_tier()
     monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
-    with pytest.raises(Exception):  # noqa: B017, PT011
-        tell([noticed_in, *first_tier()])
+    with pytest.raises(NOTICED):
+        tell([noticed_in])
+
+
+def test_a_fault_that_no_longer_fits_its_function_is_no_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PartitionState, "see", lambda self: [])
+    with pytest.raises(TypeError, match="positional argument"):
+        test_a_fault_in_the_proof_is_noticed(monkeypatch, PartitionState, "see", keeps_as_it_was("cut"), 0)
+    monkeypatch.delattr(PartitionState, "see")
+    with pytest.raises(AttributeError, match="see"):
+        test_a_fault_in_the_proof_is_noticed(monkeypatch, PartitionState, "see", keeps_as_it_was("cut"), 0)

@@ -66,8 +66,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(example_project(tmp_path))
-    monkeypatch.setattr(commands, "open_settings", lambda: world.settings)
-    use_platform(monkeypatch, world, commands)
+    use_platform(monkeypatch, world, commands, settings=world.settings)
     return world
 
 

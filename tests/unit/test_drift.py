@@ -17,6 +17,7 @@ from millrace.cli import drift, topics
 from millrace.domain.declaration import Manage, Pipeline, Retention, Topic
 from millrace.domain.topics import ObservedTopic
 from millrace.errors import UnreachableError
+from millrace.settings import Settings
 from millrace.usecases.drift import Difference, Drift, MendedBy, find_drift
 from support.commands import use_platform
 from support.declarations import SHOP, example_project, replace_once
@@ -109,7 +110,8 @@ def test_what_no_plan_changes_is_refused() -> None:
 @pytest.fixture
 def admins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeTopicAdmin]:
     """The clusters by Connection, in a copy of the example's project whose topics are as declared."""
-    monkeypatch.setenv("MILLRACE_ROOT", str(example_project(tmp_path / "project")))
+    root = example_project(tmp_path / "project")
+    monkeypatch.setenv("MILLRACE_ROOT", str(root))
     monkeypatch.setenv("MILLRACE_ENVIRONMENT", "embedded")
     config = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.ms": "3153600000000"}
     there = [
@@ -118,7 +120,7 @@ def admins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeTop
     ]
     made = {"millrace_kafka": FakeTopicAdmin(there)}
     platform = platform_of(lambda connection: made[connection])
-    use_platform(monkeypatch, platform, drift)
+    use_platform(monkeypatch, platform, drift, settings=Settings(root, lambda name: None))
     return made
 
 

@@ -15,6 +15,7 @@ from millrace.cli.group_text import behind
 from millrace.domain.groups import Committed
 from millrace.domain.snapshots import GroupSeen, GroupType, LogSeen, Member, Snapshot, TopicSeen
 from millrace.domain.time_lag import TimeLag
+from millrace.settings import open_settings
 from support.commands import use_platform
 from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
 
@@ -56,6 +57,18 @@ def document(*arguments: str) -> dict[str, object]:
     found = json.loads(call(*arguments, "--json").stdout)
     assert isinstance(found, dict)
     return found
+
+
+def test_a_command_with_a_fake_platform_reads_no_settings_of_the_machine(
+    platform: GroupsPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "include/pipelines").mkdir(parents=True)
+    (elsewhere / ".millrace/env").mkdir(parents=True)  # to read it is an error
+    monkeypatch.setenv("MILLRACE_ROOT", str(elsewhere))
+    with pytest.raises(IsADirectoryError):
+        open_settings()
+    assert call("list").exit_code == 0
 
 
 @pytest.mark.usefixtures("platform")

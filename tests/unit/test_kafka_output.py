@@ -1,4 +1,4 @@
-"""Rows that name their topic: each goes to it in order, or its record is refused with the reason."""
+"""Rows that name their topic: each goes to it in order, or its record is refused. Errors of Kafka: which pass."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millrace.adapters.kafka_output import RowsProducer
+from millrace.adapters.kafka_output import RowsProducer, _Output
 from millrace.adapters.kafka_values import Target
+from millrace.errors import MillraceError, SinkFailedError, SinkUnreachableError
 from millrace.settings import KafkaSettings
 
 DECLARED = ("a", "b", "\u00fc")
@@ -57,3 +59,62 @@ def test_each_row_goes_to_the_topic_that_it_names_or_is_refused(names: Sequence[
     assert sorted(refused) == [row for row, given in enumerate(names) if given not in declared]
     for row, why in refused.items():
         assert ("is not UTF-8" in why) is (names[row] in NOT_UTF8)
+
+
+UNREACHABLE = (
+    "_MSG_TIMED_OUT",
+    "_TRANSPORT",
+    "_TIMED_OUT",
+    "_ALL_BROKERS_DOWN",
+    "_PURGE_QUEUE",
+    "_PURGE_INFLIGHT",
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_ENOUGH_REPLICAS",
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    "REQUEST_TIMED_OUT",
+    "KAFKA_STORAGE_ERROR",
+)
+FAILED = (
+    "UNKNOWN_TOPIC_OR_PART",
+    "_UNKNOWN_TOPIC",
+    "_UNKNOWN_PARTITION",
+    "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE",
+    "INVALID_RECORD",
+    "INVALID_MSG",
+    "INVALID_TIMESTAMP",
+    "POLICY_VIOLATION",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    "_AUTHENTICATION",
+    "_FATAL",
+    "_GAPLESS_GUARANTEE",
+)
+
+
+def kind_of(error: KafkaError) -> type[MillraceError]:
+    """Return the kind of error that a producer raises after the brokers' answer to a record."""
+    output = _Output(KafkaSettings({"bootstrap.servers": "nowhere:9092"}), "test")
+    output._delivered(error, None)
+    with pytest.raises(MillraceError) as raised:
+        output.finish()
+    assert raised.value.where == "nowhere:9092"
+    assert error.str() in raised.value.what
+    return type(raised.value)
+
+
+@pytest.mark.parametrize("name", UNREACHABLE)
+def test_a_record_that_the_brokers_do_not_acknowledge_makes_the_sink_unreachable(name: str) -> None:
+    assert kind_of(KafkaError(getattr(KafkaError, name))) is SinkUnreachableError
+
+
+@pytest.mark.parametrize("name", FAILED)
+def test_a_record_that_the_brokers_refuse_makes_the_sink_fail(name: str) -> None:
+    assert kind_of(KafkaError(getattr(KafkaError, name))) is SinkFailedError
+
+
+def test_an_error_that_the_client_calls_retriable_makes_the_sink_unreachable() -> None:
+    retriable = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, None, False, True)
+    assert kind_of(retriable) is SinkUnreachableError

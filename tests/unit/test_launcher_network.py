@@ -38,6 +38,7 @@ def with_index(address: str, home: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.full
 def test_without_a_network_it_says_so_and_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
     command = copied_to(tmp_path)
     environment = with_index("http://127.0.0.1:9/simple", tmp_path / "home")

@@ -496,7 +496,7 @@ def test_the_histories_find_a_key_that_lacks_something(mutant: Changed, shuffled
 def _noticed_thrice(
     seeds: Iterable[int], shuffled: bool, window: Callable[[History], int | None], mutant: Changed
 ) -> bool:
-    """Whether three histories show the fault; it tries no more of them than that takes."""
+    """Check that three histories show the fault; try no more of them than that takes."""
     pasts = (history(seed, shuffled) for seed in seeds)
     noticed = (
         past for past in pasts if passed(past.fed, Deduplicator(window=window(past)), mutant) != expected(past.fed)

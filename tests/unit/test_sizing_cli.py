@@ -20,6 +20,7 @@ from millrace.domain.retention.forecast_history import MadeForecast
 from millrace.domain.retention.inflow import Band, Growth
 from millrace.domain.retention.readers import FirstRecords
 from millrace.domain.snapshots import DiskSeen, GroupSeen, GroupType, LogSeen, Partition, Snapshot, TopicSeen
+from millrace.settings import Settings
 from support.commands import use_platform
 from support.declarations import example_project
 from support.fakes_groups import FakeCluster, GroupsPlatform, groups_platform
@@ -68,7 +69,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupsPlatform:
         return found
 
     monkeypatch.setattr(made, "control", with_forecasts)
-    use_platform(monkeypatch, made, sizing, headroom)
+    use_platform(monkeypatch, made, sizing, headroom, settings=Settings(tmp_path, lambda name: None))
     for minute in range(30):
         made.snapshots.add(KAFKA, seen(minute - 30))
     made.clusters[KAFKA] = FakeCluster(seen(0))

@@ -22,6 +22,7 @@ from millrace.domain.retention.skew import MOST_SAMPLED_BYTES, load_of, newest, 
 from millrace.domain.snapshots import LogSeen, Snapshot, TopicSeen
 from millrace.domain.sources import TopicRecord
 from millrace.errors import DataLossError, UnreachableError, UsageError
+from millrace.settings import Settings, project_root
 from millrace.usecases.skew import Skew, cluster_of, find_skew
 from support.commands import use_platform
 from support.declarations import example_project
@@ -248,7 +249,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPat
 
 
 def call(patch: pytest.MonkeyPatch, platform: Any, *arguments: str) -> Result:
-    use_platform(patch, platform, skew)
+    use_platform(patch, platform, skew, settings=Settings(project_root(), lambda name: None))
     return CliRunner().invoke(topics.app, ["skew", *arguments])
 
 

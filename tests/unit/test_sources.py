@@ -130,6 +130,7 @@ def test_a_program_that_shrank_is_named(settings: Settings) -> None:
     topic = Topic()
     load(settings, topic)
     program = settings.root / "sources" / "numbers.py"
+    # Another size: Python takes the compiled file of a program whose second and size are those of the program before.
     program.write_text(PROGRAM.replace("range(25)", "range(12 * 2)"))
     with pytest.raises(DataLossError, match=r"holds 25 records of source shop\.numbers, its program yields only 24"):
         load(settings, topic)

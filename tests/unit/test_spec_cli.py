@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Done:
-    """What a call of the command line leaves."""
+    """The exit code and the output of one call of the command line."""
 
     returncode: int
     stdout: str

@@ -23,7 +23,8 @@ from millrace.errors import MillraceError
 from millrace.settings import KafkaSettings, Settings, open_settings
 from millrace.usecases import sources
 from support import stack as runs
-from support.faults import Life, Moment, crash_at_every_call, unexpected
+from support.crash_walks import crash_at_every_call
+from support.faults import Life, Moment, unexpected
 from support.topic_reader import committed_records
 from support.waiting import Deadline, eventually, result_of
 

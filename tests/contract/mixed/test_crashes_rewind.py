@@ -22,7 +22,8 @@ from millrace.settings import PostgresSettings, open_settings
 from millrace.usecases import plans, rewinds, streams
 from support import stack as runs
 from support.control_databases import Databases
-from support.faults import Life, Moment, Outage, crash_at_call, crash_at_every_call, strike_at_every_call, unexpected
+from support.crash_walks import crash_at_every_call, strike_at_every_call
+from support.faults import Life, Moment, Outage, crash_at_call, unexpected
 from support.killed_child import alarmed, die, must_be_killed
 from support.rewound_streams import ACTOR, Apps, RewoundStream, Surroundings
 from support.tiers import calls_of_today
@@ -117,7 +118,14 @@ def test_a_server_that_is_away_from_any_call_on_is_told_and_the_plan_gone_on_wit
     assert {step.call.partition(".")[0] for step in tried.steps} >= {"plans", "streams", "log", "groups", "kafka"}
 
 
-@pytest.mark.parametrize("call", ["plans.end_step", "groups.move", "sink.record_of_work", "sink.count_in"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "groups.move",
+        *(pytest.param(each, marks=pytest.mark.full) for each in ("plans.end_step", "sink.record_of_work")),
+        "sink.count_in",
+    ],
+)
 def test_a_server_that_is_away_for_the_rest_of_a_run_is_told_and_the_plan_gone_on_with(
     given: Surroundings, call: str
 ) -> None:

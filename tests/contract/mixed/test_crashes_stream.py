@@ -14,10 +14,11 @@ import pytest
 from millrace.embedded.stack import Stack
 from support import stack as runs
 from support.control_databases import Databases
+from support.crash_walks import crash_at_every_call
 from support.crashed_streams import GONE, CrashedStream, CrashedStreams, die_in_child
 from support.drills_points import GROUP_FIRST
 from support.driver_without_spark import without_spark
-from support.faults import Life, Moment, crash_at_call, crash_at_every_call, put_in
+from support.faults import Life, Moment, crash_at_call, put_in
 from support.waiting import Deadline, at_once, eventually, result_of
 
 START = (

@@ -26,7 +26,8 @@ from millrace.usecases import plans, topics
 from millrace.wiring import Platform
 from support import stack as runs
 from support.control_databases import Databases
-from support.faults import Life, Moment, crash_at_call, crash_at_every_call, unexpected, watched_control
+from support.crash_walks import crash_at_every_call
+from support.faults import Life, Moment, crash_at_call, unexpected, watched_control
 from support.killed_child import alarmed, die, must_be_killed
 from support.waiting import Deadline, eventually
 

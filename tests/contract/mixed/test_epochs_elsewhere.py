@@ -106,9 +106,13 @@ def test_a_control_database_that_was_restored_learns_from_the_bucket(s3: Stack, 
     """Its fence knows nothing, the group neither: the chain alone has seen the newest start."""
     root = example_project(tmp_path)
     s3_instead(root, f"{{s3: {{prefix: test/{name}}}}}")
-    platform = open_platform(Settings(root, s3.settings().lookup))
-    assert newest_elsewhere(platform, "shop.purchases") == 0
+    declared = root / "include" / "pipelines" / "shop.yaml"
+    renamed = declared.read_text().replace("pipeline: shop", f"pipeline: {name}").replace("shop.", f"{name}.")
+    declared.with_name(f"{name}.yaml").write_text(renamed)
+    declared.unlink()  # other tests of this run may have started the example
+    platform, stream = open_platform(Settings(root, s3.settings().lookup)), f"{name}.purchases"
+    assert newest_elsewhere(platform, stream) == 0
     world = DatasetWorld(s3, name)
-    DatasetChain(world.plain, world.dataset, Identity("shop.purchases", 40, "i")).take_over()
-    assert newest_elsewhere(platform, "shop.purchases") == 40
+    DatasetChain(world.plain, world.dataset, Identity(stream, 40, "i")).take_over()
+    assert newest_elsewhere(platform, stream) == 40
     assert platform.unanswered == {}

@@ -24,7 +24,8 @@ from millrace.usecases import restore_run
 from millrace.usecases.restore import Restore, RestoreProgress
 from millrace.usecases.restore_run import Phase
 from support import killed_restore
-from support.faults import Life, Moment, crash_at_every_call, unexpected
+from support.crash_walks import crash_at_every_call
+from support.faults import Life, Moment, unexpected
 from support.killed_child import must_be_killed
 from support.killed_restore import CLIENT, watched
 from support.plain_consumer import read_topic

@@ -24,9 +24,10 @@ from millrace.domain.sinks import TaskResults, Written
 from millrace.embedded.stack import Stack
 from millrace.errors import DeclarationError, FencedError, RowsRefusedError, SinkFailedError
 from millrace.settings import PostgresSettings
+from support.crash_walks import crash_at_every_call
 from support.dataset_world import DatasetWorld
 from support.drills_points import EPOCH_IGNORED, NO_COMPARE_AND_SET, NO_FENCE
-from support.faults import Life, Moment, crash_at_every_call, put_in, unexpected
+from support.faults import Life, Moment, put_in, unexpected
 from support.kafka_world import KafkaWorld
 from support.sink_worlds import (
     ANYWHERE,
@@ -53,6 +54,7 @@ from support.waiting import Deadline
 INCLUDE = Path(__file__).resolve().parents[3] / "include"
 MakeWorld = Callable[[], StagedWorld]
 KAFKA, S3 = "kafka", "s3"
+APPENDED = "postgres append"
 STAGED = (*TABLES, S3)
 WORLDS = (*STAGED, KAFKA)
 ELSEWHERE: Mapping[str, Callable[[Stack, str], World]] = {KAFKA: KafkaWorld, S3: DatasetWorld}
@@ -349,12 +351,23 @@ def test_two_processes_of_one_submission_do_a_range_once(world: StagedWorld) -> 
 # Crashes
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [Moment.AFTER, *(pytest.param(each, marks=pytest.mark.full) for each in (Moment.BEFORE, Moment.ANSWER_LOST))],
-)
+def test_an_epoch_that_dies_after_any_call_is_gone_on_with(make_world: Callable[[], World]) -> None:
+    strike(make_world, Moment.AFTER)
+
+
+@pytest.mark.parametrize("make_world", [APPENDED], indirect=True)
+def test_an_epoch_that_loses_any_answer_goes_on(make_world: Callable[[], World]) -> None:
+    strike(make_world, Moment.ANSWER_LOST)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.ANSWER_LOST])
 def test_an_epoch_that_dies_at_any_call_is_gone_on_with(make_world: Callable[[], World], moment: Moment) -> None:
-    """Also one that reads again from offset 2, on the timeline after the first."""
+    strike(make_world, moment)
+
+
+def strike(make_world: Callable[[], World], moment: Moment) -> None:
+    """Strike a second epoch at each call, let a third go on, and compare with a life that nobody struck."""
 
     def once(life: Life) -> list[str]:
         world = make_world()
@@ -480,7 +493,6 @@ GUARDS = (
 )
 
 
-APPENDED = "postgres append"
 APPENDED_ONLY = {"former rows kept"}
 
 

@@ -10,7 +10,8 @@ from millrace.embedded.stack import Stack
 from millrace.runtime.backup.parts import Parts
 from millrace.runtime.backup.tee import Tee
 from support.backup_drills import wrong_with
-from support.faults import Crash, Life, Moment, crash_at_every_call
+from support.crash_walks import crash_at_every_call
+from support.faults import Crash, Life, Moment
 from support.tees import TeeWorld, Topics
 
 RECORDS = 6

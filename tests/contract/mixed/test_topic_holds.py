@@ -20,8 +20,9 @@ from millrace.spec import load_pipeline
 from millrace.usecases import holds, topics
 from millrace.wiring import Platform
 from support.control_databases import Databases
+from support.crash_walks import crash_at_every_call
 from support.cut_projects import CutProject
-from support.faults import Life, Moment, crash_at_every_call, unexpected, watched_control
+from support.faults import Life, Moment, unexpected, watched_control
 from support.waiting import Deadline, eventually
 
 KAFKA = "millrace_kafka"

@@ -238,7 +238,6 @@ def test_offsets_without_a_row_are_passed_by(shop: Shop, monkeypatch: pytest.Mon
     assert shop.store.quality.mark(NAME).offsets == dict.fromkeys(PARTITIONS, 50)
 
 
-@pytest.mark.full
 def test_a_run_goes_on_until_all_is_looked_at(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quality, "MOST_OFFSETS", 40)
     pipeline = Pipeline("shop", "me", "kafka", (), (shop.stream,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ EXAMPLE, BACKUP = "shop.purchases", "shop.backup"
 ACTOR = "test:example"
 
 _at_the_end: dict[str, Callable[[], None]] = {}
+"""What ends after the last test here, by its name: the example first, while Airflow still watches it."""
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +27,7 @@ def _airflow_ends_with_its_last_test(idle_stack: Stack) -> None:
     _at_the_end["airflow"] = partial(stop_airflow, idle_stack)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stopping_the_example(idle_stack: Stack) -> None:
     """Stop the example's stream after the tests with Airflow: several modules use it, the first one starts it."""
     _at_the_end["example"] = partial(stop, idle_stack, EXAMPLE)
@@ -45,8 +47,10 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
         return (yield)
     finally:
         if nextitem is None or not nextitem.path.is_relative_to(HERE):
-            for end in reversed([_at_the_end.pop(name) for name in tuple(_at_the_end)]):
-                end()
+            with ExitStack() as ends:
+                for name in ("airflow", "example"):
+                    if end := _at_the_end.pop(name, None):
+                        ends.callback(end)
 
 
 def stop_airflow(stack: Stack) -> None:

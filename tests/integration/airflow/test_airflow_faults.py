@@ -1,6 +1,7 @@
 """What people and faults may do to Airflow without reaching a stream, and what reaches it: an app that dies.
 
-The measured times are printed: `./millrace test tests/integration/airflow/test_airflow_faults.py -s`.
+The first tier kills an app, too: see test_ui.py. The measured times are printed:
+`./millrace test tests/integration/airflow/test_airflow_faults.py -s`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
+
+pytestmark = pytest.mark.full
 
 RECORDS = 2_000
 _numbers = count()
@@ -119,12 +122,7 @@ FAULTS: dict[str, Callable[[AirflowPipeline, str], None]] = {
 }
 
 
-IN_THE_FIRST_TIER = "clear running"
-
-
-@pytest.mark.parametrize(
-    "fault", [pytest.param(name, marks=() if name == IN_THE_FIRST_TIER else pytest.mark.full) for name in FAULTS]
-)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_what_people_do_to_tasks_and_runs_neither_stops_nor_doubles_the_app(
     pipeline: AirflowPipeline, fault: str
 ) -> None:
@@ -148,7 +146,6 @@ def is_watched_anew(pipeline: AirflowPipeline, began: float) -> bool:
     return (datetime.now(UTC) - parked).total_seconds() < time.monotonic() - began
 
 
-@pytest.mark.full
 def test_pausing_the_dag_neither_stops_nor_doubles_the_app(pipeline: AirflowPipeline) -> None:
     driver, epochs, run = only_driver(pipeline), pipeline.epochs(), present_run(pipeline)
     pause(pipeline.admin, pipeline.dag, True)
@@ -168,7 +165,6 @@ def test_pausing_the_dag_neither_stops_nor_doubles_the_app(pipeline: AirflowPipe
     assert pipeline.drivers() == [driver]
 
 
-@pytest.mark.full
 def test_killing_the_triggerer_leaves_the_app_alone_and_its_watch_comes_back(
     pipeline: AirflowPipeline, stack: Stack
 ) -> None:
@@ -191,7 +187,6 @@ def test_killing_the_triggerer_leaves_the_app_alone_and_its_watch_comes_back(
     assert pipeline.epochs() == epochs
 
 
-@pytest.mark.full
 def test_killing_the_schedulers_group_leaves_the_app_alone_and_runs_come_back(
     pipeline: AirflowPipeline, stack: Stack
 ) -> None:
@@ -207,7 +202,6 @@ def test_killing_the_schedulers_group_leaves_the_app_alone_and_runs_come_back(
     assert pipeline.epochs() == epochs
 
 
-@pytest.mark.full
 def test_a_stream_is_stopped_although_the_triggerer_is_dead(pipeline: AirflowPipeline, stack: Stack) -> None:
     produce(pipeline, 100)
     kill_group(stack, "airflow-triggerer")
@@ -270,7 +264,6 @@ def broken(stack: Stack, admin: AirflowUser) -> Iterator[AirflowPipeline]:
     made.withdraw()
 
 
-@pytest.mark.full
 def test_a_driver_that_cannot_be_helped_is_given_up_at_once_and_told(broken: AirflowPipeline, stack: Stack) -> None:
     red_before = {run["dag_run_id"] for run in broken.admin.runs("millrace.alarms") if run["state"] == "failed"}
     broken.operate("start")
