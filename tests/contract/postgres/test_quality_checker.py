@@ -240,9 +240,9 @@ def test_a_table_that_was_never_analysed_is_checked_no_slower_than_it_is_sorted(
 
 def test_a_server_that_ends_idle_transactions_is_no_obstacle(sink: Sink, control_databases: Databases) -> None:
     reader = sink.database.working.user
-    control_databases.as_superuser(f"ALTER ROLE {reader} SET idle_in_transaction_session_timeout = '200ms'")
+    control_databases.as_superuser(f"ALTER ROLE {reader} SET idle_in_transaction_session_timeout = '2s'")
     try:
-        rules = [Rule("slow", Query("select pg_sleep(0.3) from {rows} limit 3")), RULES[0]]
+        rules = [Rule("slow", Query("select pg_sleep(0.8) from {rows} limit 3")), RULES[0]]
         found = sink.hold(TABLE, rules, whole(ROWS)).results
     finally:
         control_databases.as_superuser(f"ALTER ROLE {reader} RESET idle_in_transaction_session_timeout")

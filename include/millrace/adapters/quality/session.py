@@ -219,8 +219,8 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _patience() -> tuple[str, str]:
-    """The settings of every transaction of a check: how long it waits for a lock, and that it may idle."""
-    return f"SET LOCAL lock_timeout = {LONGEST_LOCK // timedelta(milliseconds=1)}", _PATIENT
+    """The settings of every transaction of a check: it may idle, from its start; how long it waits for a lock."""
+    return _PATIENT, f"SET LOCAL lock_timeout = {LONGEST_LOCK // timedelta(milliseconds=1)}"
 
 
 def said(error: BaseException) -> str:
