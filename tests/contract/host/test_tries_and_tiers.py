@@ -27,6 +27,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import settings
 
 from support.waiting import Deadline, DeadlinePassedError
 
@@ -59,6 +60,9 @@ def test_count(tried):
 
 def test_exit_code(tried):
     subprocess.run(["false"], check=first)
+
+def test_examples():
+    print(f"examples: {settings.default.max_examples}")
 
 @pytest.mark.full
 def test_of_the_second_tier():
@@ -145,6 +149,19 @@ def test_the_second_tier_runs_when_it_is_asked_for(project: Path) -> None:
     code, output = run(project, *named)
     assert code == 0
     assert sorted(line.split()[1] for line in output.splitlines() if line.startswith("PASSED")) == sorted(named)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [([FILE], 34), (["--all", FILE], 100), ([f"{FILE}::test_examples"], 100)],
+    ids=["the first tier", "both tiers", "a named test"],
+)
+def test_properties_get_a_third_of_their_examples_in_the_first_tier(
+    project: Path, arguments: list[str], count: int
+) -> None:
+    code, output = run(project, *arguments, "-k", "examples")
+    assert code == 0, output
+    assert f"examples: {count}\n" in output
 
 
 def test_a_repeat_runs_a_test_of_the_second_tier_by_its_name(project: Path) -> None:
