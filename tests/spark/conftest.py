@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support import local_spark
 from support.budget import Kind, spend
 from support.stack import quick_java
-from support.waiting import Deadline, exit_code_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,30 +24,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     from pyspark.sql import SparkSession
 
     spend(Kind.SPARK_SESSIONS)
-    running = SparkSession.getActiveSession() or begin(tmp_path_factory.mktemp("spark"))
+    running = SparkSession.getActiveSession() or local_spark.begin(quick_java(), tmp_path_factory.mktemp("spark"))
     return running.newSession()
-
-
-def begin(scratch: Path) -> SparkSession:
-    """A session on this machine alone, everything temporary in a folder of the run."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(quick_java())
-    return (
-        SparkSession.builder.master("local[1]")
-        .appName("millrace-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.local.dir", str(scratch))
-        .config("spark.io.encryption.enabled", "true")  # as `runtime/session.py` has it
-        .config("spark.sql.warehouse.dir", str(scratch))
-        .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={scratch}")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,22 +35,4 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
         return (yield)
     finally:
         if nextitem is None or not nextitem.path.is_relative_to(HERE):
-            end_jvm()
-
-
-def end_jvm() -> None:
-    """End session and JVM, whoever began them; a module that comes back later begins others."""
-    if "pyspark" not in sys.modules:
-        return
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    if session := SparkSession.getActiveSession():
-        session.stop()
-    if context := SparkContext._active_spark_context:
-        context.stop()
-    if gateway := SparkContext._gateway:
-        gateway.shutdown()
-        gateway.proc.stdin.close()  # what the JVM waits for
-        exit_code_of(gateway.proc, within=Deadline.SPARK, what="the JVM of these tests to end")
-        SparkContext._gateway = SparkContext._jvm = None
+            local_spark.end()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 import time
 import uuid
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +27,7 @@ from support.topic_reader import committed_records
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from millrace.embedded.stack import Stack
 
@@ -217,6 +219,33 @@ class AirflowPipeline:
         )
         assert found
         return found
+
+    def kill_app(self, meanwhile: Callable[[Driver], None] = lambda killed: None) -> str:
+        """Kill the app. Assert that its watch is one red run, and that Airflow starts one other app.
+
+        Args:
+            meanwhile: called with the killed driver when the other app is there.
+
+        Returns:
+            What the red run's task logged.
+        """
+        self.wait_until_watched()
+        [driver] = self.drivers()
+        former = {run["dag_run_id"]: run["state"] for run in self.admin.runs(self.dag)}
+        [watch] = [name for name, state in former.items() if state == "running"]
+        for process in self.app_processes():
+            with suppress(ProcessLookupError):  # a worker ends with its JVM
+                os.kill(process.pid, signal.SIGKILL)
+        eventually(lambda: self.drivers() not in ([], [driver]), within=Deadline.AIRFLOW, what="another app")
+        meanwhile(driver)
+        self.wait_until_watched(not_run=watch)
+        assert [each.epoch for each in self.drivers()] == [driver.epoch + 1]
+        after = {run["dag_run_id"]: run["state"] for run in self.admin.runs(self.dag)}
+        assert after[watch] == "failed"
+        assert sorted(state for name, state in after.items() if name not in former) == ["running"]
+        log: str = self.admin.log(self.dag, watch, "running")
+        assert f"epoch {driver.epoch} died" in log
+        return log
 
     def command(self, *words: str) -> tuple[int, str, float]:
         """`millrace streams WORDS`; its exit code, what it printed, and the seconds it took."""

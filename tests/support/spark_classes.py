@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 300.0
 """How long the recording may take; 25 s on an idle machine."""
-END_SECONDS = 60.0
-"""How long the JVM may take to write the archive at its end; 3 s on an idle machine."""
+SAY_SECONDS = 60.0
+"""How long a Java may take to say its version."""
 
 
 def archive_for(java: Java) -> Path:
     """Return the archive's path for this Java and the installed Spark, whether it is there or not."""
-    said = subprocess.run([java.program, "-version"], capture_output=True, check=True, timeout=END_SECONDS).stderr
+    said = subprocess.run([java.program, "-version"], capture_output=True, check=True, timeout=SAY_SECONDS).stderr
     return Path(sys.prefix) / f"spark-classes-{sha256(said + version('pyspark').encode()).hexdigest()[:16]}.jsa"
 
 
@@ -87,31 +87,17 @@ def kill_group(group: int) -> None:
 
 def record(draft: Path, scratch: Path) -> None:
     """Let a JVM do what streams and jobs do, and write down at its end which classes it has loaded."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from support import local_spark
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(find_java(scratch / "java").home)
-    flags = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={draft} -Xlog:disable"
-    session = (
-        SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.local.dir", str(scratch))
-        .config("spark.io.encryption.enabled", "true")
-        .config("spark.sql.warehouse.dir", str(scratch))
-        .config("spark.driver.extraJavaOptions", flags)
-        .getOrCreate()
+    session = local_spark.begin(
+        find_java(scratch / "java").home,
+        scratch,
+        "-XX:TieredStopAtLevel=1",
+        f"-XX:ArchiveClassesAtExit={draft}",
+        "-Xlog:disable",
     )
     work(session, scratch)
-    session.stop()
-    gateway = SparkContext._gateway
-    assert gateway is not None
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM waits for this
-    sys.exit(gateway.proc.wait(END_SECONDS))
+    local_spark.end()
 
 
 def work(session: SparkSession, scratch: Path) -> None:
@@ -136,6 +122,7 @@ def work(session: SparkSession, scratch: Path) -> None:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # where `support` is
     if len(sys.argv) == 3:
         record(Path(sys.argv[1]), Path(sys.argv[2]))
     else:

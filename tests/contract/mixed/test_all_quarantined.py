@@ -5,36 +5,16 @@ Real broker, real databases, the real driver; only Spark is left out (`support.d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-
-import pytest
 
 from millrace.domain.all_quarantined import ALL_QUARANTINED
 from millrace.domain.control import Alarm
-from millrace.embedded.stack import Stack
-from support import stack as runs
-from support.control_databases import Databases
 from support.crashed_streams import RECORDS, CrashedStream, CrashedStreams
 from support.disturbed import DisturbedLife
-from support.driver_without_spark import without_spark
 from support.faults import Life
 
 REFUSING = "ALTER TABLE {name}.rows ADD CONSTRAINT refusing CHECK (id = 'nobody')"
 ACCEPTING = "ALTER TABLE {name}.rows DROP CONSTRAINT refusing"
-
-
-@pytest.fixture(scope="module")
-def streams(
-    idle_stack: Stack, control_databases: Databases, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[CrashedStreams]:
-    runs.start(idle_stack, "kafka", "postgres")
-    made = CrashedStreams(
-        tmp_path_factory.mktemp("refusing") / "project", idle_stack, control_databases.create_upgraded()
-    )
-    with without_spark(made.project.root):
-        yield made
-    made.close()
 
 
 def refuse_everything(stream: CrashedStream, *, per_batch: int) -> None:

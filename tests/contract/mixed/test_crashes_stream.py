@@ -6,18 +6,13 @@ which are gone in the middle leave the same is shown by three children here, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
-from millrace.embedded.stack import Stack
-from support import stack as runs
-from support.control_databases import Databases
 from support.crash_walks import crash_at_every_call
 from support.crashed_streams import GONE, CrashedStream, CrashedStreams, die_in_child
 from support.drills_points import GROUP_FIRST
-from support.driver_without_spark import without_spark
 from support.faults import Life, Moment, crash_at_call, put_in
 from support.waiting import Deadline, at_once, eventually, result_of
 
@@ -47,19 +42,6 @@ REWOUND = {0: 1, 1: 2}
 FULL = pytest.mark.full
 MOMENTS = (Moment.AFTER, *(pytest.param(moment, marks=FULL) for moment in (Moment.ANSWER_LOST, Moment.BEFORE)))
 IN_CHILDREN = (("sink.open_positions", 1), ("sink.commit_batch", 1), ("member.commit", 2))
-
-
-@pytest.fixture(scope="module")
-def streams(
-    idle_stack: Stack, control_databases: Databases, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[CrashedStreams]:
-    runs.start(idle_stack, "kafka", "postgres")
-    made = CrashedStreams(
-        tmp_path_factory.mktemp("crashes") / "project", idle_stack, control_databases.create_upgraded()
-    )
-    with without_spark(made.project.root):
-        yield made
-    made.close()
 
 
 def test_a_stream_that_never_dies_does_all_there_is(streams: CrashedStreams) -> None:

@@ -28,8 +28,7 @@ FOREVER = {"orders": LogSettings(time=None)}
 
 @pytest.fixture(scope="module")
 def database(control_databases: Databases) -> ControlDatabase:
-    made = control_databases.create_upgraded()
-    return made
+    return control_databases.create_upgraded()
 
 
 @pytest.fixture

@@ -29,8 +29,7 @@ PATIENT = timedelta(seconds=30)
 
 @pytest.fixture(scope="module")
 def database(control_databases: Databases) -> ControlDatabase:
-    made = control_databases.create_upgraded()
-    return made
+    return control_databases.create_upgraded()
 
 
 @pytest.fixture(scope="module")

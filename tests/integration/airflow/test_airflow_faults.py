@@ -7,11 +7,8 @@ The first tier kills an app, too: see test_ui.py. The measured times are printed
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -219,29 +216,19 @@ def test_a_stream_is_stopped_although_the_triggerer_is_dead(pipeline: AirflowPip
 
 
 def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(pipeline: AirflowPipeline) -> None:
-    driver, run = only_driver(pipeline), present_run(pipeline)
-    before = {each["dag_run_id"] for each in pipeline.admin.runs(pipeline.dag)}
     began = time.monotonic()
-    for process in pipeline.app_processes():
-        with suppress(ProcessLookupError):  # a worker ends with its JVM
-            os.kill(process.pid, signal.SIGKILL)
+
+    def look(killed: Driver) -> None:
+        tell("app killed: another app after", time.monotonic() - began)
+        told = eventually(
+            lambda: row_of(pipeline).get("last_error"), within=Deadline.COMMAND, what="`streams list` to say why"
+        )
+        assert f"epoch {killed.epoch}" in str(told)
+        pipeline.wait_for_books()
+
     produce(pipeline, 100)
-    eventually(lambda: pipeline.drivers() not in ([], [driver]), within=Deadline.AIRFLOW, what="another app")
-    told = eventually(
-        lambda: row_of(pipeline).get("last_error"), within=Deadline.COMMAND, what="`streams list` to say why"
-    )
-    tell("app killed: another app after", time.monotonic() - began)
-    assert f"epoch {driver.epoch}" in str(told)
-    pipeline.wait_for_books()
-    pipeline.wait_until_watched(not_run=run)
+    assert "Its driver said last:" in pipeline.kill_app(look)
     tell("app killed: watched again and all records in the sink after", time.monotonic() - began)
-    assert [each.epoch for each in pipeline.drivers()] == [driver.epoch + 1]
-    after = {each["dag_run_id"]: each["state"] for each in pipeline.admin.runs(pipeline.dag)}
-    assert after[run] == "failed"
-    assert sorted(state for each, state in after.items() if each not in before) == ["running"]
-    log = pipeline.admin.log(pipeline.dag, run, "running")
-    assert f"epoch {driver.epoch} died" in log
-    assert "Its driver said last:" in log
 
 
 def row_of(pipeline: AirflowPipeline) -> dict[str, Any]:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +57,13 @@ topics:
   garden.seeds: {partitions: many}
 """
 BROKEN_DAGS = 'from millrace.airflow.factory import pipeline_dags\n\nglobals().update(pipeline_dags("garden"))\n'
+
+
+class ExampleStream(AirflowPipeline):
+    """The example's stream, which is deployed already."""
+
+    stream = STREAM  # type: ignore[assignment]
+    dag = STREAM_DAG  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="module")
@@ -141,29 +146,8 @@ def test_the_form_stops_the_stream_and_starts_it_and_its_page_tells_which(
     assert reasons >= {"a look at the stopped page", "a look at the running page"}
 
 
-class ExampleStream(AirflowPipeline):
-    """The example's stream, which is deployed already."""
-
-    stream = STREAM  # type: ignore[assignment]
-    dag = STREAM_DAG  # type: ignore[assignment]
-
-
 def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(example: Stack) -> None:
-    app = ExampleStream(example, AirflowUser(example), "example")
-    app.wait_until_watched()
-    [driver] = app.drivers()
-    former = {run["dag_run_id"]: run["state"] for run in app.admin.runs(STREAM_DAG)}
-    [watch] = [name for name, state in former.items() if state == "running"]
-    for process in app.app_processes():
-        with suppress(ProcessLookupError):  # a worker ends with its JVM
-            os.kill(process.pid, signal.SIGKILL)
-    eventually(lambda: app.drivers() not in ([], [driver]), within=Deadline.AIRFLOW, what="another app")
-    app.wait_until_watched(not_run=watch)
-    assert [each.epoch for each in app.drivers()] == [driver.epoch + 1]
-    after = {run["dag_run_id"]: run["state"] for run in app.admin.runs(STREAM_DAG)}
-    assert after[watch] == "failed"
-    assert sorted(state for name, state in after.items() if name not in former) == ["running"]
-    assert f"epoch {driver.epoch} died" in app.admin.log(STREAM_DAG, watch, "running")
+    ExampleStream(example, AirflowUser(example), "example").kill_app()
 
 
 def use_form(page: Page, action: str, reason: str, look: Look | None = None) -> None:

@@ -1,0 +1,60 @@
+"""Spark in this process, on this machine alone, and the end of its JVM."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from support.waiting import Deadline, exit_code_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def begin(java_home: Path, scratch: Path, *flags: str) -> SparkSession:
+    """Return a session with one core.
+
+    Args:
+        java_home: whose Java runs it.
+        scratch: takes everything temporary.
+        flags: of the JVM, beside those of `bin/spark-submit`.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(java_home)
+    return (
+        SparkSession.builder.master("local[1]")
+        .appName("millrace-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.local.dir", str(scratch))
+        .config("spark.io.encryption.enabled", "true")  # as `runtime/session.py` has it
+        .config("spark.sql.warehouse.dir", str(scratch))
+        .config("spark.driver.extraJavaOptions", " ".join((f"-Djava.io.tmpdir={scratch}", *flags)))
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+
+
+def end() -> None:
+    """End session and JVM, whoever began them, if there are any; a later `begin` starts another JVM."""
+    if "pyspark" not in sys.modules:
+        return
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if session := SparkSession.getActiveSession():
+        session.stop()
+    if context := SparkContext._active_spark_context:
+        context.stop()
+    if gateway := SparkContext._gateway:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM waits for this
+        SparkContext._gateway = SparkContext._jvm = None
+        code = exit_code_of(gateway.proc, within=Deadline.SPARK, what="the JVM to end")
+        assert code == 0, f"the JVM ended with {code}"
