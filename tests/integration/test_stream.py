@@ -74,7 +74,13 @@ def test_records_become_rows_bad_ones_go_aside_and_a_refused_row_holds_nothing_u
         ]
         assert len(app.quarantine()) == 8
 
-    # A new release with one more column, and what was written before stays.
+
+@pytest.mark.full
+def test_a_new_release_adds_its_column_and_what_was_written_before_stays(servers):
+    app = App(servers)
+    app.produce(numbered(0, 5))
+    with app.running():
+        app.until(lambda: len(app.rows()) == 5, "the rows of the first release")
     app.write_transform("""
         from pyspark.sql import functions as F
 

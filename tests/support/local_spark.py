@@ -33,7 +33,9 @@ def begin(java_home: Path, scratch: Path, *flags: str) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.local.dir", str(scratch))
-        .config("spark.io.encryption.enabled", "true")  # as `runtime/session.py` has it
+        # as `runtime/session.py` has them
+        .config("spark.io.encryption.enabled", "true")
+        .config("spark.python.daemon.module", "millrace.runtime.worker_daemon")
         .config("spark.sql.warehouse.dir", str(scratch))
         .config("spark.driver.extraJavaOptions", " ".join((f"-Djava.io.tmpdir={scratch}", *flags)))
         .config("spark.sql.session.timeZone", "UTC")

@@ -6,10 +6,12 @@ Nothing of the package says what is secret here: whatever the stack generated is
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from collections.abc import Iterator
 from configparser import RawConfigParser
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -101,12 +103,11 @@ class Finder:
         self._names = {
             form: name for name, value in secrets.items() for form in (value, quote(value, safe="").encode())
         }
-        self._pattern = re.compile(b"|".join(map(re.escape, self._names)))
 
     def names_in(self, content: bytes | str) -> set[str]:
         """The names of the secrets in it."""
         data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogateescape")
-        return {self._names[found] for found in self._pattern.findall(data)}
+        return {name for form, name in self._names.items() if form in data}
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +218,19 @@ def test_a_task_and_what_it_starts_inherit_no_secret(
     assert "AIRFLOW_CONN_" not in told
 
 
+def written(path: Path) -> bytes:
+    """What was written to a file, without its holes: each index of Kafka is a hole of 10 MB with a few bytes in it."""
+    parts = []
+    with path.open("rb") as file:
+        end = 0
+        with suppress(OSError):  # there is no more: ENXIO
+            while True:
+                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
+                end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+                parts.append(os.pread(file.fileno(), end - begin, begin))
+    return b"".join(parts)
+
+
 def test_only_private_files_hold_secrets(worked: AirflowUser, stack: Stack, finder: Finder) -> None:
     state = stack.layout.state
     looked_at, holders = set(), {}
@@ -225,7 +239,7 @@ def test_only_private_files_hold_secrets(worked: AirflowUser, stack: Stack, find
         if name.startswith(DATABASE_FILES) or not path.is_file():
             continue
         try:
-            found = finder.names_in(path.read_bytes())
+            found = finder.names_in(written(path))
         except FileNotFoundError:  # Spark and Kafka remove files while we look
             continue
         looked_at.add(name)
