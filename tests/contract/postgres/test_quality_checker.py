@@ -335,6 +335,19 @@ def test_freshness_and_volume(sink: Sink) -> None:
     assert stale.outcome is Outcome.FAILED
 
 
+def test_bounds_that_no_float_tells_apart_are_counted_apart(sink: Sink) -> None:
+    """One of 2^53 and the next whole number, which as floats are the same."""
+    edge = 2**53
+    sink.connection.execute(f"ALTER TABLE {TABLE} ADD COLUMN large bigint")
+    sink.connection.execute(f"UPDATE {TABLE} SET large = CASE WHEN _offset = 0 THEN {edge + 1} ELSE {edge} END")
+    for type_ in ("bigint", "numeric"):
+        sink.connection.execute(f"ALTER TABLE {TABLE} ALTER COLUMN large TYPE {type_}")
+        rules = [Rule(f"most_{most}", Range("large", max=most)) for most in (edge, edge + 1)]
+        rules += [Rule(f"known_{known}", InSet("large", (1, known))) for known in (edge, edge + 1)]
+        found = sink.hold(TABLE, rules, whole(ROWS))
+        assert [found.results[rule.name].broken for rule in rules] == [4, 0, 4, ROWS - 4], type_
+
+
 PLANTED = "planted4711"
 
 

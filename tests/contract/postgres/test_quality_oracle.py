@@ -25,7 +25,7 @@ from support.quality_sinks import Sink, open_sink
 if TYPE_CHECKING:
     from support.control_databases import Databases
 
-FIRST_TIER, SECOND_TIER = 40, 400
+FIRST_TIER, SECOND_TIER = 14, 400
 RULES = 10
 
 
