@@ -20,10 +20,8 @@ POSTGRES, BROKER, STORE = "PostgreSQL", "broker", "object store"
 BATCHES_AHEAD = 20
 
 # Each round: a kill in a running stream, then one while it starts again.
-ONE_ROUND = [
-    (BEFORE_SINK, JVM, None, None),
-    (AFTER_SINK, PYTHON, None, None),
-]
+ONE_ROUND = (AFTER_SINK, PYTHON, None, None)
+"""The rows are in the table, and the group has committed none of them."""
 STARTS = {
     BEFORE_SINK: (CLAIM, PYTHON),
     AFTER_SINK: (BEFORE_SUBMIT, SUPERVISOR),
@@ -110,8 +108,8 @@ def test_nothing_is_lost_or_doubled_when_the_driver_is_killed(
     make_drill: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     drill: Drill = make_drill(BATCHES_AHEAD * 800, batch=800)
-    tried(drill, ONE_ROUND, capsys)
-    assert [hit.victim for hit in drill.hits] == [JVM, PYTHON]
+    tried(drill, [ONE_ROUND], capsys)
+    assert [hit.victim for hit in drill.hits] == [PYTHON]
 
 
 @pytest.mark.full

@@ -43,6 +43,8 @@ class Deadline(Enum):
     def __init__(self, what: str, idle_seconds: float) -> None:
         self.what = what
         self.seconds = max(SHORTEST_SECONDS, FACTOR * idle_seconds)
+        self.every = timedelta(seconds=min(max(0.1, idle_seconds / 100), 0.5))
+        """How often a condition is asked: each time may cost a server 30 ms of processor time."""
 
 
 class DeadlinePassedError(AssertionError):
@@ -69,10 +71,10 @@ def eventually(
     *,
     within: Deadline,
     what: str,
-    every: timedelta = timedelta(milliseconds=100),
+    every: timedelta | None = None,
     ignoring: tuple[type[Exception], ...] = (),
 ) -> Found:
-    """The first true value of `condition`, asked again and again until the deadline.
+    """The first true value of `condition`, asked again and again until the deadline, as often as that says.
 
     Raises:
         DeadlinePassedError: it was not true in time.
@@ -88,7 +90,7 @@ def eventually(
             seen = error
         if time.monotonic() > began + within.seconds:
             raise DeadlinePassedError(within, what, seen)
-        time.sleep(every.total_seconds())
+        time.sleep((every or within.every).total_seconds())
 
 
 def line_of(stream: IO[AnyStr] | None, *, within: Deadline = Deadline.PROCESS, what: str) -> AnyStr:

@@ -102,8 +102,7 @@ def frame_of(page: Page) -> FrameLocator:
 
 
 def open_stream(page: Page, stream: str) -> FrameLocator:
-    """Open the pages by Airflow's own navigation, and a stream's page from there."""
-    page.goto("/")
+    """Open the pages by Airflow's own navigation, from the page after the log-in, and a stream's page from there."""
     page.get_by_role("link", name="Streams", exact=True).click()
     frame = frame_of(page)
     frame.get_by_role("link", name=stream, exact=True).click()
@@ -124,7 +123,6 @@ def listed(stack: Stack, stream: str) -> dict[str, Any]:
 def test_the_pages_stand_in_airflows_frame_and_a_link_leaves_it(
     operator: Page, known: str, look: Look, complaints: Complaints, stack: Stack
 ) -> None:
-    operator.goto("/")
     expect(operator.get_by_role("link", name="Streams", exact=True)).to_be_visible()
     complaints.found.clear()  # those of Airflow's own first page
     frame = open_stream(operator, known)
