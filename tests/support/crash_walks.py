@@ -20,7 +20,7 @@ TOGETHER = 8
 
 @dataclass
 class Tried:
-    """What came of striking a life at each of its calls.
+    """The outcome of striking a life at each of its calls.
 
     Attributes:
         wrong: what was wrong after each step, where anything was.

@@ -73,7 +73,7 @@ def test_a_fast_run_is_unit_tests_and_static_checks_without_servers() -> None:
 
 def test_the_longest_file_goes_first_and_lanes_are_filled_evenly() -> None:
     durations = {f"tests/a/test_{name}.py": Duration(float(name)) for name in (1, 2, 3, 4, 5, 9)}
-    filled = fill(sorted(durations), durations, BOTH, (), {}, everything=False)
+    filled = fill(sorted(durations), durations, BOTH, everything=False)
     assert sorted(lane.seconds for lane in filled.values()) == [12.0, 12.0]
     assert [lane.files[0] for lane in filled.values()] == ["tests/a/test_9.py", "tests/a/test_5.py"]
 
@@ -82,20 +82,20 @@ def test_a_new_file_counts_as_the_median() -> None:
     durations = {
         f"tests/a/test_{name}.py": Duration(seconds) for name, seconds in (("x", 1.0), ("y", 4.0), ("z", 90.0))
     }
-    filled = fill([*durations, "tests/a/test_new.py"], durations, BOTH, (), {}, everything=False)
+    filled = fill([*durations, "tests/a/test_new.py"], durations, BOTH, everything=False)
     assert sorted(lane.seconds for lane in filled.values()) == [9.0, 90.0]
 
 
 def test_the_second_tier_counts_in_a_run_of_both() -> None:
     durations = {"tests/a/test_x.py": Duration(1.0, 50.0), "tests/a/test_y.py": Duration(2.0)}
     for everything, first in ((False, "tests/a/test_y.py"), (True, "tests/a/test_x.py")):
-        filled = fill(sorted(durations), durations, {"tests/a": ("one",)}, (), {}, everything=everything)
+        filled = fill(sorted(durations), durations, {"tests/a": ("one",)}, everything=everything)
         assert filled["one"].files[0] == first
 
 
 def test_files_that_have_no_choice_are_placed_first() -> None:
     durations = {"tests/a/test_x.py": Duration(5.0), "tests/b/test_y.py": Duration(4.0)}
-    filled = fill(sorted(durations), durations, {**BOTH, "tests/b": ("one",)}, (), {}, everything=False)
+    filled = fill(sorted(durations), durations, {**BOTH, "tests/b": ("one",)}, everything=False)
     assert {name: lane.files for name, lane in filled.items()} == {
         "one": ["tests/b/test_y.py"],
         "two": ["tests/a/test_x.py"],
@@ -105,17 +105,17 @@ def test_files_that_have_no_choice_are_placed_first() -> None:
 def test_files_that_belong_together_share_a_lane_and_files_that_cannot_are_named() -> None:
     durations = {f"tests/a/test_{name}.py": Duration(1.0) for name in "wxyz"}
     together = [["tests/a/test_w.py", "tests/a/test_z.py"]]
-    filled = fill(sorted(durations), durations, BOTH, together, {}, everything=False)
+    filled = fill(sorted(durations), durations, BOTH, everything=False, together=together)
     assert sorted(len([file for file in lane.files if file in together[0]]) for lane in filled.values()) == [0, 2]
     apart = {"tests/a": ("one",), "tests/b": ("two",)}
     files = ["tests/a/test_x.py", "tests/b/test_x.py"]
     with pytest.raises(ValueError, match=r"no lane may take all of tests/a/test_x.py, tests/b/test_x.py"):
-        fill(files, {}, apart, [files], {}, everything=False)
+        fill(files, {}, apart, everything=False, together=[files])
 
 
 def test_nobody_has_measured_yet(tmp_path: Path) -> None:
     assert read_durations(tmp_path) == {}
-    filled = fill(["tests/a/test_x.py", "tests/a/test_y.py"], {}, BOTH, (), {}, everything=False)
+    filled = fill(["tests/a/test_x.py", "tests/a/test_y.py"], {}, BOTH, everything=False)
     assert [len(lane.files) for lane in filled.values()] == [1, 1]
 
 
@@ -131,7 +131,7 @@ def test_durations_are_a_line_each(tmp_path: Path) -> None:
 def test_other_steps_of_a_lane_count_too() -> None:
     durations = {"slow check": Duration(3.0), "tests/a/test_x.py": Duration(2.0), "tests/a/test_y.py": Duration(2.0)}
     files = [name for name in durations if name.startswith("tests/")]
-    filled = fill(files, durations, BOTH, (), {"one": [Step("slow check", [])]}, everything=False)
+    filled = fill(files, durations, BOTH, everything=False, beside={"one": [Step("slow check", [])]})
     assert {name: lane.files for name, lane in filled.items()} == {"one": [], "two": files}
 
 

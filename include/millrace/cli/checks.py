@@ -30,6 +30,8 @@ FAST = "--fast"
 NOT_RUN = 127
 """The exit code of a check that could not be run, as a shell has it."""
 
+_WIDTH = 28
+"""Characters of a name in the summary."""
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_WORDS = timedelta(seconds=10)
 
@@ -115,7 +117,7 @@ def print_summary(outcomes: Sequence[Outcome], took: timedelta, *, fine: bool) -
     for outcome in outcomes:
         failed = "ok at the second try" if fine else "FAILED"
         word = failed if outcome.exit_code or outcome.interrupted else "ok"
-        print(f"  {word:<6}  {outcome.name:<25} {outcome.seconds:6.1f} s")
+        print(f"  {word:<6}  {outcome.name:<{_WIDTH}} {outcome.seconds:6.1f} s")
         for failure in outcome.report.failures if outcome.report and not fine else ():
             print(f"          {failure.test}\n            {circumstances(failure)}  {failure.error}")
     folders: dict[str, Duration] = {}
@@ -123,8 +125,8 @@ def print_summary(outcomes: Sequence[Outcome], took: timedelta, *, fine: bool) -
         folder = file.rpartition("/")[0]
         folders[folder] = folders.get(folder, Duration()) + duration
     for name, spent in sorted(folders.items()):
-        print(f"          {name:<25} {spent.seconds(everything=True):6.1f} s  {spent.tests} tests")
-    print(f"          {'all together':<25} {took.total_seconds():6.1f} s")
+        print(f"          {name:<{_WIDTH}} {spent.seconds(everything=True):6.1f} s  {spent.tests} tests")
+    print(f"          {'all together':<{_WIDTH}} {took.total_seconds():6.1f} s")
     if took > AIM:
         print(f"it took longer than the {AIM.total_seconds() / 60:.0f} minutes that a change may take to be judged")
 

@@ -71,12 +71,18 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
         everything: also run the second tier.
     """
     found = sorted(str(path.relative_to(root)) for path in (root / "tests").rglob("test_*.py"))
-    archive = Step("archive of classes", [sys.executable, str(SPARK_CLASSES)])
-    before = {CODE: [archive, *static_checks()]}
-    filled = fill(found, read_durations(root), PLACES, capabilities(root), before, everything=everything)
+    first, last = [Step("archive of classes", [sys.executable, str(SPARK_CLASSES)])], static_checks()
+    filled = fill(
+        found,
+        read_durations(root),
+        PLACES,
+        everything=everything,
+        together=capabilities(root),
+        beside={CODE: [*first, *last]},
+    )
     more = (EVERYTHING,) if everything else ()
     steps = {name: _steps_of_tests(name, filled.get(name, _Lane()).files, more) for name in (*WITH_SERVERS, CODE)}
-    steps[CODE] = [archive, *steps[CODE], *static_checks()]
+    steps[CODE] = [*first, *steps[CODE], *last]
     return steps
 
 
@@ -84,7 +90,8 @@ def fast_lanes(root: Path) -> dict[str, list[Step]]:
     """Return the steps of `--fast`: the static checks and the unit tests, in two lanes without servers."""
     found = sorted(str(path.relative_to(root)) for path in (root / "tests/unit").rglob("test_*.py"))
     names = (CODE, "code 2")
-    filled = fill(found, read_durations(root), {"tests/unit": names}, (), {CODE: static_checks()}, everything=False)
+    places, beside = {"tests/unit": names}, {CODE: static_checks()}
+    filled = fill(found, read_durations(root), places, everything=False, beside=beside)
     steps = {name: [pytest_step("tests of code", lane.files, LAST)] for name, lane in filled.items()}
     steps.setdefault(CODE, []).extend(static_checks())
     return steps
@@ -125,10 +132,10 @@ def fill(
     files: Sequence[str],
     durations: Mapping[str, Duration],
     places: Mapping[str, Sequence[str]],
-    together: Sequence[Sequence[str]],
-    before: Mapping[str, Sequence[Step]],
     *,
     everything: bool,
+    together: Sequence[Sequence[str]] = (),
+    beside: Mapping[str, Sequence[Step]] = {},
 ) -> dict[str, _Lane]:
     """Put each file into the emptiest of its lanes, longest first.
 
@@ -138,9 +145,9 @@ def fill(
         files: paths relative to the project.
         durations: what was measured, by path.
         places: the lanes of each folder; see `PLACES`.
-        together: files that must run in one pytest.
-        before: the steps that a lane runs beside its files; their durations stand under their names.
         everything: count the second tier too.
+        together: files that must run in one pytest.
+        beside: the steps that a lane runs beside its files; their durations stand under their names.
     """
     known = [durations[file].seconds(everything=everything) for file in files if file in durations]
     median = statistics.median(known) if known else 1.0
@@ -149,7 +156,7 @@ def fill(
     choices = {group: _choices(group, places) for group in groups}
     filled = {
         name: _Lane(seconds=sum(durations.get(step.name, Duration()).first for step in steps))
-        for name, steps in before.items()
+        for name, steps in beside.items()
     }
     for group in sorted(groups, key=lambda one: (len(choices[one]), -sum(seconds[file] for file in one), one)):
         lane = min((filled.setdefault(name, _Lane()) for name in choices[group]), key=lambda one: one.seconds)

@@ -367,7 +367,10 @@ def test_an_epoch_that_dies_at_any_call_is_gone_on_with(make_world: Callable[[],
 
 
 def strike(make_world: Callable[[], World], moment: Moment) -> None:
-    """Strike a second epoch at each call, let a third go on, and compare with a life that nobody struck."""
+    """Strike a second epoch at each call, let a third go on, and compare with a life that nobody struck.
+
+    The second epoch reads again from offset 2, so it also replaces rows of the first.
+    """
 
     def once(life: Life) -> list[str]:
         world = make_world()

@@ -19,7 +19,7 @@ EXAMPLE, BACKUP = "shop.purchases", "shop.backup"
 ACTOR = "test:example"
 
 _at_the_end: dict[str, Callable[[], None]] = {}
-"""What ends after the last test here, by its name: the example first, while Airflow still watches it."""
+"""Calls after the last test here, by the name of what they end: the example first, while Airflow still watches it."""
 
 
 @pytest.fixture(autouse=True)
