@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": BELOW_ALL | {"spec", "ports", "usecases", "wiring", "embedded", "airflow"},  # `airflow.names` alone
 }
 ONLY_STANDARD_LIBRARY = {"domain", "reader"}
-HEAVY = {"pyspark": {"runtime"}, "airflow": {"airflow"}, "great_expectations": {"adapters"}, "pandas": set()}
+HEAVY = {"pyspark": {"runtime"}, "airflow": {"airflow"}, "great_expectations": {"adapters"}, "pandas": {"runtime"}}
 
 
 def modules() -> list[Path]:
