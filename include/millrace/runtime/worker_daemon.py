@@ -9,17 +9,24 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
+from re import fullmatch
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
-    """Return a search path without the archives of PySpark and Py4J that lie in an installed PySpark.
+    """Return a search path without Spark's archives of PySpark and Py4J, where the rest of it finds the same PySpark.
 
-    Spark puts them before the installed packages, which are the same. Python keeps no bytecode of what it reads from an
-    archive, so each daemon compiled all of PySpark again.
+    Spark puts its archives before all else. Python keeps no bytecode of what it reads from an archive, so each daemon
+    would compile all of PySpark.
     """
-    installed = {Path(folder, "pyspark", "python", "lib") for folder in path}
-    return [entry for entry in path if not (entry.endswith(".zip") and Path(entry).parent in installed)]
+    archives = {entry for entry in path if fullmatch(r"pyspark\.zip|py4j-.*-src\.zip", Path(entry).name)}
+    rest = [entry for entry in path if entry not in archives]
+    pyspark, py4j = (PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j"))
+    if pyspark is None or pyspark.origin is None or py4j is None:
+        return list(path)
+    own = Path(pyspark.origin).resolve().parent / "python" / "lib"
+    return rest if all(Path(archive).resolve().parent == own for archive in archives) else list(path)
 
 
 def main() -> None:

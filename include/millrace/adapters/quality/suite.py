@@ -185,20 +185,23 @@ def _of_the_whole(rule: Rule, around: Surroundings) -> Any:
 
 def _range(check: Range, type_: str) -> Any:
     """A range that has no upper bound gets an infinite one where NaN is a value: PostgreSQL sorts NaN behind it."""
-    least = None if check.min is None else _whole(bound(check.min, type_))
-    most = None if check.max is None else _whole(bound(check.max, type_))
+    least = None if check.min is None else _told_apart(bound(check.min, type_))
+    most = None if check.max is None else _told_apart(bound(check.max, type_))
     if most is None and type_.startswith(_SPREAD):
         most = Decimal("Infinity") if type_.startswith("numeric") else float("inf")
     return own.ExpectValuesInRange(column=check.column, min_value=least, max_value=most)
 
 
-def _whole(value: Any) -> Any:
-    """Return a whole Decimal as an int, any other value as it is.
+def _told_apart(value: Any) -> Any:
+    """Return a whole Decimal of 64 bits as an int, any other value as it is.
 
-    The library names what it counts by a bound's float. Bounds over 2^53 that differ by one had one count. To make that
-    float it walks the stack, 50 ms each time.
+    The library names what it counts by the float of a Decimal, so two bounds over 2^53 that differ by one would share a
+    count. To make that float it walks the stack, which takes 50 ms. SQLAlchemy casts a larger int to bigint, which the
+    database refuses.
     """
-    return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
+    if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
+        return int(value) if -(2**63) <= value < 2**63 else value
+    return value
 
 
 def _compare(check: Compare) -> Any:
