@@ -19,9 +19,9 @@ from support.plain_table import table
 POSTGRES, BROKER, STORE = "PostgreSQL", "broker", "object store"
 BATCHES_AHEAD = 20
 
-# Each round: a kill in a running stream, then one while it starts again.
-ONE_ROUND = (AFTER_SINK, PYTHON, None, None)
+ONE_ROUND = (AFTER_SINK, JVM, None, None)
 """The rows are in the table, and the group has committed none of them."""
+# Each round: a kill in a running stream, then one while it starts again.
 STARTS = {
     BEFORE_SINK: (CLAIM, PYTHON),
     AFTER_SINK: (BEFORE_SUBMIT, SUPERVISOR),
@@ -109,7 +109,7 @@ def test_nothing_is_lost_or_doubled_when_the_driver_is_killed(
 ) -> None:
     drill: Drill = make_drill(BATCHES_AHEAD * 800, batch=800)
     tried(drill, [ONE_ROUND], capsys)
-    assert [hit.victim for hit in drill.hits] == [PYTHON]
+    assert [hit.victim for hit in drill.hits] == [JVM]
 
 
 @pytest.mark.full

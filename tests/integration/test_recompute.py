@@ -112,6 +112,8 @@ def test_rows_that_the_app_or_the_schema_or_somebody_changed_are_told_from_those
     found = recompute(app)
     differ = told(found)
     assert (found.likeness, found.offsets, found.records, found.unread) == (Likeness.DIFFERENT, 105, 105, 0)
+    assert (found.lacking, found.retyped, found.idle) == ((), (), ())
+    assert found.alike == 44 + 2  # rows of January, and what the table and the transform refuse again
     assert {key: one.rows for key, one in differ.items()} == {
         (Difference.CHANGED, "twice"): sum(2 if n % 10 == 3 else 1 for n in range(50, 100) if n % 10 != 7),
         (Difference.CHANGED, "bytes"): 1,

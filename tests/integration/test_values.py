@@ -111,7 +111,6 @@ def undeclared(app: App) -> UndeclaredFields:
         store.close()
 
 
-@pytest.mark.full
 def test_every_value_is_stored_as_it_is_or_its_record_is_quarantined_by_name(servers: Stack) -> None:
     app = App(servers, schema=SCHEMA, transform=TRANSFORM, partitions=1)
     values, rows, rules = records()

@@ -220,11 +220,16 @@ class AirflowPipeline:
         assert found
         return found
 
-    def kill_app(self, meanwhile: Callable[[Driver], None] = lambda killed: None) -> str:
+    def kill_app(
+        self,
+        while_dead: Callable[[], None] = lambda: None,
+        when_back: Callable[[Driver], None] = lambda killed: None,
+    ) -> str:
         """Kill the app. Assert that its watch is one red run, and that Airflow starts one other app.
 
         Args:
-            meanwhile: called with the killed driver when the other app is there.
+            while_dead: called right after the kill.
+            when_back: called with the killed driver when the other app is there.
 
         Returns:
             What the red run's task logged.
@@ -236,8 +241,9 @@ class AirflowPipeline:
         for process in self.app_processes():
             with suppress(ProcessLookupError):  # a worker ends with its JVM
                 os.kill(process.pid, signal.SIGKILL)
+        while_dead()
         eventually(lambda: self.drivers() not in ([], [driver]), within=Deadline.AIRFLOW, what="another app")
-        meanwhile(driver)
+        when_back(driver)
         self.wait_until_watched(not_run=watch)
         assert [each.epoch for each in self.drivers()] == [driver.epoch + 1]
         after = {run["dag_run_id"]: run["state"] for run in self.admin.runs(self.dag)}

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from support.waiting import Deadline, exit_code_of
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ def begin(java_home: Path, scratch: Path, *flags: str) -> SparkSession:
     Args:
         java_home: whose Java runs it.
         scratch: takes everything temporary.
-        flags: of the JVM, beside those of `bin/spark-submit`.
+        flags: further options of the JVM.
     """
     from pyspark.sql import SparkSession
 
@@ -33,30 +35,34 @@ def begin(java_home: Path, scratch: Path, *flags: str) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.local.dir", str(scratch))
-        # as `runtime/session.py` has them
-        .config("spark.io.encryption.enabled", "true")
-        .config("spark.python.daemon.module", "millrace.runtime.worker_daemon")
         .config("spark.sql.warehouse.dir", str(scratch))
         .config("spark.driver.extraJavaOptions", " ".join((f"-Djava.io.tmpdir={scratch}", *flags)))
         .config("spark.sql.session.timeZone", "UTC")
+        # as `runtime/session.py` has them
+        .config("spark.io.encryption.enabled", "true")
+        .config("spark.python.daemon.module", "millrace.runtime.worker_daemon")
         .getOrCreate()
     )
 
 
 def end() -> None:
-    """End session and JVM, whoever began them, if there are any; a later `begin` starts another JVM."""
+    """End session, JVM and Python workers, whoever began them, if there are any; a later `begin` starts others."""
     if "pyspark" not in sys.modules:
         return
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    gateway = SparkContext._gateway
+    alive = gateway and gateway.proc.poll() is None
+    workers = psutil.Process(gateway.proc.pid).children(recursive=True) if alive else []
     if session := SparkSession.getActiveSession():
         session.stop()
     if context := SparkContext._active_spark_context:
         context.stop()
-    if gateway := SparkContext._gateway:
+    if gateway:
         gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM waits for this
         SparkContext._gateway = SparkContext._jvm = None
-        code = exit_code_of(gateway.proc, within=Deadline.SPARK, what="the JVM to end")
-        assert code == 0, f"the JVM ended with {code}"
+        exit_code_of(gateway.proc, within=Deadline.SPARK, what="the JVM to end")
+    _, left = psutil.wait_procs(workers, Deadline.KILLED.seconds)
+    assert not left, f"Python workers outlive their JVM: {left}"

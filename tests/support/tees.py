@@ -32,6 +32,7 @@ from millrace.settings import Settings
 from millrace.wiring import Platform, open_platform
 from support.waiting import Deadline, eventually, in_time, result_of
 
+ROUNDS_APART = timedelta(milliseconds=10)
 DUE_AT_ONCE = Backup(every=timedelta(0), max_lag=timedelta(0))
 ANY_TIMESTAMP = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 
@@ -213,7 +214,9 @@ class TeeWorld:
             return done.waiting == 0
 
         in_time(
-            lambda: eventually(is_done, within=Deadline.STREAM, what="all to be archived"),
+            lambda: eventually(
+                is_done, within=Deadline.STREAM, what="all to be archived", every=timedelta(milliseconds=10)
+            ),
             within=Deadline.STREAM,
             what="all to be archived",
         )

@@ -74,7 +74,14 @@ def eventually(
     every: timedelta | None = None,
     ignoring: tuple[type[Exception], ...] = (),
 ) -> Found:
-    """The first true value of `condition`, asked again and again until the deadline, as often as that says.
+    """The first true value of `condition`, asked again and again until the deadline.
+
+    Args:
+        condition: asked again while what it gives is false.
+        within: the deadline.
+        what: is waited for, in words.
+        every: the pause between two looks; the deadline's own where nothing is said.
+        ignoring: errors that count as false.
 
     Raises:
         DeadlinePassedError: it was not true in time.

@@ -25,7 +25,9 @@ from support.quality_sinks import Sink, open_sink
 if TYPE_CHECKING:
     from support.control_databases import Databases
 
-FIRST_TIER, SECOND_TIER = 14, 400
+FIRST_TIER = (7, 8, 11, 17, 30, 36, 39, 61, 96, 136, 152, 237, 272, 384)
+"""Seeds that together try each kind of rule on each type of column and at each open end."""
+SEEDS = 400
 RULES = 10
 
 
@@ -71,11 +73,11 @@ def _at_home(rule: Rule, where: Truth | None, schema: str) -> tuple[Rule, Truth 
 
 
 def test_every_rule_counts_what_python_and_sql_count(sink: Sink) -> None:
-    tried = set().union(*(compared(sink, seed) for seed in range(FIRST_TIER)))
+    tried = set().union(*(compared(sink, seed) for seed in FIRST_TIER))
     assert tried == set(KINDS) - {"volume"}  # which is a row count over other bounds: test_quality_checker.py
 
 
 @pytest.mark.full
 def test_many_more_rules_count_what_python_and_sql_count(sink: Sink) -> None:
-    for seed in range(FIRST_TIER, SECOND_TIER):
+    for seed in sorted({*range(SEEDS)} - {*FIRST_TIER}):
         compared(sink, seed)

@@ -216,7 +216,12 @@ def test_a_stream_is_stopped_although_the_triggerer_is_dead(pipeline: AirflowPip
 
 
 def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(pipeline: AirflowPipeline) -> None:
-    began = time.monotonic()
+    began = 0.0
+
+    def work_waits() -> None:
+        nonlocal began
+        began = time.monotonic()
+        produce(pipeline, 100)
 
     def look(killed: Driver) -> None:
         tell("app killed: another app after", time.monotonic() - began)
@@ -226,8 +231,7 @@ def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(pipeline: A
         assert f"epoch {killed.epoch}" in str(told)
         pipeline.wait_for_books()
 
-    produce(pipeline, 100)
-    assert "Its driver said last:" in pipeline.kill_app(look)
+    assert "Its driver said last:" in pipeline.kill_app(work_waits, look)
     tell("app killed: watched again and all records in the sink after", time.monotonic() - began)
 
 

@@ -5,13 +5,13 @@ Nothing of the package says what is secret here: whatever the stack generated is
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import stat
 from collections.abc import Iterator
 from configparser import RawConfigParser
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -220,15 +220,18 @@ def test_a_task_and_what_it_starts_inherit_no_secret(
 
 def written(path: Path) -> bytes:
     """What was written to a file, without its holes: each index of Kafka is a hole of 10 MB with a few bytes in it."""
-    parts = []
+    parts, end = [], 0
     with path.open("rb") as file:
-        end = 0
-        with suppress(OSError):  # there is no more: ENXIO
-            while True:
+        while True:
+            try:
                 begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
-                end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
-                parts.append(os.pread(file.fileno(), end - begin, begin))
-    return b"".join(parts)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # which says that there is no more
+                    raise
+                return b"".join(parts)
+            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+            file.seek(begin)
+            parts.append(file.read(end - begin))
 
 
 def test_only_private_files_hold_secrets(worked: AirflowUser, stack: Stack, finder: Finder) -> None:

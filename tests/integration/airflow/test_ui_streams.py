@@ -124,6 +124,7 @@ def test_the_pages_stand_in_airflows_frame_and_a_link_leaves_it(
     operator: Page, known: str, look: Look, complaints: Complaints, stack: Stack
 ) -> None:
     expect(operator.get_by_role("link", name="Streams", exact=True)).to_be_visible()
+    operator.wait_for_load_state("networkidle")
     complaints.found.clear()  # those of Airflow's own first page
     frame = open_stream(operator, known)
     expect(frame.locator("#state")).to_contain_text("looked at")
