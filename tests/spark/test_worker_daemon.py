@@ -1,4 +1,4 @@
-"""What a new worker finds imported, and from where."""
+"""The modules that a new worker finds imported, and the places that they came from."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import textwrap
 import time
 import uuid
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from support.topic_reader import committed_records
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Iterator
 
     from millrace.embedded.stack import Stack
 
@@ -220,19 +220,11 @@ class AirflowPipeline:
         assert found
         return found
 
-    def kill_app(
-        self,
-        while_dead: Callable[[], None] = lambda: None,
-        when_back: Callable[[Driver], None] = lambda killed: None,
-    ) -> str:
-        """Kill the app. Assert that its watch is one red run, and that Airflow starts one other app.
+    @contextmanager
+    def killed_app(self) -> Iterator[Driver]:
+        """Kill the app; yield its driver while it is dead. Assert that Airflow starts one other app.
 
-        Args:
-            while_dead: called right after the kill.
-            when_back: called with the killed driver when the other app is there.
-
-        Returns:
-            What the red run's task logged.
+        Its watch has to be one red run whose log says why.
         """
         self.wait_until_watched()
         [driver] = self.drivers()
@@ -241,17 +233,20 @@ class AirflowPipeline:
         for process in self.app_processes():
             with suppress(ProcessLookupError):  # a worker ends with its JVM
                 os.kill(process.pid, signal.SIGKILL)
-        while_dead()
-        eventually(lambda: self.drivers() not in ([], [driver]), within=Deadline.AIRFLOW, what="another app")
-        when_back(driver)
+        yield driver
+        self.wait_until_restarted(driver)
         self.wait_until_watched(not_run=watch)
         assert [each.epoch for each in self.drivers()] == [driver.epoch + 1]
         after = {run["dag_run_id"]: run["state"] for run in self.admin.runs(self.dag)}
         assert after[watch] == "failed"
         assert sorted(state for name, state in after.items() if name not in former) == ["running"]
-        log: str = self.admin.log(self.dag, watch, "running")
+        log = self.admin.log(self.dag, watch, "running")
         assert f"epoch {driver.epoch} died" in log
-        return log
+        assert "Its driver said last:" in log
+
+    def wait_until_restarted(self, former: Driver) -> None:
+        """Wait until another driver than this one is there."""
+        eventually(lambda: self.drivers() not in ([], [former]), within=Deadline.AIRFLOW, what="another app")
 
     def command(self, *words: str) -> tuple[int, str, float]:
         """`millrace streams WORDS`; its exit code, what it printed, and the seconds it took."""

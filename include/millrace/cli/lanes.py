@@ -71,30 +71,28 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
         everything: also run the second tier.
     """
     found = sorted(str(path.relative_to(root)) for path in (root / "tests").rglob("test_*.py"))
-    first, last = [Step("archive of classes", [sys.executable, str(SPARK_CLASSES)])], static_checks()
+    archive, checks = Step("archive of classes", [sys.executable, str(SPARK_CLASSES)]), static_checks()
     filled = fill(
         found,
         read_durations(root),
         PLACES,
         everything=everything,
         together=capabilities(root),
-        beside={CODE: [*first, *last]},
+        beside={CODE: [archive, *checks]},
     )
     more = (EVERYTHING,) if everything else ()
     steps = {name: _steps_of_tests(name, filled.get(name, _Lane()).files, more) for name in (*WITH_SERVERS, CODE)}
-    steps[CODE] = [*first, *steps[CODE], *last]
+    steps[CODE] = [archive, *steps[CODE], *checks]
     return steps
 
 
 def fast_lanes(root: Path) -> dict[str, list[Step]]:
     """Return the steps of `--fast`: the static checks and the unit tests, in two lanes without servers."""
     found = sorted(str(path.relative_to(root)) for path in (root / "tests/unit").rglob("test_*.py"))
-    names = (CODE, "code 2")
-    places, beside = {"tests/unit": names}, {CODE: static_checks()}
-    filled = fill(found, read_durations(root), places, everything=False, beside=beside)
+    places, checks = {"tests/unit": (CODE, "code 2")}, static_checks()
+    filled = fill(found, read_durations(root), places, everything=False, beside={CODE: checks})
     steps = {name: [pytest_step("tests of code", lane.files, LAST)] for name, lane in filled.items()}
-    steps.setdefault(CODE, []).extend(static_checks())
-    return steps
+    return {**steps, CODE: [*steps.get(CODE, []), *checks]}
 
 
 def static_checks() -> list[Step]:

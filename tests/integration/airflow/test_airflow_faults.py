@@ -216,22 +216,16 @@ def test_a_stream_is_stopped_although_the_triggerer_is_dead(pipeline: AirflowPip
 
 
 def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(pipeline: AirflowPipeline) -> None:
-    began = 0.0
-
-    def work_waits() -> None:
-        nonlocal began
+    with pipeline.killed_app() as killed:
         began = time.monotonic()
         produce(pipeline, 100)
-
-    def look(killed: Driver) -> None:
+        pipeline.wait_until_restarted(killed)
         tell("app killed: another app after", time.monotonic() - began)
         told = eventually(
             lambda: row_of(pipeline).get("last_error"), within=Deadline.COMMAND, what="`streams list` to say why"
         )
         assert f"epoch {killed.epoch}" in str(told)
         pipeline.wait_for_books()
-
-    assert "Its driver said last:" in pipeline.kill_app(work_waits, look)
     tell("app killed: watched again and all records in the sink after", time.monotonic() - began)
 
 

@@ -147,7 +147,8 @@ def test_the_form_stops_the_stream_and_starts_it_and_its_page_tells_which(
 
 
 def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(example: Stack) -> None:
-    ExampleStream(example, AirflowUser(example), "example").kill_app()
+    with ExampleStream(example, AirflowUser(example), "example").killed_app():
+        pass
 
 
 def use_form(page: Page, action: str, reason: str, look: Look | None = None) -> None:

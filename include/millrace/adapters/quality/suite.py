@@ -199,9 +199,8 @@ def _told_apart(value: Any) -> Any:
     count. To make that float it walks the stack, which takes 50 ms. SQLAlchemy casts a larger int to bigint, which the
     database refuses.
     """
-    if isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value():
-        return int(value) if -(2**63) <= value < 2**63 else value
-    return value
+    whole = isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value()
+    return int(value) if whole and -(2**63) <= value < 2**63 else value
 
 
 def _compare(check: Compare) -> Any:
