@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -61,41 +62,78 @@ def archived(world: TeeWorld, name: str) -> list[tuple[int, ArchivedRecord]]:
     return sorted(found, key=lambda one: (one[0], one[1].offset))
 
 
-def test_every_record_is_archived_bit_for_bit_and_a_killed_driver_loses_none(backed_up: BackedUp) -> None:
-    topics = backed_up.topics
-    name = topics.make(partitions=2, retention_ms=FOR_EVER)
-    other = topics.make("other", partitions=1, message_timestamp_type="LogAppendTime", retention_ms=FOR_EVER)
-    old = topics.make("old", partitions=1, retention_ms=FOR_EVER)
-    world = backed_up.declare(name, other, old, topics.name("not_there_yet"))
-    topics.produce(old, 0, [b"o"], timestamp=ANCIENT)
-    topics.produce(name, 0, [b"", b"v", None], key=b"k", timestamp=1_700_000_000_000)
-    topics.produce(name, 0, [b"h"], headers=[("a", b"1"), ("a", None), ("größe", b"")], timestamp=1)
-    topics.transaction(name, 1, [b"aborted"] * 3, commit=False)  # its partition has nothing but what is absent
-    topics.produce(other, 0, [b"x"] * 1000)
+@dataclass
+class Odd:
+    """Topics with records that are easily changed on their way, and one topic that does not exist at first."""
+
+    backed_up: BackedUp
+    name: str
+    other: str
+    old: str
+    world: TeeWorld
+
+    @classmethod
+    def of(cls, backed_up: BackedUp) -> Odd:
+        topics = backed_up.topics
+        name = topics.make(partitions=2, retention_ms=FOR_EVER)
+        other = topics.make("other", partitions=1, message_timestamp_type="LogAppendTime", retention_ms=FOR_EVER)
+        old = topics.make("old", partitions=1, retention_ms=FOR_EVER)
+        world = backed_up.declare(name, other, old, topics.name("not_there_yet"))
+        topics.produce(old, 0, [b"o"], timestamp=ANCIENT)
+        topics.produce(name, 0, [b"", b"v", None], key=b"k", timestamp=1_700_000_000_000)
+        topics.produce(name, 0, [b"h"], headers=[("a", b"1"), ("a", None), ("größe", b"")], timestamp=1)
+        topics.transaction(name, 1, [b"aborted"] * 3, commit=False)  # its partition has nothing but what is absent
+        topics.produce(other, 0, [b"x"] * 1000)
+        return cls(backed_up, name, other, old, world)
+
+    def until_the_first_are_proven(self) -> None:
+        """Wait for the archive, and read from its objects what they hold."""
+        self.backed_up.until_proven(self.world, self.name, 4)
+        self.backed_up.until_proven(self.world, self.other, 1000)
+        self.backed_up.until_proven(self.world, self.old, 1)
+        assert [record.timestamp_ms for _, record in archived(self.world, self.old)] == [ANCIENT]
+        create = TimestampType.CREATE_TIME
+        assert [record for _, record in archived(self.world, self.name)] == [
+            ArchivedRecord(0, 1_700_000_000_000, create, b"k", b"", ()),
+            ArchivedRecord(1, 1_700_000_000_000, create, b"k", b"v", ()),
+            ArchivedRecord(2, 1_700_000_000_000, create, b"k", None, ()),
+            ArchivedRecord(3, 1, create, None, b"h", (("a", b"1"), ("a", None), ("größe", b""))),
+        ]
+        types = {record.timestamp_type for _, record in archived(self.world, self.other)}
+        assert types == {TimestampType.LOG_APPEND_TIME}
+
+    def produce_more(self) -> str:
+        """Produce to each topic, also to the one that was not there; return its name."""
+        topics = self.backed_up.topics
+        topics.produce(self.name, 0, [b"later"] * 10)
+        topics.produce(self.other, 0, [b"great"], timestamp=1)
+        great = topics.make("not_there_yet", partitions=1, retention_ms=FOR_EVER)
+        topics.produce(great, 0, [b"g"], timestamp=TOO_GREAT)
+        return great
+
+    def until_more_are_proven(self, great: str) -> None:
+        self.backed_up.until_proven(self.world, self.name, 14)
+        self.backed_up.until_proven(self.world, self.other, 1001)
+        self.backed_up.until_proven(self.world, great, 1)
+        assert [record.timestamp_ms for _, record in archived(self.world, great)] == [TOO_GREAT]
+
+
+def test_every_record_is_archived_bit_for_bit_and_a_new_topic_is_noticed(backed_up: BackedUp) -> None:
+    odd = Odd.of(backed_up)
+    with backed_up.driver.running():
+        odd.until_the_first_are_proven()
+        odd.until_more_are_proven(odd.produce_more())
+    assert "read_by_the_plain_client" in backed_up.driver.log()
+
+
+@pytest.mark.full
+def test_a_killed_driver_loses_no_record(backed_up: BackedUp) -> None:
+    odd = Odd.of(backed_up)
     with backed_up.driver.started() as driver:
-        backed_up.until_proven(world, name, 4)
-        backed_up.until_proven(world, other, 1000)
-        backed_up.until_proven(world, old, 1)
+        odd.until_the_first_are_proven()
         os.killpg(driver.pid, signal.SIGKILL)
         exit_code_of(driver, within=Deadline.KILLED, what="the driver's death")
-    assert [record.timestamp_ms for _, record in archived(world, old)] == [ANCIENT]
-    records = [record for _, record in archived(world, name)]
-    create = TimestampType.CREATE_TIME
-    assert records == [
-        ArchivedRecord(0, 1_700_000_000_000, create, b"k", b"", ()),
-        ArchivedRecord(1, 1_700_000_000_000, create, b"k", b"v", ()),
-        ArchivedRecord(2, 1_700_000_000_000, create, b"k", None, ()),
-        ArchivedRecord(3, 1, create, None, b"h", (("a", b"1"), ("a", None), ("größe", b""))),
-    ]
-    assert {record.timestamp_type for _, record in archived(world, other)} == {TimestampType.LOG_APPEND_TIME}
-
-    topics.produce(name, 0, [b"later"] * 10)
-    topics.produce(other, 0, [b"great"], timestamp=1)
-    great = topics.make("not_there_yet", partitions=1, retention_ms=FOR_EVER)
-    topics.produce(great, 0, [b"g"], timestamp=TOO_GREAT)
+    great = odd.produce_more()
     with backed_up.driver.running():
-        backed_up.until_proven(world, name, 14)
-        backed_up.until_proven(world, other, 1001)
-        backed_up.until_proven(world, great, 1)
-    assert [record.timestamp_ms for _, record in archived(world, great)] == [TOO_GREAT]
+        odd.until_more_are_proven(great)
     assert "read_by_the_plain_client" in backed_up.driver.log()

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,12 +13,13 @@ from millrace import spec
 from millrace.adapters.recompute_job import MODULE, RecomputeJob
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.books import Balance
-from millrace.domain.quality.recompute import Apart, Difference, Likeness, Recomputed
+from millrace.domain.quality.recompute import Difference, Likeness
 from millrace.embedded.stack import Stack
 from millrace.errors import RecreatedTopicError
-from millrace.usecases import quality_books, quality_recompute
+from millrace.usecases import quality_books
 from millrace.wiring import open_platform
 from support.apps import App
+from support.recomputing import differences, recompute
 from support.waiting import Deadline, exit_code_of
 
 SCHEMA = (
@@ -69,23 +69,13 @@ def events(first: int, end: int) -> list[dict[str, object]]:
     ]
 
 
-def recompute(app: App, **more: Any) -> Recomputed:
-    platform = open_platform(app.settings)
-    pipeline = spec.load_pipeline(app.root, app.pipeline)
-    asked = {"sample": 1000, "seed": 1, **more}
-    return quality_recompute.recompute(platform, pipeline, pipeline.stream("events"), **asked)
-
-
-def told(found: Recomputed) -> dict[tuple[Difference, str], Apart]:
-    return {(one.difference, one.column): one for one in found.apart}
-
-
 def replace(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
 
 
+@pytest.mark.full  # of the first tier is a change by hand, in `test_redrive.py`
 def test_rows_that_the_app_or_the_schema_or_somebody_changed_are_told_from_those_alike(servers: Stack) -> None:
     app = App(servers, schema=SCHEMA, transform=TRANSFORM)
     shared = app.root / "spark_apps" / "shared_by_apps.py"
@@ -110,7 +100,7 @@ def test_rows_that_the_app_or_the_schema_or_somebody_changed_are_told_from_those
             "UPDATE millrace.quarantine SET rule = 'wrong_type' WHERE stream = %s AND rule = 'not_json'", (app.stream,)
         )
     found = recompute(app)
-    differ = told(found)
+    differ = differences(found)
     assert (found.likeness, found.offsets, found.records, found.unread) == (Likeness.DIFFERENT, 105, 105, 0)
     assert (found.lacking, found.retyped, found.idle) == ((), (), ())
     assert found.alike == 44 + 2  # rows of January, and what the table and the transform refuse again
@@ -158,7 +148,7 @@ def test_a_transform_that_shuffles_has_books_that_balance_and_rows_that_are_made
     assert again.offsets >= 100
     with app.database() as connection:
         connection.execute(f"UPDATE {app.table} SET name = 'x' WHERE id = 11")
-    assert {key: one.rows for key, one in told(recompute(app)).items()} == {(Difference.CHANGED, "name"): 1}
+    assert {key: one.rows for key, one in differences(recompute(app)).items()} == {(Difference.CHANGED, "name"): 1}
 
 
 @pytest.mark.full

@@ -17,12 +17,14 @@ import pytest
 from millrace import spec
 from millrace.domain.plan import Plan, PlanStatus, StoredPlan
 from millrace.domain.quality.books import Balance, Reconciliation
+from millrace.domain.quality.recompute import Difference, Likeness
 from millrace.embedded.stack import Stack
 from millrace.errors import StalePlanError
 from millrace.usecases import plans, quality_books
 from millrace.usecases.redrive import make_plan, selection_of
 from millrace.wiring import Platform, open_platform
 from support.apps import App
+from support.recomputing import differences, recompute
 from support.waiting import Deadline, eventually, exit_code_of, joined
 
 FIRST_BAD = 10_000_000
@@ -72,7 +74,7 @@ def mend(app: App, old: str, new: str) -> None:
     app.declaration.write_text(text.replace(old, new))
 
 
-def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_the_books_balance(servers: Stack) -> None:
+def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_can_be_made_again(servers: Stack) -> None:
     raising = TRANSFORM.replace('select("id"', "selectExpr(\"if(id IN (15, 905), raise_error('no'), id) AS id\"")
     app = App(servers, schema=SCHEMA, transform=raising)
     app.produce([*events(0, 20), b"nope", None, *nameless(900, 910), *events(20, 40)])
@@ -101,6 +103,16 @@ def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_the_books_balance(
     assert (found.sums.rows, found.sums.quarantined, found.sums.dropped) == (expected + 9, 4, 5)
     with pytest.raises(StalePlanError):
         run(app, plan)
+
+    with app.database() as connection:
+        connection.execute(f"UPDATE {app.table} SET name = 'x' WHERE id = 11")
+        connection.execute(f"DELETE FROM {app.table} WHERE id = 904 OR (id = 13 AND _ordinal = 1)")
+    made = recompute(app)
+    assert (made.likeness, made.records, made.alike) == (Likeness.DIFFERENT, 52, made.compared - 3)
+    assert {key: one.rows for key, one in differences(made).items()} == {
+        (Difference.CHANGED, "name"): 1,
+        (Difference.UNSTORED, ""): 2,
+    }
 
 
 def command(app: App, *words: str, **more: Any) -> subprocess.Popen[str]:

@@ -64,6 +64,7 @@ def live_once(app: Purchases) -> None:
     assert app.quarantine() == [("not_json",)]
 
 
+@pytest.mark.full
 def test_rows_reach_their_dates_and_another_reader_finds_them(app: Purchases) -> None:
     live_once(app)
     assert sorted(row["id"] for row in app.rows_by_another_reader()) == list(range(80))

@@ -111,6 +111,7 @@ def undeclared(app: App) -> UndeclaredFields:
         store.close()
 
 
+@pytest.mark.full  # the first tier has the values of a dataset
 def test_every_value_is_stored_as_it_is_or_its_record_is_quarantined_by_name(servers: Stack) -> None:
     app = App(servers, schema=SCHEMA, transform=TRANSFORM, partitions=1)
     values, rows, rules = records()
@@ -125,7 +126,6 @@ def test_every_value_is_stored_as_it_is_or_its_record_is_quarantined_by_name(ser
     assert {values.index(value): rule for rule, value in app.quarantine("rule, value")} == rules
 
 
-@pytest.mark.full
 def test_a_dataset_gets_every_value_as_it_is_or_its_record_is_quarantined_by_name(servers: Stack, s3: Stack) -> None:
     app = DatasetApp(servers, schema=SCHEMA, transform=TRANSFORM, partitions=1)
     values, rows, rules = records()

@@ -8,18 +8,18 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from millrace.domain.declaration import BYTES_COLUMNS, ValueFormat, ValueSchema
 from millrace.runtime.app import input_type
 from millrace.runtime.source import RAW_TYPE, SOURCE_TYPE, holds_only_commits_of
 
 PATH = Path(__file__).parents[2] / "spark_apps" / "activity" / "transform.py"
+Records = tuple[tuple[bytes | None, bytes | None], ...]
 OWN = "millrace.activity.groups"
 TOPIC = "__consumer_offsets"
 
 
-@pytest.fixture(scope="module")
 def app() -> ModuleType:
     specification = importlib.util.spec_from_file_location("activity_transform", PATH)
     assert specification is not None
@@ -52,28 +52,46 @@ def group_of(*client_ids: str) -> bytes:
     return head + struct.pack(">i", len(client_ids)) + members
 
 
-def log(spark: SparkSession, *records: tuple[bytes | None, bytes | None]) -> DataFrame:
-    rows = [(key, value, (TOPIC, "A" * 22, 7, offset, None)) for offset, (key, value) in enumerate(records)]
-    return spark.createDataFrame(rows, input_type(ValueSchema(ValueFormat.BYTES, BYTES_COLUMNS)))
+COMMITS: Records = (
+    (commit_key("g"), commit(1)),
+    (commit_key("g", 1), commit(5, 2**62)),
+    (commit_key(OWN), commit(9)),
+    (commit_key("g"), commit(3)),
+    (commit_key("other"), None),
+)
+GROUP = struct.pack(">h", 2) + text("g")
+GROUPS: Records = ((GROUP, group_of("one", "two")), (GROUP, None))
+STRANGE = struct.pack(">h", 42)
+UNREADABLE: Records = (
+    (STRANGE, b""),
+    (None, b""),
+    (STRANGE + b"x", None),
+    (struct.pack(">h", 3), b"known, not read"),
+)
 
 
-def rows(app: ModuleType, frame: DataFrame, *columns: str) -> list[tuple[object, ...]]:
-    found = app.transform({TOPIC: frame}, {}).orderBy("_source.offset", "_ordinal").collect()
-    return [tuple(row[name] for name in columns) for row in found]
+@pytest.fixture(scope="module")
+def result(spark: SparkSession) -> DataFrame:
+    """What the transform makes of all these records, in one batch."""
+    log = [*COMMITS, *GROUPS, *UNREADABLE]
+    rows = [(key, value, (TOPIC, "A" * 22, 7, offset, None)) for offset, (key, value) in enumerate(log)]
+    frame = spark.createDataFrame(rows, input_type(ValueSchema(ValueFormat.BYTES, BYTES_COLUMNS)))
+    transformed: DataFrame = app().transform({TOPIC: frame}, {})
+    return transformed
 
 
-def test_of_each_group_and_partition_the_last_commit_of_a_batch_is_kept(spark: SparkSession, app: ModuleType) -> None:
-    frame = log(
-        spark,
-        (commit_key("g"), commit(1)),
-        (commit_key("g", 1), commit(5, 2**62)),
-        (commit_key(OWN), commit(9)),
-        (commit_key("g"), commit(3)),
-        (commit_key("other"), None),
-    )
-    result = app.transform({TOPIC: frame}, {})
+@pytest.fixture(scope="module")
+def facts(result: DataFrame) -> list[Row]:
+    return result.orderBy("_source.offset", "_ordinal").collect()
+
+
+def facts_of(facts: list[Row], kind: str) -> list[Row]:
+    return [row for row in facts if row.kind == kind]
+
+
+def test_of_each_group_and_partition_the_last_commit_of_a_batch_is_kept(result: DataFrame, facts: list[Row]) -> None:
     assert result.schema["_source"].dataType == SOURCE_TYPE
-    found = result.orderBy("_source.offset").collect()
+    found = facts_of(facts, "commit")
     assert [(r.group_id, r.partition, r.committed, r.records, r._source.offset) for r in found] == [
         ("g", 1, 5, 1, 1),
         ("g", 0, 3, 2, 3),
@@ -82,21 +100,21 @@ def test_of_each_group_and_partition_the_last_commit_of_a_batch_is_kept(spark: S
     assert found[1].committed_at is not None
 
 
-def test_each_member_of_a_group_is_a_row_of_one_record(spark: SparkSession, app: ModuleType) -> None:
-    key = struct.pack(">h", 2) + text("g")
-    frame = log(spark, (key, group_of("one", "two")), (key, None))
-    names = ("kind", "client_id", "client_host", "assigned", "_ordinal")
-    assert rows(app, frame, *names) == [
-        ("classic", "one", "10.0.0.1", '{"t": [0]}', 0),
-        ("classic", "two", "10.0.0.1", '{"t": [1]}', 1),
-        ("classic", None, None, None, 0),
+def test_each_member_of_a_group_is_a_row_of_one_record(facts: list[Row]) -> None:
+    found = facts_of(facts, "classic")
+    assert [(r.client_id, r.client_host, r.assigned, r._ordinal, r.records) for r in found] == [
+        ("one", "10.0.0.1", '{"t": [0]}', 0, 1),
+        ("two", "10.0.0.1", '{"t": [1]}', 1, 1),
+        (None, None, None, 0, 1),
     ]
 
 
-def test_what_cannot_be_read_is_counted_by_version(spark: SparkSession, app: ModuleType) -> None:
-    strange = struct.pack(">h", 42)
-    frame = log(spark, (strange, b""), (None, b""), (strange + b"x", None), (struct.pack(">h", 3), b"known, not read"))
-    assert rows(app, frame, "kind", "version", "records") == [("unreadable", None, 1), ("unreadable", 42, 2)]
+def test_what_cannot_be_read_is_counted_by_version(facts: list[Row]) -> None:
+    assert [(r.version, r.records) for r in facts_of(facts, "unreadable")] == [(None, 1), (42, 2)]
+
+
+def test_a_batch_has_no_other_facts(facts: list[Row]) -> None:
+    assert {row.kind for row in facts} == {"commit", "classic", "unreadable"}
 
 
 def test_only_the_groups_own_commits_are_its_echo(spark: SparkSession) -> None:

@@ -73,10 +73,10 @@ BAD = {
 
 
 def raw(spark: SparkSession) -> DataFrame:
-    from millrace.runtime.source import RAW_TYPE
+    from support.raw_records import raw_frame  # workers import this module, and have no `support`
 
     rows = [("people", 0, number, at, key, value, []) for number, (key, value, at) in enumerate(RECORDS)]
-    return spark.createDataFrame(spark.sparkContext.parallelize(rows, 2), RAW_TYPE)
+    return raw_frame(spark, rows, 2)
 
 
 def test_a_transform_is_given_deletes_beside_rows_and_all_are_counted(spark: SparkSession) -> None:

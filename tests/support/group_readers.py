@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
+
 from millrace.embedded.stack import Stack
 from millrace.usecases.groups import list_groups
 from millrace.wiring import open_platform
 from support.streams_project import tool_environment
-from support.waiting import Deadline, eventually, line_of
+from support.waiting import Deadline, eventually, line_of, result_of
 
 KAFKA = "millrace_kafka"
 CHILD = Path(__file__).with_name("group_reader_child.py")
@@ -135,13 +138,24 @@ def seen_now(stack: Stack) -> dict[tuple[str, str, int], Seen]:
 
 
 def wait_for_the_stock_tool(stack: Stack, groups: Sequence[str]) -> None:
-    """Until `as_the_stock_tool`: of a group that rebalances the tool says nothing."""
+    """Until `as_the_stock_tool`: of a group that rebalances the tool says nothing, so it is not asked meanwhile."""
+    admin = AdminClient(dict(stack.settings().kafka().librdkafka))
+
+    def same() -> bool:
+        assert unsettled(admin, groups) == {}
+        return as_the_stock_tool(stack, groups)
+
     eventually(
-        lambda: as_the_stock_tool(stack, groups),
-        within=Deadline.SESSION,
-        what="groups to be as the stock tool has them",
-        ignoring=(AssertionError,),
+        same, within=Deadline.SESSION, what="groups to be as the stock tool has them", ignoring=(AssertionError,)
     )
+
+
+def unsettled(admin: AdminClient, groups: Sequence[str]) -> dict[str, ConsumerGroupState]:
+    """Return the states of the groups whose members change just now."""
+    asked = admin.describe_consumer_groups(list(groups), request_timeout=Deadline.METADATA.seconds)
+    states = {name: result_of(one, what=f"the state of group {name}").state for name, one in asked.items()}
+    settled = (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
+    return {name: state for name, state in states.items() if state not in settled}
 
 
 def as_the_stock_tool(stack: Stack, groups: Sequence[str]) -> bool:

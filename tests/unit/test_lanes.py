@@ -50,7 +50,7 @@ def test_a_lane_starts_its_servers_once_and_airflow_is_in_one_lane_and_first() -
     files = files_of([list(step.command) for step in made[AIRFLOW]])
     with_airflow = [file for file in files if file.startswith("tests/integration/airflow/")]
     assert with_airflow
-    assert files[: len(with_airflow)] == with_airflow
+    assert files[: len(with_airflow)] == sorted(with_airflow)
     for name in (SERVERS, CODE):
         assert not [file for file in files_of([list(step.command) for step in made[name]]) if "/airflow/" in file]
 

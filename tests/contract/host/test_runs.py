@@ -80,13 +80,12 @@ def held(project: Path) -> Iterator[subprocess.Popen[str]]:
 
 def run(project: Path) -> subprocess.Popen[str]:
     code = "import sys; from pathlib import Path; from millrace.cli.checks import run_checks; "
-    code += (
-        "sys.exit(run_checks(Path(sys.argv[1]), ['-p', 'no:cacheprovider', '-p', 'no:hypothesispytest', sys.argv[1]]))"
-    )
+    code += "sys.exit(run_checks(Path(sys.argv[1]), ['-p', 'no:cacheprovider', sys.argv[1]]))"
     own = {name: value for name, value in os.environ.items() if name != TURN_VARIABLE}
+    own |= {"PYTHONPATH": str(CHECKOUT / "include"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.Popen(
         [sys.executable, "-c", code, str(project)],
-        env={**own, "PYTHONPATH": str(CHECKOUT / "include"), FOLDER_VARIABLE: str(project / "kept")},
+        env={**own, FOLDER_VARIABLE: str(project / "kept")},
         process_group=0,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,18 +17,14 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 CONFTEST = f"""
 import sys
 sys.path[:0] = [{str(CHECKOUT / "include")!r}, {str(CHECKOUT / "tests")!r}]
-from millrace.cli import turn
-turn.available_gb = lambda: 99.0  # the run these are part of has waited for memory
-pytest_plugins = ["support.run_plugin", "support.tiers_plugin", "support.report_plugin"]
+pytest_plugins = ["support.tiers_plugin", "support.report_plugin"]
 """
 MARKERS = "[pytest]\naddopts = --import-mode=importlib\nmarkers = full: of the second tier\n"
 TESTS = """
 import subprocess
 from pathlib import Path
 
-import psycopg
 import pytest
-from hypothesis import settings
 
 from support.waiting import Deadline, DeadlinePassedError
 
@@ -45,6 +42,8 @@ def test_wait(tried):
 
 @pytest.fixture
 def reached(tried):
+    import psycopg
+
     if first:
         with psycopg.connect("host=127.0.0.1 port=1 user=x"):
             pass
@@ -62,6 +61,8 @@ def test_exit_code(tried):
     subprocess.run(["false"], check=first)
 
 def test_examples():
+    from hypothesis import settings
+
     print(f"examples: {settings.default.max_examples}")
 
 @pytest.mark.full
@@ -87,30 +88,25 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *arguments: str) -> tuple[int, str]:
-    """The exit code and the output of `millrace test ARGUMENTS`."""
+    """Return the exit code and the output of `millrace test ARGUMENTS`; pytest loads one plugin, pytest-repeat."""
     code = "import sys; from pathlib import Path; from millrace.cli.checks import run_checks; "
     code += "sys.exit(run_checks(Path(sys.argv[1]), sys.argv[2:]))"
     own = {name: value for name, value in os.environ.items() if name != TURN_VARIABLE}
+    own |= {"PYTHONPATH": str(CHECKOUT / "include"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            code,
-            str(project),
-            *arguments,
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:hypothesispytest",
-            "-rA",
-        ],
-        env={**own, "PYTHONPATH": str(CHECKOUT / "include"), "MILLRACE_TEST_LOGS": str(project / "kept")},
+        [sys.executable, "-c", code, str(project), *arguments, "-p", "no:cacheprovider", "-p", "pytest_repeat", "-rA"],
+        env=own,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     output = output_of(process, within=Deadline.COMMAND, what="the end of a run")
     return process.returncode, output
+
+
+def passed(output: str) -> list[str]:
+    """The tests that passed, in the order of their names."""
+    return sorted(line.split()[1] for line in output.splitlines() if line.startswith("PASSED"))
 
 
 def test_a_wait_that_ran_out_once_and_a_server_that_was_away_once_are_told_and_not_red(project: Path) -> None:
@@ -140,43 +136,41 @@ def test_nothing_is_tried_again_when_something_else_failed_too_or_not_everything
         (project / "tests" / "integration" / "tried").unlink()
 
 
-def test_the_second_tier_runs_when_it_is_asked_for(project: Path) -> None:
-    code, output = run(project, "tests", "-k", "tier")
-    assert (code, output.count("PASSED")) == (pytest.ExitCode.NO_TESTS_COLLECTED, 0), output
-    code, output = run(project, "tests", "-k", "tier", "--all")
-    assert (code, output.count("PASSED")) == (0, 6), output
-    named = (f"{FILE}::test_of_the_second_tier", "tests/drills/test_tried.py::test_of_the_second_tier_too[2]")
-    code, output = run(project, *named)
-    assert code == 0
-    assert sorted(line.split()[1] for line in output.splitlines() if line.startswith("PASSED")) == sorted(named)
+SECOND_TIER = (f"{FILE}::test_of_the_second_tier", f"{FILE}::test_of_the_second_tier_too[2]")
+EXAMPLES = f"{FILE}::test_examples"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "count"),
-    [([FILE], 34), (["--all", FILE], 100), ([f"{FILE}::test_examples"], 100)],
-    ids=["the first tier", "both tiers", "a named test"],
+    ("arguments", "tests", "count"),
+    [
+        (("tests",), 0, 34),
+        (("tests", "--all"), 6, 100),
+    ],
+    ids=["the first tier", "both tiers"],
 )
-def test_properties_get_a_third_of_their_examples_in_the_first_tier(
-    project: Path, arguments: list[str], count: int
+def test_the_second_tier_and_all_examples_of_properties_run_when_they_are_asked_for(
+    project: Path, arguments: Sequence[str], tests: int, count: int
 ) -> None:
-    code, output = run(project, *arguments, "-k", "examples")
+    code, output = run(project, *arguments, "-k", "tier or examples")
     assert code == 0, output
-    assert f"examples: {count}\n" in output
+    assert len([name for name in passed(output) if "tier" in name.partition("::")[2]]) == tests
+    assert output.count(f"examples: {count}\n") == output.count("examples: ") == 2
 
 
-def test_a_repeat_runs_a_test_of_the_second_tier_by_its_name(project: Path) -> None:
-    named = (f"{FILE}::test_of_the_second_tier", f"{FILE}::test_of_the_second_tier_too[2]")
-    code, output = run(project, "--repeat", "3", FILE, *named, "-k", "tier")
+def test_a_named_test_runs_in_any_tier_with_all_its_examples(project: Path) -> None:
+    named = (SECOND_TIER[0], SECOND_TIER[1].replace("integration", "drills"), EXAMPLES)
+    code, output = run(project, *named)
     assert code == 0, output
-    passed = sorted(line.split()[1] for line in output.splitlines() if line.startswith("PASSED"))
-    assert passed == [
-        *(f"{named[0]}[{number}-3]" for number in (1, 2, 3)),
-        *(f"{named[1][:-1]}-{number}-3]" for number in (1, 2, 3)),
-    ]
+    assert passed(output) == sorted(named)
+    assert "examples: 100\n" in output
 
 
-def test_a_repeat_tries_nothing_again(project: Path) -> None:
-    code, output = run(project, "--repeat", "3", FILE, "-k", "wait")
+def test_a_repeat_runs_a_test_of_the_second_tier_by_its_name_and_tries_nothing_again(project: Path) -> None:
+    code, output = run(project, "--repeat", "3", FILE, *SECOND_TIER, "-k", "tier or wait")
     assert code == pytest.ExitCode.TESTS_FAILED
+    assert passed(output) == [
+        *(f"{SECOND_TIER[0]}[{number}-3]" for number in (1, 2, 3)),
+        *(f"{SECOND_TIER[1][:-1]}-{number}-3]" for number in (1, 2, 3)),
+    ]
     assert "3 failed" in output
     assert "second try" not in output

@@ -24,6 +24,8 @@ from millrace.embedded.parts import Jar
 from millrace.errors import UnreachableError
 from support.waiting import Deadline, joined
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a Java that lives for two seconds."""
 JAR = Jar("0" * 64, "org.example", "thing", "1.0")
 CONTENT = b"what the repository has"
 
@@ -83,6 +85,7 @@ def repository(tmp_path: Path, authority: Path, monkeypatch: pytest.MonkeyPatch)
 
 def bundled_java(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
     """What a machine without any Java gets."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", QUICK, prepend=" ")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(folder))
     java = find_java(folder / "a java's home")
@@ -97,7 +100,14 @@ def fetched(java: Java, folder: Path) -> list[Path]:
     return [path for path in parts.retrieve([JAR], java, scratch, lambda _: None).iterdir() if path.is_file()]
 
 
-@pytest.mark.parametrize("named_by", ["SSL_CERT_FILE", "SSL_CERT_DIR", "the machine's bundle"])
+@pytest.mark.parametrize(
+    "named_by",
+    [
+        "SSL_CERT_FILE",
+        pytest.param("SSL_CERT_DIR", marks=pytest.mark.full),  # the unit tests of certificates name both too
+        pytest.param("the machine's bundle", marks=pytest.mark.full),
+    ],
+)
 @pytest.mark.usefixtures("repository")
 def test_what_the_machine_trusts_the_bundled_java_trusts_too(
     tmp_path: Path, authority: Path, monkeypatch: pytest.MonkeyPatch, named_by: str

@@ -731,8 +731,10 @@ def test_a_chain_that_is_not_what_it_was_is_refused_by_name(
 
 # Pages and summaries
 
-BATCHES = 23
+BATCHES = 13
 HEAD = 2 + BATCHES
+LAST = HEAD - 1
+"""The manifest with which the third page, and the last one, ends; the last summary is its."""
 
 
 @pytest.fixture
@@ -770,7 +772,7 @@ def go_on(world: DatasetWorld) -> None:
 
 def test_readers_see_the_same_with_pages_and_without(long: DatasetWorld) -> None:
     pages = keys(long, "page")
-    assert pages == [long.dataset.page_key(number) for number in range(5)]
+    assert pages == [long.dataset.page_key(number) for number in range(3)]
     whole = long.snapshot()
     must_hold(long, committed(0, BATCHES))
     for left in ([*pages[:2], *pages[3:]], pages[:1], []):
@@ -779,10 +781,10 @@ def test_readers_see_the_same_with_pages_and_without(long: DatasetWorld) -> None
 
 
 def test_a_takeover_begins_with_the_last_summary(long: DatasetWorld) -> None:
-    assert keys(long, "summary") == [long.dataset.summary_key(at) for at in (4, 9, 14, 19, 24)]
+    assert keys(long, "summary") == [long.dataset.summary_key(at) for at in (4, 9, LAST)]
     bucket_of(long).calls.clear()
     Writer(long, 2).sink.take_over()
-    assert gets(long) == {0, 24, 25, 26}
+    assert gets(long) == {0, LAST, HEAD, HEAD + 1}
     go_on(long)
 
 
@@ -801,7 +803,7 @@ def test_a_page_that_would_be_too_large_is_not_written_and_its_manifests_are_rea
     for at in range(BATCHES):
         parts = [[row(at, ordinal=one)] for one in range(20 if 4 < at < 9 else 1)]
         writer.commit(writer.write(*parts), at, at + 1)
-    assert 0 < len(keys(world, "page")) < len(keys(world, "summary")) == 5
+    assert 0 < len(keys(world, "page")) < len(keys(world, "summary")) == 3
     held = [one.offset for _, one in world.contents()]
     assert held == [at for at in range(BATCHES) for _ in range(20 if 4 < at < 9 else 1)]
 
@@ -885,10 +887,10 @@ def test_a_dataset_whose_first_manifests_are_gone_is_no_new_one(long: DatasetWor
 
 
 def test_a_summary_that_is_none_is_left_aside(long: DatasetWorld) -> None:
-    overwrite(long, long.dataset.summary_key(24), b"garbage")
+    overwrite(long, long.dataset.summary_key(LAST), b"garbage")
     bucket_of(long).calls.clear()
     Writer(long, 2).sink.take_over()
-    assert gets(long) == {0, *range(19, 27)}
+    assert gets(long) == {0, *range(LAST - 5, HEAD + 2)}
     go_on(long)
 
 
@@ -897,20 +899,20 @@ def test_a_summary_of_a_chain_that_is_no_more_is_refused(
     long: DatasetWorld, fault: Callable[[DatasetWorld, int], int]
 ) -> None:
     """Pages and a summary are there, and the chain was cut off behind them."""
-    fault(long, 24)
-    assert not long.plain.delete([long.dataset.manifest_key(25)])
+    fault(long, LAST)
+    assert not long.plain.delete([long.dataset.manifest_key(HEAD)])
     before = long.manifests()
     with pytest.raises(CorruptArchiveError) as caught:
         Writer(long, 2).sink.take_over()
-    assert long.dataset.summary_key(24) in str(caught.value)
+    assert long.dataset.summary_key(LAST) in str(caught.value)
     assert long.manifests() == before
 
 
 def test_readers_refuse_a_chain_that_ends_before_its_last_summary(long: DatasetWorld) -> None:
-    assert not long.plain.delete([long.dataset.manifest_key(at) for at in (22, 23, 24, 25)])
+    assert not long.plain.delete([long.dataset.manifest_key(at) for at in range(LAST - 2, HEAD + 1)])
     must_hold(long, committed(0, BATCHES - 1))  # what a page has is there
-    assert not long.plain.delete(keys(long, "page")[4:])
-    with pytest.raises(CorruptArchiveError, match="ends at manifest 21, and a summary knows of 24"):
+    assert not long.plain.delete(keys(long, "page")[2:])
+    with pytest.raises(CorruptArchiveError, match=f"ends at manifest {LAST - 3}, and a summary knows of {LAST}"):
         long.snapshot()
 
 
