@@ -47,7 +47,7 @@ _AMBIGUOUS = (
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Scalar:
     """Text, a number or a truth value. `block` marks a literal block (`|`), whose text starts a line later."""
 
@@ -57,7 +57,7 @@ class Scalar:
     broken: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Sequence:
     """A list of nodes."""
 
@@ -65,7 +65,7 @@ class Sequence:
     items: list[Node]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One key of a mapping, where it stands, and its value."""
 
@@ -73,7 +73,7 @@ class Entry:
     node: Node
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Mapping:
     """Keys in written order."""
 

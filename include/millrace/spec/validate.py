@@ -10,7 +10,9 @@ import types
 from collections.abc import Iterator
 from collections.abc import Mapping as Fields
 from collections.abc import Sequence as Items
+from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -254,8 +256,14 @@ def named_parts(
     return parts, findings
 
 
+@cache
+def _blank(model: type[BaseModel]) -> BaseModel:
+    """Return a document with its defaults only. Making one takes longer than checking a name; copy it before use."""
+    return model.model_construct()
+
+
 def _wrong_name(model: type[BaseModel], section: str, name: str, place: Place) -> Iterator[Finding]:
-    probe = model.model_construct()
+    probe = copy(_blank(model))
     try:
         model.__pydantic_validator__.validate_assignment(probe, section, {name: BROKEN})
     except ValidationError as error:
