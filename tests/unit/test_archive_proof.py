@@ -21,7 +21,7 @@ from support.archive_mutants import MUTANTS, Fault, keeps_as_it_was
 from support.same_thread import SameThread
 from support.tiers import examples
 
-STORIES, SECOND_TIER = 300, 5_000
+STORIES, SECOND_TIER = 150, 5_150
 EVENTS = 150
 NOTICED = (AssertionError, ValueError)
 """A story that goes wrong, and what the package refuses with."""

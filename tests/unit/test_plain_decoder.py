@@ -242,7 +242,10 @@ def in_every_field(texts: Iterable[str]) -> Iterator[bytes]:
             yield before + text.encode(errors="surrogatepass") + after
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.full) if name == "optional key" else name for name in SCHEMAS],
+)
 def test_of_every_value_in_every_field_both_say_the_same(name: str) -> None:
     values = list(in_every_field(SPELLED))
     found = alike(DECODERS[name], values)
@@ -322,7 +325,7 @@ def test_of_every_key_and_timestamp_both_say_the_same(name: str) -> None:
     values = [None, b"", b"nope", GOOD, GOOD.replace(b'"a"', b"null"), GOOD.replace(b'"a"', b'"\\u00fc"')]
     records = [(value, key, time) for value in values for key in keys for time in times]
     alike(DECODERS[name], *(list(part) for part in zip(*records, strict=True)))  # type: ignore[arg-type]
-    for record in records:
+    for record in random.Random(7).sample(records, examples(len(records))):
         alike(DECODERS[name], *([part] for part in record))  # type: ignore[arg-type, misc]
 
 

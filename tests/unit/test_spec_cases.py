@@ -126,7 +126,7 @@ def test_two_broken_files_are_both_reported_in_order(tmp_path: Path) -> None:
         pytest.param(b"\xff\xfep\x00", 1, "byte 1 is not UTF-8", id="UTF-16"),
         pytest.param(b"pipeline: shop\nowner: caf\xe9\n", 2, "byte 26 is not UTF-8", id="Latin-1"),
         pytest.param(b"#" * (1024 * 1024 + 1), 1, "larger than 1048576 bytes", id="too large"),
-        pytest.param(b"a: [" + b"1," * 30_000 + b"]", 1, "more than 20000 values", id="too many values"),
+        pytest.param(b"a: [" + b"1," * 20_000 + b"]", 1, "more than 20000 values", id="too many values"),
         pytest.param(b"a: " + b"[" * 500_000, 1, "nested more than 16 deep", id="deep"),
         pytest.param(
             b"a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nd: [*c,*c]\n", 1, "`&a` is an anchor", id="billion laughs"
