@@ -87,10 +87,12 @@ class Odd:
         return cls(backed_up, name, other, old, world)
 
     def until_the_first_are_proven(self) -> None:
-        """Wait for the archive, and read from its objects what they hold."""
         self.backed_up.until_proven(self.world, self.name, 4)
         self.backed_up.until_proven(self.world, self.other, 1000)
         self.backed_up.until_proven(self.world, self.old, 1)
+
+    def the_first_must_be_as_they_were(self) -> None:
+        """Read them from the archive's objects."""
         assert [record.timestamp_ms for _, record in archived(self.world, self.old)] == [ANCIENT]
         create = TimestampType.CREATE_TIME
         assert [record for _, record in archived(self.world, self.name)] == [
@@ -122,17 +124,19 @@ def test_every_record_is_archived_bit_for_bit_and_a_new_topic_is_noticed(backed_
     odd = Odd.of(backed_up)
     with backed_up.driver.running():
         odd.until_the_first_are_proven()
+        odd.the_first_must_be_as_they_were()
         odd.until_more_are_proven(odd.produce_more())
     assert "read_by_the_plain_client" in backed_up.driver.log()
 
 
-@pytest.mark.full
+@pytest.mark.full  # first tier: contract/mixed/test_tee_crashes.py, at calls of every kind
 def test_a_killed_driver_loses_no_record(backed_up: BackedUp) -> None:
     odd = Odd.of(backed_up)
     with backed_up.driver.started() as driver:
         odd.until_the_first_are_proven()
         os.killpg(driver.pid, signal.SIGKILL)
         exit_code_of(driver, within=Deadline.KILLED, what="the driver's death")
+    odd.the_first_must_be_as_they_were()
     great = odd.produce_more()
     with backed_up.driver.running():
         odd.until_more_are_proven(great)

@@ -75,7 +75,7 @@ def replace(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-@pytest.mark.full  # of the first tier is a change by hand, in `test_redrive.py`
+@pytest.mark.full  # first tier: rows changed by hand in test_redrive.py, each difference in test_sink_comparison.py
 def test_rows_that_the_app_or_the_schema_or_somebody_changed_are_told_from_those_alike(servers: Stack) -> None:
     app = App(servers, schema=SCHEMA, transform=TRANSFORM)
     shared = app.root / "spark_apps" / "shared_by_apps.py"

@@ -1,4 +1,7 @@
-"""A stream that writes a dataset, from a topic to objects by event date, also after resets by the stock tool."""
+"""A stream that writes a dataset, from a topic to objects by event date, also after resets by the stock tool.
+
+Of the first tier is the dataset of `test_values.py`.
+"""
 
 from __future__ import annotations
 
@@ -54,25 +57,14 @@ def app(kafka: Stack, postgres: Stack, s3: Stack) -> Purchases:
     return Purchases(s3)
 
 
-def live_once(app: Purchases) -> None:
-    """Produce 80 records and one that is no JSON, and run the stream until they are done."""
+@pytest.mark.full
+def test_rows_reach_their_dates_and_a_reset_to_a_time_replaces_exactly_its_range(app: Purchases) -> None:
     app.put(range(80))
     app.produce([b"not json"], timestamp=FIRST_MS + 80_000)
     with app.running():
         app.until(lambda: app.done() == 81, "all records to be done")
-    assert app.rows_there() == expected(1, range(80))
-    assert app.quarantine() == [("not_json",)]
-
-
-@pytest.mark.full
-def test_rows_reach_their_dates_and_another_reader_finds_them(app: Purchases) -> None:
-    live_once(app)
-    assert sorted(row["id"] for row in app.rows_by_another_reader()) == list(range(80))
-
-
-@pytest.mark.full
-def test_rows_reach_their_dates_and_a_reset_to_a_time_replaces_exactly_its_range(app: Purchases) -> None:
-    live_once(app)
+        assert app.rows_there() == expected(1, range(80))
+        assert app.quarantine() == [("not_json",)]
     at = datetime.fromtimestamp((FIRST_MS + 70_000) / 1000, UTC)
     app.reset("--to-datetime", at.strftime("%Y-%m-%dT%H:%M:%S.000"))
     app.put([80, 81])  # so that the end of the range that is read again can be seen

@@ -111,7 +111,7 @@ def undeclared(app: App) -> UndeclaredFields:
         store.close()
 
 
-@pytest.mark.full  # the first tier has the values of a dataset
+@pytest.mark.full  # first tier: the dataset below; what COPY stores is in contract/postgres/test_postgres_values.py
 def test_every_value_is_stored_as_it_is_or_its_record_is_quarantined_by_name(servers: Stack) -> None:
     app = App(servers, schema=SCHEMA, transform=TRANSFORM, partitions=1)
     values, rows, rules = records()
@@ -132,6 +132,8 @@ def test_a_dataset_gets_every_value_as_it_is_or_its_record_is_quarantined_by_nam
     app.produce(values)
     with app.running():
         app.until(lambda: app.done() == len(values), "all records to be done")
+        app.until(lambda: undeclared(app).records, "the progress")
+    assert undeclared(app).names == (UndeclaredName(app.topic, "Quantity", 1, "quantity"),)
     found = app.rows_by_another_reader()
     assert len(found) == len(rows)
     assert {row["n"]: {name: row[name] for name in NOTHING} for row in found} == rows

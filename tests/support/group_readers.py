@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupState
+from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from millrace.embedded.stack import Stack
@@ -145,9 +145,8 @@ def wait_for_the_stock_tool(stack: Stack, groups: Sequence[str]) -> None:
         assert unsettled(admin, groups) == {}
         return as_the_stock_tool(stack, groups)
 
-    eventually(
-        same, within=Deadline.SESSION, what="groups to be as the stock tool has them", ignoring=(AssertionError,)
-    )
+    what = "groups to be as the stock tool has them"
+    eventually(same, within=Deadline.SESSION, what=what, ignoring=(AssertionError, KafkaException))
 
 
 def unsettled(admin: AdminClient, groups: Sequence[str]) -> dict[str, ConsumerGroupState]:

@@ -120,11 +120,11 @@ def _steps_of_tests(lane: str, files: Sequence[str], more: Sequence[str]) -> lis
 
 
 def _turn(file: str) -> tuple[bool, bool, str]:
-    """Return what orders the files of a lane with servers, which are in the order of their durations before.
+    """Return the key by which a lane with servers sorts its files.
 
-    Airflow takes most of its lane's memory, and it stops after the last test that needs it. Its files are in the order
-    of their names: one starts the example's stream, the last stops it, so that it starts once. Drills kill servers, so
-    no other test comes after them.
+    Those with Airflow are first, for it takes most of the lane's memory and stops after the last of them. They are in
+    the order of their names: those that look at the example's stream follow the one that starts it. Drills are last:
+    they kill servers.
     """
     airflow = AIRFLOW in Path(file).parts
     return not airflow, file.startswith(DRILLS), file if airflow else ""

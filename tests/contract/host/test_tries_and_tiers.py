@@ -88,7 +88,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *arguments: str) -> tuple[int, str]:
-    """Return the exit code and the output of `millrace test ARGUMENTS`; pytest loads one plugin, pytest-repeat."""
+    """Return the exit code and the output of `millrace test ARGUMENTS`. Of plugins it loads pytest-repeat only."""
     code = "import sys; from pathlib import Path; from millrace.cli.checks import run_checks; "
     code += "sys.exit(run_checks(Path(sys.argv[1]), sys.argv[2:]))"
     own = {name: value for name, value in os.environ.items() if name != TURN_VARIABLE}

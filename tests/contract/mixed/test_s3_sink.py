@@ -734,7 +734,7 @@ def test_a_chain_that_is_not_what_it_was_is_refused_by_name(
 BATCHES = 13
 HEAD = 2 + BATCHES
 LAST = HEAD - 1
-"""The manifest with which the third page, and the last one, ends; the last summary is its."""
+"""The last manifest of the third page, which is the last page; the last summary is of this manifest."""
 
 
 @pytest.fixture
@@ -775,7 +775,7 @@ def test_readers_see_the_same_with_pages_and_without(long: DatasetWorld) -> None
     assert pages == [long.dataset.page_key(number) for number in range(3)]
     whole = long.snapshot()
     must_hold(long, committed(0, BATCHES))
-    for left in ([*pages[:2], *pages[3:]], pages[:1], []):
+    for left in ([pages[0], pages[2]], pages[:1], []):
         assert not long.plain.delete(set(pages) - set(left))
         assert long.snapshot() == whole
 

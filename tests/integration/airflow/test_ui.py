@@ -132,6 +132,7 @@ def test_every_dag_shows_what_it_is_whose_and_its_tags(operator: Page, look: Loo
 def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(example: Stack) -> None:
     with ExampleStream(example, AirflowUser(example), "example").killed_app():
         pass
+    wait_for_state(example, StreamState.RUNNING)  # which comes later than the watch
 
 
 def test_the_form_stops_the_stream_and_its_page_tells_so(operator: Page, example: Stack, look: Look) -> None:
@@ -152,6 +153,7 @@ def test_the_form_starts_a_stopped_stream_and_its_page_tells_so(operator: Page, 
     stop = {"stream": "purchases", "action": "stop", "reason": "to start it by the form"}
     assert user.run(OPERATE_DAG, stop)["state"] == "success"
     wait_for_state(example, StreamState.STOPPED)
+    wait_for_watch(operator, user, "stopped", NOT_NEEDED)
     use_form(operator, "start", "a look at the running page")
     wait_for_state(example, StreamState.RUNNING)
     wait_for_watch(operator, user, "running", {**NOT_NEEDED, "stopped": "Success"})
@@ -165,7 +167,7 @@ def reasons_of_the_operator(stack: Stack) -> set[str]:
 
 
 def use_form(page: Page, action: str, reason: str, look: Look | None = None) -> None:
-    """Press Trigger on the operate DAG, fill in the form as a person does, and wait until its run is over."""
+    """Press Trigger on the operate DAG, fill in the form as a person does, and wait until it is closed."""
     dialog, trigger = fill_in(page, action, reason)
     if look:
         look(page, f"form-{action}")
