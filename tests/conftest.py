@@ -7,6 +7,7 @@ schemas, prefixes and DAG names of its own.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ import pytest
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
+
+NEW_OBJECTS = 50_000
+"""Python searches for cyclic garbage after so many; by itself it does after 700 or 2,000."""
 
 pytest_plugins = ["support.run_plugin", "support.tiers_plugin", "support.report_plugin", "support.budget_plugin"]
 
@@ -25,6 +29,18 @@ def _no_outside_connections() -> None:
     for name in list(os.environ):
         if name.startswith(("AIRFLOW_", "MILLRACE_ROOT", "MILLRACE_ENVIRONMENT")):
             del os.environ[name]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _garbage_is_searched_for_seldom() -> Iterator[None]:
+    """Search after many new objects only, and never among those from before the first test: they last until the end."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(NEW_OBJECTS, *before[1:])
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

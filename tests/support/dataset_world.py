@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from millrace.adapters.dataset.reading import DatasetReader, Snapshot
@@ -13,11 +14,18 @@ from millrace.domain import declaration
 from millrace.domain.dataset.names import Dataset
 from millrace.domain.offsets import TopicPartition
 from millrace.ports import ObjectStore
+from millrace.settings import S3Settings
 from support.aside_world import AsideWorld
 from support.sink_worlds import TOPIC_ID, Commit, Row, appended, at_second
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
+
+
+@cache
+def plain_store(settings: S3Settings) -> S3Store:
+    """Return the one store of all worlds: a test does less than opening a client takes."""
+    return S3Store(settings)
 
 
 class DatasetWorld(AsideWorld):
@@ -40,7 +48,7 @@ class DatasetWorld(AsideWorld):
         self.stream, self.secret = f"{name}.s", self.settings.secret_key
         self.declared = declaration.S3Sink("millrace_s3", f"test/{name}", event_date)
         self.dataset = Dataset(self.declared.prefix)
-        self.plain = S3Store(self.settings)
+        self.plain = plain_store(self.settings)
         self.store = store or self.plain
         self.reader = DatasetReader(self.plain, self.dataset)
 

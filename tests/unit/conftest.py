@@ -1,25 +1,3 @@
-"""Unit tests parse each declaration and build each command line once, and seldom search for garbage."""
-
-from __future__ import annotations
-
-import gc
-from collections.abc import Iterator
-
-import pytest
+"""Unit tests parse each declaration and build each command line once."""
 
 from support.remembered_files import _command_lines_are_built_once, _declarations_are_parsed_once  # noqa: F401
-
-NEW_OBJECTS = 50_000
-"""Python searches for cyclic garbage after so many; by itself it does after 700 or 2,000."""
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _garbage_is_searched_for_seldom() -> Iterator[None]:
-    """Search after many new objects only, and never among those from before the first test: they last until the end."""
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(NEW_OBJECTS, *before[1:])
-    yield
-    gc.set_threshold(*before)
-    gc.unfreeze()

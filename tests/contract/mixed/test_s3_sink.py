@@ -39,7 +39,7 @@ from millrace.errors import (
     SinkUnreachableError,
     UnreachableError,
 )
-from support.dataset_world import DatasetWorld
+from support.dataset_world import DatasetWorld, plain_store
 from support.sink_worlds import (
     ANYWHERE,
     COLUMNS,
@@ -91,7 +91,7 @@ def make(s3: Stack, postgres: Stack) -> Make:
     """Makes worlds, each with a dataset of its own."""
 
     def one(event_date: str | None = None) -> DatasetWorld:
-        bucket = Bucket(S3Store(s3.settings().s3()))
+        bucket = Bucket(plain_store(s3.settings().s3()))
         return DatasetWorld(s3, f"t{uuid.uuid4().hex[:10]}", event_date=event_date, store=bucket)
 
     return one
