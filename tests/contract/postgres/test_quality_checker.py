@@ -344,9 +344,10 @@ def test_bounds_that_no_float_tells_apart_are_counted_apart(sink: Sink) -> None:
         sink.connection.execute(f"ALTER TABLE {TABLE} ALTER COLUMN large TYPE {type_}")
         rules = [Rule(f"most_{most}", Range("large", max=most)) for most in (edge, edge + 1, 2**63 - 1, 2**63, 10**20)]
         rules += [Rule(f"least_{least}", Range("large", min=-least)) for least in (2**63, 2**63 + 1)]
+        rules += [Rule("wide", Range("large", min=-(10**20), max=edge)), Rule("far", Range("large", min=9, max=10**20))]
         rules += [Rule(f"known_{known}", InSet("large", (1, known))) for known in (edge, edge + 1)]
         found = sink.hold(TABLE, rules, whole(ROWS))
-        assert [found.results[rule.name].broken for rule in rules] == [4, *[0] * 6, 4, ROWS - 4], type_
+        assert [found.results[rule.name].broken for rule in rules] == [4, *[0] * 6, 4, 0, 4, ROWS - 4], type_
 
 
 PLANTED = "planted4711"
