@@ -451,6 +451,18 @@ def test_loading_one_pipeline_parses_only_files_that_name_something_of_it(
     assert parsed == [PRODUCTION, RETURNS, SHOP]
 
 
+def test_a_tree_that_was_read_cannot_change() -> None:
+    tree, _ = reader.read(b"reads: [a]\n", "a.yaml")
+    assert tree is not None
+    reads = tree.get("reads")
+    assert isinstance(reads, reader.Sequence)
+
+    with pytest.raises(TypeError):
+        tree.entries["owner"] = tree.entries["reads"]  # type: ignore[index]
+    with pytest.raises(TypeError):
+        reads.items[0] = tree  # type: ignore[index]
+
+
 def test_imports_nothing_heavy() -> None:
     heavy = "{'pyspark', 'airflow', 'pandas', 'confluent_kafka', 'sqlalchemy', 'great_expectations', 'rich'}"
     code = f"import sys, millrace.spec; print(sorted({heavy} & set(sys.modules)))"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from millrace.domain.quality.rules import Rule
 from millrace.spec.documents import (
@@ -89,7 +90,7 @@ def read_file(root: Path, file: str) -> tuple[Mapping | None, list[Finding]]:
 
 def interpret(name: str, file: str, tree: Mapping) -> Draft:
     """The parts of a pipeline's tree, each against its shape."""
-    own = {key: entry for key, entry in tree.entries.items() if key not in SECTIONS}
+    own = MappingProxyType({key: entry for key, entry in tree.entries.items() if key not in SECTIONS})
     header, findings = validate(HeaderDocument, name, Mapping(tree.place, own), (), known=PipelineDocument)
     topics, in_topics = named_parts(TopicDocument, tree, "topics", PipelineDocument)
     streams, in_streams = named_parts(StreamDocument, tree, "streams", PipelineDocument)

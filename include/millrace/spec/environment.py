@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping as Fields
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from millrace.domain.declaration import Environment, Notifier
 from millrace.domain.printable import shown
@@ -19,7 +20,7 @@ from millrace.spec.documents import STORE, EnvironmentDocument, NotifierKind
 from millrace.spec.draft import Draft, read_file
 from millrace.spec.fields import Wrong, nearest
 from millrace.spec.findings import Finding, Place, errors, finding
-from millrace.spec.reader import Entry, Mapping, Node, Scalar, Sequence
+from millrace.spec.reader import NO_ENTRIES, Entry, Mapping, Node, Scalar, Sequence
 from millrace.spec.validate import validate
 
 ENVIRONMENTS = "include/environments"
@@ -64,7 +65,7 @@ def read_environment(root: Path, name: str) -> tuple[Overlay | None, list[Findin
             known = [path.stem for path in (root / ENVIRONMENTS).glob("*.yaml")]
             step = nearest(name, known) or f"write the file {file}"
             raise UsageError(f"there is no environment `{name}`", where=file, next_step=step)
-        empty = Mapping(Place(BUILT_IN, 1, ""), {})
+        empty = Mapping(Place(BUILT_IN, 1, ""), NO_ENTRIES)
         return Overlay(_environment(name, EnvironmentDocument(), ()), file, _embedded(empty), {}), []
     tree, findings = read_file(root, file)
     if tree is None:
@@ -167,11 +168,12 @@ def _with(tree: Mapping, path: tuple[str, ...], entry: Entry) -> Mapping:
     """A copy of a tree in which one entry is another."""
     name = path[0]
     if len(path) == 1:
-        return Mapping(tree.place, {**tree.entries, name: entry})
+        entries = tree.entries | {name: entry}  # a copy at once; `{**...}` would ask the proxy key by key
+        return Mapping(tree.place, MappingProxyType(entries))
     inner = tree.get(name)
-    below = inner if isinstance(inner, Mapping) else Mapping(entry.place, {})
+    below = inner if isinstance(inner, Mapping) else Mapping(entry.place, NO_ENTRIES)
     place = tree.entries[name].place if name in tree.entries else entry.place
-    return Mapping(tree.place, {**tree.entries, name: Entry(place, _with(below, path[1:], entry))})
+    return _with(tree, (name,), Entry(place, _with(below, path[1:], entry)))
 
 
 def unused(overlay: Overlay, drafts: Fields[str, Draft], *, complete: bool) -> list[Finding]:

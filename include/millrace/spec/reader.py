@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -62,7 +63,7 @@ class Sequence:
     """A list of nodes."""
 
     place: Place
-    items: list[Node]
+    items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,15 @@ class Entry:
     node: Node
 
 
+NO_ENTRIES: MappingProxyType[str, Entry] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Mapping:
     """Keys in written order."""
 
     place: Place
-    entries: dict[str, Entry]
+    entries: MappingProxyType[str, Entry]
 
     def get(self, *names: str) -> Node | None:
         """The node under these names, one inside the other; None where there is none."""
@@ -92,7 +96,7 @@ class Mapping:
     def mapping(self, *names: str) -> Mapping:
         """The mapping under these names; an empty one where there is none."""
         node = self.get(*names)
-        return node if isinstance(node, Mapping) else Mapping(self.place, {})
+        return node if isinstance(node, Mapping) else Mapping(self.place, NO_ENTRIES)
 
 
 Node = Scalar | Sequence | Mapping
@@ -194,7 +198,7 @@ class _Composer:
         items: list[Node] = []
         while not isinstance(event := next(self.events), SequenceEndEvent):
             items.append(self.compose(event, f"{place.field}[{len(items)}]", depth + 1))
-        return Sequence(place, items)
+        return Sequence(place, tuple(items))
 
     def mapping(self, place: Place, depth: int) -> Mapping:
         entries: dict[str, Entry] = {}
@@ -208,7 +212,7 @@ class _Composer:
                 self.report(key_place, f"`{shown(name)}` is written twice, first in line {first}", "remove one of them")
                 continue
             entries[name] = Entry(key_place, node)
-        return Mapping(place, entries)
+        return Mapping(place, MappingProxyType(entries))
 
     def key(self, event: Any, parent: Place, depth: int) -> tuple[str | None, Place]:
         if not isinstance(event, ScalarEvent):
