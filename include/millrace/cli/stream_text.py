@@ -94,9 +94,8 @@ def _undeclared(progress: StreamProgress) -> Facts:
     if found.records:
         names = "" if found.names else " too many different names to show any"
         yield "undeclared", f"{found.records:,} with fields that the schema does not name:{names}"
-    has_topics = len(progress.topics) > 1
     for name in found.names:
-        of_topic = f" in {name.topic}" if has_topics else ""
+        of_topic = f" in {name.topic}" if progress.has_several_topics else ""
         hint = f": is the column `{name.column}` meant?" if name.column else ""
         yield "", f"`{name.name}` {name.records:,}{of_topic}{hint}"
 

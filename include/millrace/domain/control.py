@@ -84,9 +84,9 @@ class StreamProgress:
     undeclared: UndeclaredFields = field(default_factory=UndeclaredFields)
 
     @property
-    def topics(self) -> frozenset[str]:
-        """The topics of the positions."""
-        return frozenset(partition.rpartition("/")[0] for partition in self.positions)
+    def has_several_topics(self) -> bool:
+        """Return whether the positions are of more than one topic: a name then needs its topic beside it."""
+        return len({partition.rpartition("/")[0] for partition in self.positions}) > 1
 
 
 BATCH_STEPS = ("plan", "copy", "check", "merge", "group")

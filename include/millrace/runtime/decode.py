@@ -60,7 +60,7 @@ class Decoder:
         self._times = tuple(f"f{i}" for i, column in enumerate(schema.columns) if column.type is ColumnType.TIMESTAMP)
         self._parse_times_as_text = record_parser(schema, TIMES_AS_TEXT)
         self._document = DocumentCheck()
-        self._tally = FieldTally(self._names)  # of the last block
+        self._tally: FieldTally  # of the last block
         self._closer_look = CloserLook(schema)
         self._odd_decimals = OddDecimals(schema.columns)
         self._arrow = tuple(arrow_type(column) for column in schema.columns)
