@@ -1,4 +1,4 @@
-"""Records in quarantine of a real stream, put through again once what made them bad is mended."""
+"""A real stream: its records become rows or go into quarantine, and pass once what made them bad is mended."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -38,6 +39,17 @@ TRANSFORM = """
         kept = frame.where("id % 10 <> 7").withColumn("_ordinal", F.explode(several))
         return kept.select("id", "name", "_source", "_ordinal")
 """
+REFUSED, RAISING, FORBIDDEN = 42, 88, 205
+"""Ids of records: its row has a zero character, which COPY refuses; its row raises; a check of the table forbids it."""
+STRICT_TRANSFORM = TRANSFORM.replace(
+    'kept.select("id", "name"',
+    f"""kept.select(
+            F.when(F.col("id").isin({RAISING}, 905), F.raise_error(F.concat(F.lit("no "), "id")))
+            .otherwise(F.col("id")).cast("int").alias("id"),
+            F.when(F.col("id") == {REFUSED}, F.char(F.lit(0))).otherwise(F.col("name")).alias("name")""",
+)
+MICROSECONDS, NANOSECONDS = 1_764_000_000_000_000, 1_764_000_000_000_000_000
+"""Timestamps of producers that do not count milliseconds."""
 
 
 @pytest.fixture
@@ -47,6 +59,11 @@ def servers(kafka: Stack, postgres: Stack) -> Stack:
 
 def events(first: int, end: int, **more: object) -> list[dict[str, object]]:
     return [{"id": n, "name": f"n {n}", **more} for n in range(first, end)]
+
+
+def rows_of(number: int) -> int:
+    """How many rows the transform makes of a good record."""
+    return 2 if number % 10 == 3 else 1
 
 
 def nameless(first: int, end: int) -> list[dict[str, object]]:
@@ -74,13 +91,26 @@ def mend(app: App, old: str, new: str) -> None:
     app.declaration.write_text(text.replace(old, new))
 
 
-def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_can_be_made_again(servers: Stack) -> None:
-    raising = TRANSFORM.replace('select("id"', "selectExpr(\"if(id IN (15, 905), raise_error('no'), id) AS id\"")
-    app = App(servers, schema=SCHEMA, transform=raising)
-    app.produce([*events(0, 20), b"nope", None, *nameless(900, 910), *events(20, 40)])
-    expected = sum(2 if n % 10 == 3 else 1 for n in range(40) if n % 10 != 7 and n != 15)
+def counted(app: App) -> dict[str, int]:
+    """The number of records in quarantine, by their rule."""
+    return Counter(rule for (rule,) in app.quarantine())
+
+
+def test_records_become_rows_bad_ones_go_aside_and_pass_once_when_the_schema_is_mended(servers: Stack) -> None:
+    app = App(servers, schema=SCHEMA, transform=STRICT_TRANSFORM)
+    app.produce([*events(0, 50), b"nope", None, *nameless(900, 910), *events(50, 100)])
+    good = [n for n in range(100) if n % 10 != 7 and n not in (REFUSED, RAISING)]
+    aside = {"not_json": 1, "null_value": 1, "missing_field": 10, "sink_refused": 1, "transform_failed": 1}
     with app.running():
-        app.until(lambda: (len(app.rows()), len(app.quarantine())) == (expected, 13), "all rows")
+        app.until(lambda: len(app.rows()) >= sum(map(rows_of, good)), "all rows")
+        assert app.rows() == [(n,) for n in good for _ in range(rows_of(n))]
+        assert counted(app) == aside
+        [(error,)] = [found[1:] for found in app.quarantine("rule, error") if found[0] == "transform_failed"]
+        assert error == f"[USER_RAISED_EXCEPTION] no {RAISING} SQLSTATE: P0001"
+        good += refused_by_the_table(app, aside)
+        good += with_times_that_nobody_can_mean(app, aside)
+    expected = sum(map(rows_of, good))
+    assert len(app.rows()) == expected
 
     mend(app, "name STRING NOT NULL", "name STRING")
     plan = planned(app)
@@ -93,14 +123,16 @@ def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_can_be_made_again(
         "stay_transform_failed": "1",
         "dropped_by_the_transform": "1",
     }
-    assert (len(app.rows()), len(app.quarantine())) == (expected, 13)
+    assert (len(app.rows()), counted(app)) == (expected, aside)
     done = run(app, plan)
     assert done.status is PlanStatus.DONE
     assert [id_ for (id_,) in app.rows(where="id >= 900")] == [900, 901, 902, 903, 903, 904, 906, 908, 909]
-    assert app.quarantine() == [("not_json",), ("null_value",), ("transform_failed",), ("transform_failed",)]
+    del aside["missing_field"]
+    assert counted(app) == aside | {"transform_failed": 2}
     found = books(app)
     assert (found.balance, found.findings) == (Balance.BALANCED, ())
-    assert (found.sums.rows, found.sums.quarantined, found.sums.dropped) == (expected + 9, 4, 5)
+    assert (found.sums.rows, found.sums.quarantined) == (expected + 9, sum(counted(app).values()))
+    assert found.sums.dropped == 13
     with pytest.raises(StalePlanError):
         run(app, plan)
 
@@ -108,11 +140,51 @@ def test_what_a_mended_schema_lets_pass_becomes_rows_once_and_can_be_made_again(
         connection.execute(f"UPDATE {app.table} SET name = 'x' WHERE id = 11")
         connection.execute(f"DELETE FROM {app.table} WHERE id = 904 OR (id = 13 AND _ordinal = 1)")
     made = recompute(app)
-    assert (made.likeness, made.records, made.alike) == (Likeness.DIFFERENT, 52, expected + 9 + 4 - 3)
+    assert (made.likeness, made.alike) == (Likeness.DIFFERENT, expected + 9 + len(app.quarantine()) - 3)
     assert {key: one.rows for key, one in differences(made).items()} == {
         (Difference.CHANGED, "name"): 1,
         (Difference.UNSTORED, ""): 2,
     }
+
+
+def refused_by_the_table(app: App, aside: dict[str, int]) -> list[int]:
+    """Let the table refuse a row of a batch; return the ids of its neighbours, which are stored."""
+    with app.database() as connection:
+        connection.execute(f"ALTER TABLE {app.table} ADD CHECK (id <> {FORBIDDEN})")
+    app.produce(events(200, 210))
+    aside["sink_refused"] += 1
+    app.until(lambda: counted(app) == aside, "the refused row in quarantine")
+    app.until(lambda: app.rows(where="id = 209"), "its neighbours in the table")
+    assert app.rows(where=f"id = {FORBIDDEN}") == []
+    assert (b'{"id": 205, "name": "n 205"}',) in app.quarantine("value")
+    return [n for n in range(200, 210) if n % 10 != 7 and n != FORBIDDEN]
+
+
+def with_times_that_nobody_can_mean(app: App, aside: dict[str, int]) -> list[int]:
+    """Give a new partition records, two of them of producers that count time otherwise; return the ids of the rows.
+
+    Spark holds the time of one of the two, and cannot even read the other.
+    """
+    app.grow(3)
+    app.produce(events(300, 310), partition=2)
+    app.until(lambda: app.rows("_partition", where="id = 309") == [(2,)], "the rows of the new partition")
+
+    app.produce(events(310, 311), partition=2, timestamp=MICROSECONDS)
+    app.produce([*events(311, 316), {"id": FORBIDDEN, "name": "again refused"}], partition=2)
+    app.produce(events(316, 317), partition=2, timestamp=NANOSECONDS)
+    app.produce(events(318, 320), partition=2)
+    app.until(lambda: app.rows(where="id = 319"), "the records behind them")
+    kept = [number for (number,) in app.rows(where="id BETWEEN 310 AND 319")]
+    assert kept == [311, 312, 313, 313, 314, 315, 318, 319]
+    far = [found for found in app.quarantine("timestamp_ms, timestamp, value") if found[1] is None]
+    assert far == [
+        (MICROSECONDS, None, b'{"id": 310, "name": "n 310"}'),
+        (NANOSECONDS, None, b'{"id": 316, "name": "n 316"}'),
+    ]
+    aside["sink_refused"] += 1
+    aside["far_timestamp"] = 2
+    assert counted(app) == aside
+    return [*(n for n in range(300, 310) if n != 307), 311, 312, 313, 314, 315, 318, 319]
 
 
 def command(app: App, *words: str, **more: Any) -> subprocess.Popen[str]:

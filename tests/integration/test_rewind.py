@@ -1,4 +1,7 @@
-"""A stream rewound with Kafka's own tool: what is read again, what is left alone, and what is no rewind."""
+"""A stream rewound by Kafka's own tool or by a plan: what is read again, what is left alone, and what is no rewind.
+
+The stream that a plan rewinds survives a kill of its driver before: the first tier's one kill of a loaded stream.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,9 @@ from millrace.domain.streams import ExitReason, StreamState
 from millrace.usecases import streams
 from support import control_databases
 from support.drills import ACTOR, Drill
+from support.drills_points import AFTER_SINK, JVM
+from support.drills_rounds import tried
+from support.group_readers import states_of
 from support.stack import start
 from support.streams_project import TESTS, StreamProject, group_tool
 from support.waiting import Deadline, eventually, result_of
@@ -30,6 +36,8 @@ TARGET = EARLIER + timedelta(hours=1)
 LATER = EARLIER + timedelta(hours=2)
 DAMAGED = 1_000
 EACH = 4_000
+BATCHES = 10
+"""Enough that a stream still reads when its driver is killed in the second batch."""
 
 
 @pytest.fixture
@@ -58,13 +66,12 @@ def reset(project: StreamProject, *where: str) -> dict[int, int]:
 
 def wait_until_empty(project: StreamProject) -> None:
     """A static member leaves only when its session times out."""
-
-    def state() -> ConsumerGroupState:
-        asked = project.admin.describe_consumer_groups([project.group])[project.group]
-        described: Any = result_of(asked, within=Deadline.SESSION, what="the group's description")
-        return described.state
-
-    eventually(lambda: state() == ConsumerGroupState.EMPTY, within=Deadline.SESSION, what="the group to be empty")
+    empty = {project.group: ConsumerGroupState.EMPTY}
+    eventually(
+        lambda: states_of(project.admin, [project.group]) == empty,
+        within=Deadline.SESSION,
+        what="the group to be empty",
+    )
 
 
 def topic_names(project: StreamProject) -> Collection[str]:
@@ -150,15 +157,19 @@ def millrace(project: StreamProject, *arguments: str) -> subprocess.CompletedPro
     )
 
 
-def test_a_planned_rewind_of_a_running_stream_repairs_what_lies_past_its_target(stream: Drill) -> None:
+def test_a_killed_stream_loses_and_doubles_nothing_and_a_planned_rewind_repairs_it_while_it_runs(
+    stream: Drill, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The driver is killed when a batch's rows are in the table and the group has committed none of them."""
     project = stream.project
-    project.declare(on_rewind="refuse")
+    project.declare(on_rewind="refuse", batch=2 * EACH // BATCHES)
     project.produce(EACH, timestamp=milliseconds(EARLIER))
     target = project.ends()
     project.produce(EACH, first=EACH, timestamp=milliseconds(LATER))
+    tried(stream, [(AFTER_SINK, JVM)], capsys, batches_ahead=BATCHES // 2)
+    assert [hit.victim for hit in stream.hits] == [JVM]
+
     ends = project.ends()
-    stream.start()
-    stream.eventually(stream.all_done, what="all records")
     good = rows(project, past(target))
     some = f"(_partition, _offset) IN (SELECT _partition, _offset FROM {project.name}.rows WHERE {{}} LIMIT %s)"
     damage = f"UPDATE {project.name}.rows SET amount = -1, id = 'damaged' WHERE "

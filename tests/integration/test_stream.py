@@ -1,4 +1,4 @@
-"""One stream, from topic to table: what a user of it would see."""
+"""One stream, from topic to table: releases, refusals and losses. `test_redrive.py` has its ordinary day."""
 
 from __future__ import annotations
 
@@ -14,65 +14,8 @@ def servers(kafka: Stack, postgres: Stack) -> Stack:
     return postgres
 
 
-MICROSECONDS, NANOSECONDS = 1_764_000_000_000_000, 1_764_000_000_000_000_000
-
-
 def numbered(first: int, end: int) -> list[dict[str, object]]:
     return [{"id": number, "name": f"name {number}"} for number in range(first, end)]
-
-
-def test_records_become_rows_bad_ones_go_aside_and_a_refused_row_holds_nothing_up(servers):
-    app = App(
-        servers,
-        transform="""
-            from pyspark.sql import functions as F
-
-            def transform(inputs, tables):
-                (frame,) = inputs.values()
-                several = F.when(F.col("id") % 10 == 3, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(0)))
-                kept = frame.where("id % 10 != 7").withColumn("_ordinal", F.explode(several))
-                raising = F.when(F.col("id") == 88, F.raise_error(F.lit("no 88"))).otherwise(F.col("id"))
-                kept = kept.withColumn("id", raising.cast("int"))
-                # A zero character only the transform makes: COPY refuses it.
-                return kept.withColumn("name", F.when(F.col("id") == 42, F.char(F.lit(0))).otherwise(F.col("name")))
-        """,
-    )
-    aside = {42, 88}
-    expected = sorted(n for n in range(100) if n % 10 != 7 and n not in aside for _ in range(2 if n % 10 == 3 else 1))
-    app.produce([*numbered(0, 50), b"nope", None, *numbered(50, 100)])
-    with app.running():
-        app.until(lambda: len(app.rows()) >= len(expected), "all rows")
-        assert [number for (number,) in app.rows()] == expected
-        assert app.quarantine() == [("not_json",), ("null_value",), ("sink_refused",), ("transform_failed",)]
-        [(error,)] = [found[1:] for found in app.quarantine("rule, error") if found[0] == "transform_failed"]
-        assert error == "[USER_RAISED_EXCEPTION] no 88 SQLSTATE: P0001"
-
-        with app.database() as connection:
-            connection.execute(f"ALTER TABLE {app.table} ADD CHECK (id <> 205)")
-        app.produce(numbered(200, 210))
-        app.until(lambda: len(app.quarantine()) == 5, "the refused row in quarantine")
-        app.until(lambda: app.rows(where="id = 209"), "its neighbours in the table")
-        assert app.rows(where="id = 205") == []
-        assert (b'{"id": 205, "name": "name 205"}',) in app.quarantine("value")
-
-        app.grow(3)
-        app.produce(numbered(300, 310), partition=2)
-        app.until(lambda: app.rows("_partition", where="id = 309") == [(2,)], "the rows of the new partition")
-
-        # Two records whose producers count time otherwise: one that Spark holds, and one that it cannot even read.
-        app.produce(numbered(310, 311), partition=2, timestamp=MICROSECONDS)
-        app.produce([*numbered(311, 316), {"id": 205, "name": "again refused"}], partition=2)
-        app.produce(numbered(316, 317), partition=2, timestamp=NANOSECONDS)
-        app.produce(numbered(318, 320), partition=2)
-        app.until(lambda: app.rows(where="id = 319"), "the records behind them")
-        kept = [number for (number,) in app.rows(where="id BETWEEN 310 AND 319")]
-        assert kept == [311, 312, 313, 313, 314, 315, 318, 319]
-        far = app.quarantine("timestamp_ms, timestamp, value")[:2]
-        assert far == [
-            (MICROSECONDS, None, b'{"id": 310, "name": "name 310"}'),
-            (NANOSECONDS, None, b'{"id": 316, "name": "name 316"}'),
-        ]
-        assert len(app.quarantine()) == 8
 
 
 @pytest.mark.full

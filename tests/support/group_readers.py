@@ -151,10 +151,14 @@ def wait_for_the_stock_tool(stack: Stack, groups: Sequence[str]) -> None:
 
 def unsettled(admin: AdminClient, groups: Sequence[str]) -> dict[str, ConsumerGroupState]:
     """Return the states of the groups whose members change just now."""
-    asked = admin.describe_consumer_groups(list(groups), request_timeout=Deadline.METADATA.seconds)
-    states = {name: result_of(one, what=f"the state of group {name}").state for name, one in asked.items()}
     settled = (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY)
-    return {name: state for name, state in states.items() if state not in settled}
+    return {name: state for name, state in states_of(admin, groups).items() if state not in settled}
+
+
+def states_of(admin: AdminClient, groups: Sequence[str]) -> dict[str, ConsumerGroupState]:
+    """Return the state of each group."""
+    asked = admin.describe_consumer_groups(list(groups), request_timeout=Deadline.METADATA.seconds)
+    return {name: result_of(one, what=f"the state of group {name}").state for name, one in asked.items()}
 
 
 def as_the_stock_tool(stack: Stack, groups: Sequence[str]) -> bool:
