@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -36,12 +37,10 @@ class BackedUp:
         self.file.write_text(f"pipeline: {self.topics.pipeline}\nowner: tests\ntopics:\n{topics}")
         return TeeWorld(self.topics, names, self.topics.platform.object_store())
 
-    def until_proven(self, world: TeeWorld, name: str, records: int) -> None:
-        def is_so() -> bool:
-            found = world.inspect(name).coverage
-            return found.verdict is Verdict.PROVEN and sum(part.records for part in found.partitions) == records
-
-        self.driver.until(is_so, f"{records} records of {name} to be archived")
+    def until_proven(self, world: TeeWorld, records: Mapping[str, int]) -> None:
+        """Wait until the archive of each of these topics proves to hold so many records."""
+        for name, count in records.items():
+            self.driver.until(partial(proves, world, name, count), f"{count} records of {name} to be archived")
 
 
 @pytest.fixture
@@ -49,6 +48,11 @@ def backed_up(kafka: Stack, s3: Stack, postgres: Stack) -> Iterator[BackedUp]:
     made = BackedUp(kafka)
     yield made
     made.file.unlink(missing_ok=True)
+
+
+def proves(world: TeeWorld, name: str, records: int) -> bool:
+    found = world.inspect(name).coverage
+    return found.verdict is Verdict.PROVEN and sum(part.records for part in found.partitions) == records
 
 
 def archived(world: TeeWorld, name: str) -> list[tuple[int, ArchivedRecord]]:
@@ -70,6 +74,7 @@ class Odd:
     name: str
     other: str
     old: str
+    late: str
     world: TeeWorld
 
     @classmethod
@@ -78,18 +83,17 @@ class Odd:
         name = topics.make(partitions=2, retention_ms=FOR_EVER)
         other = topics.make("other", partitions=1, message_timestamp_type="LogAppendTime", retention_ms=FOR_EVER)
         old = topics.make("old", partitions=1, retention_ms=FOR_EVER)
-        world = backed_up.declare(name, other, old, topics.name("not_there_yet"))
+        late = topics.name("late")
+        world = backed_up.declare(name, other, old, late)
         topics.produce(old, 0, [b"o"], timestamp=ANCIENT)
         topics.produce(name, 0, [b"", b"v", None], key=b"k", timestamp=1_700_000_000_000)
         topics.produce(name, 0, [b"h"], headers=[("a", b"1"), ("a", None), ("größe", b"")], timestamp=1)
         topics.transaction(name, 1, [b"aborted"] * 3, commit=False)  # its partition has nothing but what is absent
         topics.produce(other, 0, [b"x"] * 1000)
-        return cls(backed_up, name, other, old, world)
+        return cls(backed_up, name, other, old, late, world)
 
     def until_the_first_are_proven(self) -> None:
-        self.backed_up.until_proven(self.world, self.name, 4)
-        self.backed_up.until_proven(self.world, self.other, 1000)
-        self.backed_up.until_proven(self.world, self.old, 1)
+        self.backed_up.until_proven(self.world, {self.name: 4, self.other: 1000, self.old: 1})
 
     def the_first_must_be_as_they_were(self) -> None:
         """Read them from the archive's objects."""
@@ -104,20 +108,17 @@ class Odd:
         types = {record.timestamp_type for _, record in archived(self.world, self.other)}
         assert types == {TimestampType.LOG_APPEND_TIME}
 
-    def produce_more(self) -> str:
-        """Produce to each topic, also to the one that was not there; return its name."""
+    def produce_more(self) -> None:
+        """Make the late topic; produce to it and to two others."""
         topics = self.backed_up.topics
         topics.produce(self.name, 0, [b"later"] * 10)
         topics.produce(self.other, 0, [b"great"], timestamp=1)
-        great = topics.make("not_there_yet", partitions=1, retention_ms=FOR_EVER)
-        topics.produce(great, 0, [b"g"], timestamp=TOO_GREAT)
-        return great
+        topics.make("late", partitions=1, retention_ms=FOR_EVER)
+        topics.produce(self.late, 0, [b"g"], timestamp=TOO_GREAT)
 
-    def until_more_are_proven(self, great: str) -> None:
-        self.backed_up.until_proven(self.world, self.name, 14)
-        self.backed_up.until_proven(self.world, self.other, 1001)
-        self.backed_up.until_proven(self.world, great, 1)
-        assert [record.timestamp_ms for _, record in archived(self.world, great)] == [TOO_GREAT]
+    def until_more_are_proven(self) -> None:
+        self.backed_up.until_proven(self.world, {self.name: 14, self.other: 1001, self.late: 1})
+        assert [record.timestamp_ms for _, record in archived(self.world, self.late)] == [TOO_GREAT]
 
 
 def test_every_record_is_archived_bit_for_bit_and_a_new_topic_is_noticed(backed_up: BackedUp) -> None:
@@ -125,7 +126,8 @@ def test_every_record_is_archived_bit_for_bit_and_a_new_topic_is_noticed(backed_
     with backed_up.driver.running():
         odd.until_the_first_are_proven()
         odd.the_first_must_be_as_they_were()
-        odd.until_more_are_proven(odd.produce_more())
+        odd.produce_more()
+        odd.until_more_are_proven()
     assert "read_by_the_plain_client" in backed_up.driver.log()
 
 
@@ -137,7 +139,7 @@ def test_a_killed_driver_loses_no_record(backed_up: BackedUp) -> None:
         os.killpg(driver.pid, signal.SIGKILL)
         exit_code_of(driver, within=Deadline.KILLED, what="the driver's death")
     odd.the_first_must_be_as_they_were()
-    great = odd.produce_more()
+    odd.produce_more()
     with backed_up.driver.running():
-        odd.until_more_are_proven(great)
+        odd.until_more_are_proven()
     assert "read_by_the_plain_client" in backed_up.driver.log()

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka.admin import NewTopic
 
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_reader import TopicReader
@@ -17,7 +16,7 @@ from millrace.domain.sources import TopicRecord
 from millrace.embedded.stack import Stack
 from millrace.reader import Deduplicator
 from support.apps import App
-from support.waiting import Deadline, result_of
+from support.waiting import Deadline
 
 FIRST_MS = 1_764_000_000_000
 SCHEMA = "customer STRING NOT NULL, amount INT NOT NULL, size STRING"
@@ -52,23 +51,20 @@ class ToTopics(App):
     """
 
     keeps = "millrace_control"
+    key = "customer"
 
     def __init__(self, stack: Stack, also: Sequence[str], writes: str, transform: str) -> None:
+        self._also, self._writes = also, writes
         super().__init__(stack, schema=SCHEMA)
-        names = {name: f"{self.pipeline}.{name}" for name in also}
-        self.write_transform(transform.format(**names))
-        made = [NewTopic(name, 3, 1, config={"retention.ms": "-1"}) for name in names.values()]
-        for future in (self._admin.create_topics(made) if made else {}).values():
-            result_of(future, what="a topic")
-        key = "    key: {field: customer}\n"
-        value = f'    value: {{format: json, schema: "{SCHEMA}", tombstones: delete}}\n'
-        topics = "".join(f"  {name}:\n    partitions: 3\n    replication: 1\n{key}{value}" for name in names.values())
-        text = self.declaration.read_text()
-        table = f"{{postgres: {{connection: millrace_sink, table: {self.table}, mode: append}}}}"
-        assert table in text
-        text = text.replace(table, writes.format(own=self.pipeline)).replace("streams:\n", f"{topics}streams:\n")
-        text = text.replace(f'schema: "{SCHEMA}"}}\n', f'schema: "{SCHEMA}", tombstones: delete}}\n{key}', 1)
-        self.declaration.write_text(text)
+        self.write_transform(transform.format(**{name: f"{self.pipeline}.{name}" for name in also}))
+
+    @property
+    def more_topics(self) -> dict[str, int]:
+        return {f"{self.pipeline}.{name}": 3 for name in self._also}
+
+    @property
+    def writes(self) -> str:
+        return self._writes.format(own=self.pipeline)
 
     def put(self, given: Sequence[Record], first: int) -> None:
         """Produce them, a second apart."""

@@ -1,6 +1,6 @@
 """A stream that writes a dataset, from a topic to objects by event date, also after resets by the stock tool.
 
-Of the first tier is the dataset of `test_values.py`.
+In the first tier, `test_values.py` writes a dataset.
 """
 
 from __future__ import annotations

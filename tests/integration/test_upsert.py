@@ -10,7 +10,6 @@ import pytest
 
 from millrace.embedded.stack import Stack
 from support.apps import App
-from support.streams_project import reset_by_stock_tool
 from support.waiting import Deadline
 
 FIRST_MS = 1_764_000_000_000
@@ -31,15 +30,14 @@ def last_of_each(given: Sequence[Record]) -> list[tuple[str, int]]:
 class Upserting(App):
     """One partition's order is the order of the records."""
 
+    key = "customer"
+
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack, schema="customer STRING NOT NULL, amount INT NOT NULL", partitions=1)
-        self._stack = stack
-        text = (
-            self.declaration.read_text()
-            .replace("mode: append}", "mode: upsert, key: [customer]}")
-            .replace('INT NOT NULL"}', 'INT NOT NULL", tombstones: delete}\n    key: {field: customer}')
-        )
-        self.declaration.write_text(text)
+
+    @property
+    def writes(self) -> str:
+        return f"{{postgres: {{connection: millrace_sink, table: {self.table}, mode: upsert, key: [{self.key}]}}}}"
 
     def put(self, given: Sequence[Record], first: int) -> None:
         """Produce them, a second apart."""
@@ -63,9 +61,6 @@ class Upserting(App):
         asked = "SELECT key ->> 'customer', former IS NULL FROM millrace.replaced WHERE stream = %s AND timeline = %s"
         with self.database() as connection:
             return sorted(connection.execute(asked, (self.stream, timeline)).fetchall())
-
-    def reset(self, *where: str) -> None:
-        reset_by_stock_tool(self._stack, f"millrace.{self.stream}", self.topic, *where)
 
 
 @pytest.fixture

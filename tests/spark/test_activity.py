@@ -72,7 +72,7 @@ UNREADABLE: Records = (
 
 @pytest.fixture(scope="module")
 def result(spark: SparkSession) -> DataFrame:
-    """What the transform makes of all these records, in one batch."""
+    """Return the rows that the transform makes of all these records in one batch."""
     log = [*COMMITS, *GROUPS, *UNREADABLE]
     rows = [(key, value, (TOPIC, "A" * 22, 7, offset, None)) for offset, (key, value) in enumerate(log)]
     frame = spark.createDataFrame(rows, input_type(ValueSchema(ValueFormat.BYTES, BYTES_COLUMNS)))

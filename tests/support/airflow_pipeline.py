@@ -222,9 +222,9 @@ class AirflowPipeline:
 
     @contextmanager
     def killed_app(self) -> Iterator[Driver]:
-        """Kill the app; yield its driver while it is dead. Assert that Airflow starts one other app.
+        """Kill the app; yield its driver while it is dead. Wait for another app that a new run watches.
 
-        Its watch has to be one red run whose log says why.
+        Assert that there is one such app, and that the former watch is one red run whose log says why.
         """
         self.wait_until_watched()
         [driver] = self.drivers()
@@ -234,7 +234,7 @@ class AirflowPipeline:
             with suppress(ProcessLookupError):  # a worker ends with its JVM
                 os.kill(process.pid, signal.SIGKILL)
         yield driver
-        self.wait_until_restarted(driver)
+        eventually(lambda: self.drivers() not in ([], [driver]), within=Deadline.AIRFLOW, what="another app")
         self.wait_until_watched(not_run=watch)
         assert [each.epoch for each in self.drivers()] == [driver.epoch + 1]
         after = {run["dag_run_id"]: run["state"] for run in self.admin.runs(self.dag)}
@@ -243,10 +243,6 @@ class AirflowPipeline:
         log = self.admin.log(self.dag, watch, "running")
         assert f"epoch {driver.epoch} died" in log
         assert "Its driver said last:" in log
-
-    def wait_until_restarted(self, former: Driver) -> None:
-        """Wait until another driver than this one is there."""
-        eventually(lambda: self.drivers() not in ([], [former]), within=Deadline.AIRFLOW, what="another app")
 
     def command(self, *words: str) -> tuple[int, str, float]:
         """`millrace streams WORDS`; its exit code, what it printed, and the seconds it took."""

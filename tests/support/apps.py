@@ -113,9 +113,12 @@ class App(Driven):
 
     Attributes:
         keeps: the Connection of the database that has its quarantine.
+        key: the field that is each record's key; a record without a value then deletes its key. Empty: keys are text
+            without a meaning.
     """
 
     keeps = "millrace_sink"
+    key = ""
 
     def __init__(
         self,
@@ -135,17 +138,29 @@ class App(Driven):
         self._producer = self._open_producer()
         self._admin = AdminClient(dict(self.settings.kafka().librdkafka))
         config = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}  # any timestamp, for ever
-        topic = NewTopic(self.topic, partitions, 1, config=config)
-        result_of(self._admin.create_topics([topic])[self.topic], what="the new topic")
+        topics = {self.topic: partitions, **self.more_topics}
+        made = [NewTopic(name, count, 1, config=config) for name, count in topics.items()]
+        for name, future in self._admin.create_topics(made).items():
+            result_of(future, what=name)
         self.write_transform(transform)
         settings = {"trigger": "100ms", "resources": "{cores: 1, max_records_per_batch: 1000}"} | options
         lines = "".join(f"    {name}: {value}\n" for name, value in settings.items())
         self.declaration.write_text(
-            f"pipeline: {self.pipeline}\nowner: tests\ntopics:\n  {self.topic}:\n    partitions: {partitions}\n"
-            f'    replication: 1\n    value: {{format: json, schema: "{schema}"}}\n'
-            f"streams:\n  events:\n    app: {self.pipeline}\n    reads: [{self.topic}]\n"
+            f"pipeline: {self.pipeline}\nowner: tests\ntopics:\n"
+            + "".join(self._declared(name, count, schema) for name, count in topics.items())
+            + f"streams:\n  events:\n    app: {self.pipeline}\n    reads: [{self.topic}]\n"
             f"    writes: {self.writes}\n{lines}"
         )
+
+    def _declared(self, topic: str, partitions: int, schema: str) -> str:
+        tombstones, key = (", tombstones: delete", f"    key: {{field: {self.key}}}\n") if self.key else ("", "")
+        value = f'    value: {{format: json, schema: "{schema}"{tombstones}}}\n'
+        return f"  {topic}:\n    partitions: {partitions}\n    replication: 1\n{key}{value}"
+
+    @property
+    def more_topics(self) -> Mapping[str, int]:
+        """The partitions of each topic beside the one that the stream reads."""
+        return {}
 
     @property
     def writes(self) -> str:

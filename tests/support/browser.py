@@ -1,12 +1,17 @@
-"""Debian's chromium, driven as a user drives it: log in, look, click; and what its console complained of."""
+"""Debian's chromium, driven as a user drives it: log in, look, click; and what its console complained of.
+
+With MILLRACE_SCREENSHOTS naming a folder, `keep_picture` keeps pictures of pages there.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,8 +74,9 @@ def open_browser() -> Iterator[Browser]:
         browser.close()
 
 
-def log_in(browser: Browser, user: AirflowUser, complaints: Complaints) -> Page:
-    """A page of this user's, after the log-in form."""
+@contextmanager
+def logged_in(browser: Browser, user: AirflowUser, complaints: Complaints) -> Iterator[Page]:
+    """A page of this user's, after the log-in form; it is closed at the end of the block."""
     spend(Kind.BROWSER_JOURNEYS)
     context = browser.new_context(viewport={"width": 1500, "height": 1000}, base_url=user.url)
     context.set_default_timeout(PATIENCE_MILLISECONDS)
@@ -81,4 +87,11 @@ def log_in(browser: Browser, user: AirflowUser, complaints: Complaints) -> Page:
     page.keyboard.press("Enter")
     page.wait_for_url(lambda url: "/auth/login" not in url)
     complaints.watch(page)
-    return page
+    yield page
+    context.close()
+
+
+def keep_picture(page: Page, name: str) -> None:
+    """Keep a picture of a page, if somebody asked for pictures."""
+    if folder := os.environ.get("MILLRACE_SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png")

@@ -5,12 +5,10 @@ With MILLRACE_SCREENSHOTS naming a folder, every page that was looked at is kept
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -19,12 +17,8 @@ from playwright.sync_api import Page, expect
 from millrace.domain.plan import StoredPlan
 from millrace.wiring import open_platform
 from support.airflow_pipeline import AirflowPipeline
-from support.airflow_ui import AirflowUser
-from support.browser import Complaints, log_in, open_browser
+from support.browser import keep_picture
 from support.waiting import Deadline, eventually
-
-if TYPE_CHECKING:
-    from millrace.embedded.stack import Stack
 
 
 @contextmanager
@@ -34,15 +28,6 @@ def started(pipeline: AirflowPipeline) -> Iterator[AirflowPipeline]:
     pipeline.operate("start")
     yield pipeline
     pipeline.withdraw()
-
-
-@contextmanager
-def operators_page(stack: Stack) -> Iterator[Page]:
-    """A page of the user `operator`."""
-    with open_browser() as browser:
-        page = log_in(browser, AirflowUser(stack, "operator"), Complaints())
-        yield page
-        page.context.close()
 
 
 def query(pipeline: AirflowPipeline, text: str) -> list[tuple[Any, ...]]:
@@ -183,5 +168,4 @@ class Form:
     def look(self, name: str) -> None:
         """Keep a picture of the page, where pictures are asked for."""
         self.page.wait_for_load_state("networkidle")
-        if folder := os.environ.get("MILLRACE_SCREENSHOTS"):
-            self.page.screenshot(path=Path(folder) / f"{self.kind}-{name}.png")
+        keep_picture(self.page, f"{self.kind}-{name}")

@@ -122,9 +122,8 @@ def _steps_of_tests(lane: str, files: Sequence[str], more: Sequence[str]) -> lis
 def _turn(file: str) -> tuple[bool, bool, str]:
     """Return the key by which a lane with servers sorts its files.
 
-    Those with Airflow are first, for it takes most of the lane's memory and stops after the last of them. They are in
-    the order of their names: those that look at the example's stream follow the one that starts it. Drills are last:
-    they kill servers.
+    An Airflow test comes first: Airflow takes most of the lane's memory, and stops after the last one. Airflow tests
+    run by name: a later one looks at the stream that an earlier one starts. A drill comes last: it kills servers.
     """
     airflow = AIRFLOW in Path(file).parts
     return not airflow, file.startswith(DRILLS), file if airflow else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 
@@ -50,6 +50,17 @@ def world_of(topics: Topics, *names: str) -> TeeWorld:
     return TeeWorld(topics, names, topics.platform.object_store())
 
 
+def two_topics(topics: Topics, *, partitions: int) -> TeeWorld:
+    return world_of(topics, topics.make(partitions=partitions), topics.make("other", partitions=partitions))
+
+
+def must_be_whole(world: TeeWorld) -> None:
+    """Assert that each archive is right, and that no epoch wrote behind a newer one."""
+    for name in world.names:
+        assert out_of_order(manifests(world, name)) == []
+        assert wrong_with(world, name) == []
+
+
 def as_the_driver(tee: Tee) -> list[MillraceError]:
     """Rounds until nothing waits, each called again where it failed; what they failed by.
 
@@ -75,8 +86,8 @@ def as_the_driver(tee: Tee) -> list[MillraceError]:
 def test_a_store_that_fails_at_any_request_of_a_round_loses_and_doubles_nothing(
     topics: Topics, proxy: FaultyProxy, quick_reads: None
 ) -> None:
-    names = [topics.make(partitions=1), topics.make("other", partitions=1)]
-    world = world_of(topics, *names)
+    world = two_topics(topics, partitions=1)
+    names = world.names
     through_proxy = S3Store(proxy.settings, attempts=1)  # nobody but the tee tries again
     tee = world.next_epoch(store=through_proxy)
     as_the_driver(tee)
@@ -95,8 +106,7 @@ def test_a_store_that_fails_at_any_request_of_a_round_loses_and_doubles_nothing(
         assert failures or fault not in SURE
         assert not any(planned.left for planned in proxy.planned), f"{fault} did not happen to {operation}"
         proxy.planned.clear()
-    for name in names:
-        assert wrong_with(world, name) == []
+    must_be_whole(world)
     for fault, operation in itertools.product(BREAKS, ("PutObject", "GetObject", "ListObjectsV2", "HeadObject")):
         assert proxy.happened(fault if isinstance(fault, Fault) else Fault.ANSWERED, operation)
 
@@ -127,94 +137,94 @@ def until_fenced_or(tee: Tee, over: threading.Event) -> bool:
 
 
 def test_of_two_epochs_at_once_the_older_one_ends_and_leaves_no_manifest(topics: Topics, quick_reads: None) -> None:
-    names = [topics.make(partitions=2), topics.make("other", partitions=2)]
-    world, over = world_of(topics, *names), threading.Event()
+    world, over = two_topics(topics, partitions=2), threading.Event()
 
     def begin() -> Future[bool]:
         return in_background(partial(until_fenced_or, world.next_epoch(), over))
 
-    with Busy(topics, names, 2, most=20_000, pause_seconds=0.02):
-        old = begin()
-        for epoch in range(2, 6):
-            _until_written(world, names, epoch - 1, 3)
-            new = begin()
-            assert result_of(old, within=Deadline.STREAM, what=f"epoch {epoch - 1} to be fenced") is True
-            old = new
-        _until_written(world, names, 5, 3)
+    with Busy(topics, world.names, 2, most=20_000, pause_seconds=0.02):
+        running = begin()
+        for epoch in range(1, 5):
+            _until_written(world, epoch, 3)
+            old, running = running, begin()
+            assert result_of(old, within=Deadline.STREAM, what=f"epoch {epoch} to be fenced") is True
+        _until_written(world, 5, 3)
         over.set()
-        assert result_of(old, within=Deadline.STREAM, what="the newest epoch to end") is False
+        assert result_of(running, within=Deadline.STREAM, what="the newest epoch to end") is False
     world.archive_all(world.next_epoch())
-    for name in names:
-        found = manifests(world, name)
-        assert out_of_order(found) == []
-        assert takeovers(found) == [1, 2, 3, 4, 5, 6]
-        assert wrong_with(world, name) == []
+    assert [takeovers(manifests(world, name)) for name in world.names] == [[1, 2, 3, 4, 5, 6]] * 2
+    must_be_whole(world)
 
 
-def _until_written(world: TeeWorld, names: Collection[str], epoch: int, count: int) -> None:
+def _until_written(world: TeeWorld, epoch: int, count: int) -> None:
     """Wait until an epoch has brought so many manifests of each topic."""
 
     def written() -> bool:
-        own = [[m for m in manifests(world, name) if (m.epoch, m.kind) == (epoch, Kind.DATA)] for name in names]
+        own = [[m for m in manifests(world, name) if (m.epoch, m.kind) == (epoch, Kind.DATA)] for name in world.names]
         return all(len(found) >= count for found in own)
 
     eventually(written, within=Deadline.STREAM, what=f"{count} manifests of epoch {epoch}")
 
 
-def test_what_an_older_epoch_archives_while_it_is_taken_over_is_not_diverged(topics: Topics, quick_reads: None) -> None:
-    name = topics.make(partitions=1)
-    world = world_of(topics, name)
+def archived_by_an_epoch(topics: Topics) -> tuple[TeeWorld, Callable[[bytes], None]]:
+    """Return a topic whose only record an epoch has archived, and a call by which that epoch archives one more."""
+    world = world_of(topics, topics.make(partitions=1))
     old = world.next_epoch()
-    topics.produce(name, 0, [b"a"])
-    world.archive_all(old)
+
+    def archive(value: bytes) -> None:
+        topics.produce(world.names[0], 0, [value])
+        world.archive_all(old)
+
+    archive(b"a")
+    return world, archive
+
+
+def must_go_on(world: TeeWorld, tee: Tee) -> None:
+    """Assert that the tee has halted no topic and told no breach, and that its archive is whole."""
+    assert tee.halted == {}
+    assert not any(world.breaches.values())
+    must_be_whole(world)
+
+
+def test_what_an_older_epoch_archives_while_it_is_taken_over_is_not_diverged(topics: Topics, quick_reads: None) -> None:
+    world, archive_by_the_older = archived_by_an_epoch(topics)
     looks = itertools.count()
 
     def slow_look(names: Collection[str]) -> Mapping[str, ObservedLog]:
         seen = world.look(names)
         if next(looks) == 0:  # the newer epoch has looked, and has not read the chain yet
-            topics.produce(name, 0, [b"b"])
-            world.archive_all(old)
-            topics.produce(name, 0, [b"c"])
+            archive_by_the_older(b"b")
+            topics.produce(world.names[0], 0, [b"c"])
         return seen
 
     new = world.next_epoch(look=slow_look)
     world.archive_all(new)
-    assert new.halted == {}
-    assert not any(world.breaches.values())
-    assert wrong_with(world, name) == []
+    must_go_on(world, new)
 
 
 @pytest.mark.parametrize("is_answered", [False, True], ids=["before the answer", "behind the answer"])
 def test_what_an_older_epoch_commits_while_the_commits_are_read_halts_nothing(
     topics: Topics, quick_reads: None, is_answered: bool
 ) -> None:
-    name = topics.make(partitions=1)
-    world = world_of(topics, name)
-    old = world.next_epoch()
-    topics.produce(name, 0, [b"a"])
-    world.archive_all(old)
+    world, archive_by_the_older = archived_by_an_epoch(topics)
     questions = itertools.count()
 
     def committed(partitions: Collection[TopicPartition]) -> Mapping[tuple[str, int], Committed]:
         answer = world.group.committed(partitions)
         if next(questions) == 0:  # asked by the takeover
-            topics.produce(name, 0, [b"b"])
-            world.archive_all(old)
+            archive_by_the_older(b"b")
         return answer if is_answered else world.group.committed(partitions)
 
     new = world.next_epoch(committed=committed)
-    topics.produce(name, 0, [b"c"])
+    topics.produce(world.names[0], 0, [b"c"])
     world.archive_all(new)
     assert next(questions) > 0
-    assert new.halted == {}
-    assert not any(world.breaches.values())
-    assert takeovers(manifests(world, name)) == [1, 2]
-    assert wrong_with(world, name) == []
+    assert takeovers(manifests(world, world.names[0])) == [1, 2]
+    must_go_on(world, new)
 
 
 def test_of_many_epochs_that_begin_at_once_one_goes_on(topics: Topics, quick_reads: None) -> None:
-    names = [topics.make(partitions=2), topics.make("other", partitions=2)]
-    world = world_of(topics, *names)
+    world = two_topics(topics, partitions=2)
     tees = {tee: number for number, tee in enumerate((world.next_epoch() for _ in range(EPOCHS_AT_ONCE)), start=1)}
     ended: dict[int, FencedError] = {}
 
@@ -226,7 +236,7 @@ def test_of_many_epochs_that_begin_at_once_one_goes_on(topics: Topics, quick_rea
         return None
 
     for _ in range(2):  # one to begin, and one of which everybody who still goes on has to write something
-        for name, number in itertools.product(names, range(2)):
+        for name, number in itertools.product(world.names, range(2)):
             topics.produce(name, number, [b"a"] * 10)
         alive = [tee for tee, epoch in tees.items() if epoch not in ended]
         answers = at_once(
@@ -236,9 +246,7 @@ def test_of_many_epochs_that_begin_at_once_one_goes_on(topics: Topics, quick_rea
     assert sorted(ended) == list(range(1, EPOCHS_AT_ONCE))
     last = next(tee for tee, epoch in tees.items() if epoch == EPOCHS_AT_ONCE)
     world.archive_all(last)
-    for name in names:
-        assert out_of_order(manifests(world, name)) == []
-        assert wrong_with(world, name) == []
+    must_be_whole(world)
 
 
 # The topic changes

@@ -5,7 +5,6 @@ With MILLRACE_SCREENSHOTS naming a folder, every page that was looked at is kept
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from millrace.settings import Settings
 from millrace.usecases.stream_list import StreamRow
 from millrace.web.app import create_app
 from millrace.wiring import Platform
-from support.browser import Complaints, open_browser
+from support.browser import Complaints, keep_picture, open_browser
 from support.budget import Kind, spend
 from support.fakes_pages import NAME, PATIENCE, FakeHost
 from support.waiting import Deadline, eventually
@@ -160,8 +159,7 @@ def look(complaints: Complaints) -> Look:
                 page.set_viewport_size(size)  # type: ignore[arg-type]
                 expect(page.locator("html")).to_have_attribute("data-theme", scheme)
                 assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (name, width)
-                if folder := os.environ.get("MILLRACE_SCREENSHOTS"):
-                    page.screenshot(path=Path(folder) / f"pages-{name}-{scheme}-{width}.png")
+                keep_picture(page, f"pages-{name}-{scheme}-{width}")
         page.set_viewport_size(WIDE)  # type: ignore[arg-type]
 
     return keep

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,11 @@ from millrace.embedded.stack import PARTS, Stack
 from millrace.usecases import streams
 from millrace.wiring import open_platform
 from support.waiting import Deadline, eventually
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from support.browser import Complaints
 
 HERE = Path(__file__).parent
 EXAMPLE, BACKUP = "shop.purchases", "shop.backup"
@@ -38,6 +44,43 @@ def stopping_the_backup(idle_stack: Stack) -> Iterator[None]:
     """Stop the example's backup after the module that starts it: no other uses it."""
     yield
     stop(idle_stack, BACKUP)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One chromium for all pages of a module."""
+    from support.browser import open_browser
+
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def complaints() -> Complaints:
+    """The errors of the operator's page."""
+    from support.browser import Complaints
+
+    return Complaints()
+
+
+@pytest.fixture
+def operator(stack: Stack, browser: Browser, complaints: Complaints) -> Iterator[Page]:
+    """A page of the user `operator`."""
+    from support.airflow_ui import AirflowUser
+    from support.browser import logged_in
+
+    with logged_in(browser, AirflowUser(stack, "operator"), complaints) as page:
+        yield page
+
+
+@pytest.fixture
+def viewer(stack: Stack, browser: Browser) -> Iterator[Page]:
+    """A page of the user `viewer`, whose errors nobody counts."""
+    from support.airflow_ui import AirflowUser
+    from support.browser import Complaints, logged_in
+
+    with logged_in(browser, AirflowUser(stack, "viewer"), Complaints()) as page:
+        yield page
 
 
 @pytest.hookimpl(wrapper=True)

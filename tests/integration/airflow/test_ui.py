@@ -5,10 +5,8 @@ With MILLRACE_SCREENSHOTS naming a folder, every page that was looked at is kept
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,14 +17,14 @@ from millrace.usecases.stream_list import show_stream
 from millrace.wiring import open_platform
 from support.airflow_pipeline import AirflowPipeline
 from support.airflow_ui import AirflowUser, put
-from support.browser import Complaints, log_in, open_browser
+from support.browser import Complaints, keep_picture
 from support.budget import Kind, spend
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
-
     from millrace.embedded.stack import Stack
+
+pytestmark = pytest.mark.usefixtures("example")  # its stream runs before anybody logs in
 
 STREAM, STREAM_DAG, OPERATE_DAG = "shop.purchases", "shop.stream.purchases", "shop.operate"
 PAGES = {
@@ -42,7 +40,7 @@ PAGES = {
     "millrace.groups": ("Every five minutes, see whether declared", "millrace", "groups", "what may go wrong"),
 }
 NOT_NEEDED = {"backing_off": "Skipped", "given_up": "Skipped"}
-"""What the page shows of tasks that a healthy stream does not come to."""
+"""States of tasks that a healthy stream skips."""
 BARE_DAG = """\
 from datetime import datetime
 
@@ -68,12 +66,6 @@ class ExampleStream(AirflowPipeline):
     dag = STREAM_DAG  # type: ignore[assignment]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
-        yield opened
-
-
 @pytest.fixture
 def example(stack: Stack, stopping_the_example: None) -> Stack:
     """The stack with the example's topic made and its stream running."""
@@ -89,35 +81,9 @@ def example(stack: Stack, stopping_the_example: None) -> Stack:
     return stack
 
 
-@pytest.fixture
-def complaints() -> Complaints:
-    return Complaints()
-
-
-@pytest.fixture
-def look(request: pytest.FixtureRequest) -> Callable[[Page, str], None]:
-    """Keeps a picture of a page, when somebody asked for pictures."""
-
-    def keep(page: Page, name: str) -> None:
-        if folder := os.environ.get("MILLRACE_SCREENSHOTS"):
-            page.screenshot(path=Path(folder) / f"{name}.png")
-
-    return keep
-
-
-Look = Callable[[Page, str], None]
-
-
-@pytest.fixture
-def operator(browser: Browser, example: Stack, complaints: Complaints) -> Iterator[Page]:
-    page = log_in(browser, AirflowUser(example, "operator"), complaints)
-    yield page
-    page.context.close()
-
-
 @pytest.mark.parametrize("dag_id", PAGES)
 @pytest.mark.full
-def test_every_dag_shows_what_it_is_whose_and_its_tags(operator: Page, look: Look, dag_id: str) -> None:
+def test_every_dag_shows_what_it_is_whose_and_its_tags(operator: Page, dag_id: str) -> None:
     description, owner, tag, documentation = PAGES[dag_id]
     operator.goto(f"/dags/{dag_id}/details")
     expect(operator.get_by_text(description)).to_be_visible()
@@ -126,7 +92,7 @@ def test_every_dag_shows_what_it_is_whose_and_its_tags(operator: Page, look: Loo
         expect(operator.get_by_role("link", name=name, exact=True).first).to_be_visible()
     operator.get_by_label("Dag Docs", exact=True).click()
     expect(operator.get_by_role("dialog")).to_contain_text(documentation)
-    look(operator, f"{dag_id}.documentation")
+    keep_picture(operator, f"{dag_id}.documentation")
 
 
 def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(example: Stack) -> None:
@@ -135,15 +101,15 @@ def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(example: St
     wait_for_state(example, StreamState.RUNNING)  # which comes later than the watch
 
 
-def test_the_form_stops_the_stream_and_its_page_tells_so(operator: Page, example: Stack, look: Look) -> None:
+def test_the_form_stops_the_stream_and_its_page_tells_so(operator: Page, example: Stack) -> None:
     user = AirflowUser(example)
     # Whether this run has backed off is left open: its app may have been killed before.
     wait_for_watch(operator, user, "running", {"given_up": "Skipped", "stuck": "No Status"})
-    look(operator, "stream-running")
-    use_form(operator, "stop", "a look at the stopped page", look)
+    keep_picture(operator, "stream-running")
+    use_form(operator, "stop", "a look at the stopped page")
     wait_for_state(example, StreamState.STOPPED)
     wait_for_watch(operator, user, "stopped", {**NOT_NEEDED, "running": "No Status", "stuck": "No Status"})
-    look(operator, "stream-stopped")
+    keep_picture(operator, "stream-stopped")
     assert "a look at the stopped page" in reasons_of_the_operator(example)
 
 
@@ -166,11 +132,10 @@ def reasons_of_the_operator(stack: Stack) -> set[str]:
     return {entry.reason for entry in entries if (entry.subject, entry.actor) == (STREAM, "airflow:operator")}
 
 
-def use_form(page: Page, action: str, reason: str, look: Look | None = None) -> None:
+def use_form(page: Page, action: str, reason: str) -> None:
     """Press Trigger on the operate DAG, fill in the form as a person does, and wait until it is closed."""
     dialog, trigger = fill_in(page, action, reason)
-    if look:
-        look(page, f"form-{action}")
+    keep_picture(page, f"form-{action}")
     expect(trigger).to_be_enabled()
     spend(Kind.DAG_RUNS)
     trigger.click()
@@ -215,19 +180,19 @@ def wait_for_watch(page: Page, user: AirflowUser, task: str, others: dict[str, s
 
 
 @pytest.mark.full
-def test_the_supervisions_page_shows_its_runs(operator: Page, look: Look) -> None:
+def test_the_supervisions_page_shows_its_runs(operator: Page) -> None:
     operator.goto("/dags/millrace.supervise")
     expect(operator.get_by_text("*/5 * * * *")).to_be_visible()
     expect(operator.get_by_role("link", name="supervise", exact=True).first).to_be_visible()
     expect(operator.get_by_role("link", name="overdue_alarms", exact=True)).to_be_visible()
-    look(operator, "supervise")
+    keep_picture(operator, "supervise")
 
 
 @pytest.mark.full
-def test_the_asset_graph_shows_the_pipeline(operator: Page, look: Look) -> None:
+def test_the_asset_graph_shows_the_pipeline(operator: Page) -> None:
     operator.goto("/assets")
     expect(operator.get_by_role("link", name="topic shop.purchases", exact=True)).to_be_visible()
-    look(operator, "assets")
+    keep_picture(operator, "assets")
     operator.get_by_role("link", name="topic shop.purchases", exact=True).click()
     graph = operator.locator(".react-flow")
     for name in ("shop.topics", "shop.source.cdnow", "topic shop.purchases"):
@@ -235,7 +200,7 @@ def test_the_asset_graph_shows_the_pipeline(operator: Page, look: Look) -> None:
     operator.get_by_text("Task Dependencies", exact=True).click()
     for name in ("source.cdnow.load", "topics.provision", "stream.purchases.running"):
         expect(graph.get_by_text(name, exact=True)).to_be_attached()
-    look(operator, "asset-graph")
+    keep_picture(operator, "asset-graph")
 
 
 @pytest.fixture
@@ -260,7 +225,7 @@ def import_errors(user: AirflowUser) -> list[dict[str, Any]]:
 
 @pytest.mark.full
 def test_a_broken_declaration_is_one_import_error_that_names_it_and_takes_nothing_else_down(
-    broken_declaration: AirflowUser, operator: Page, look: Look
+    broken_declaration: AirflowUser, operator: Page
 ) -> None:
     operator.goto("/")
     operator.get_by_role("button", name=re.compile("Import Error")).click()
@@ -269,7 +234,7 @@ def test_a_broken_declaration_is_one_import_error_that_names_it_and_takes_nothin
     dialog.get_by_text("garden.py").click()
     for word in ("include/pipelines/garden.yaml", "4", "topics.garden.seeds.partitions", "many"):
         expect(dialog).to_contain_text(word)
-    look(operator, "import-error")
+    keep_picture(operator, "import-error")
     (error,) = import_errors(broken_declaration)
     assert error["filename"] == "garden.py"
     last_line = error["stack_trace"].strip().splitlines()[-1]
@@ -308,15 +273,8 @@ def walk(page: Page, dag_ids: list[str]) -> None:
         page.wait_for_load_state("networkidle")
 
 
-@pytest.fixture
-def viewer(browser: Browser, example: Stack) -> Iterator[Page]:
-    page = log_in(browser, AirflowUser(example, "viewer"), Complaints())
-    yield page
-    page.context.close()
-
-
 @pytest.mark.full
-def test_a_viewer_sees_the_pages_and_may_not_operate(viewer: Page, example: Stack, look: Look) -> None:
+def test_a_viewer_sees_the_pages_and_may_not_operate(viewer: Page, example: Stack) -> None:
     user = AirflowUser(example, "viewer")
     runs = len(user.runs(OPERATE_DAG))
     conf = {"stream": "purchases", "action": "stop", "reason": "a viewer tries"}
@@ -328,6 +286,6 @@ def test_a_viewer_sees_the_pages_and_may_not_operate(viewer: Page, example: Stac
     _, trigger = fill_in(viewer, "stop", "a viewer tries")  # Airflow shows the button to everybody and refuses the run
     trigger.click()
     expect(viewer.get_by_text(re.compile("forbidden|403|not authorized", re.IGNORECASE)).first).to_be_visible()
-    look(viewer, "viewer-refused")
+    keep_picture(viewer, "viewer-refused")
     assert len(user.runs(OPERATE_DAG)) == runs
     assert state_of(example) is StreamState.RUNNING

@@ -15,7 +15,7 @@ from playwright.sync_api import Page
 from millrace.domain.plan import PlanStatus
 from support.airflow_pipeline import AirflowPipeline
 from support.airflow_ui import AirflowUser
-from support.plan_ui import Form, operators_page, query, started
+from support.plan_ui import Form, query, started
 from support.stack import start
 from support.waiting import Deadline, eventually
 
@@ -47,12 +47,6 @@ def pipeline(stack: Stack) -> Iterator[AirflowPipeline]:
         yield made
 
 
-@pytest.fixture
-def page(stack: Stack) -> Iterator[Page]:
-    with operators_page(stack) as page:
-        yield page
-
-
 def quarantine(pipeline: AirflowPipeline) -> list[tuple[Any, ...]]:
     """Rule, partition and offset of each record in quarantine, and all that is known of it."""
     return query(
@@ -78,8 +72,8 @@ def until_there_are(pipeline: AirflowPipeline, rows_there: int, bad_there: int) 
     )
 
 
-def test_a_redrive_from_the_form_is_confirmed_and_run_once(page: Page, pipeline: AirflowPipeline) -> None:
-    form = Form(page, pipeline, "redrive", TASKS)
+def test_a_redrive_from_the_form_is_confirmed_and_run_once(operator: Page, pipeline: AirflowPipeline) -> None:
+    form = Form(operator, pipeline, "redrive", TASKS)
     pipeline.produce(GOOD, unit="kg")
     pipeline.produce(WITHOUT_UNIT)
     pipeline.send(b"no JSON")

@@ -16,7 +16,7 @@ from playwright.sync_api import Page
 from millrace.domain.plan import PlanStatus
 from support.airflow_pipeline import AirflowPipeline
 from support.airflow_ui import AirflowUser
-from support.plan_ui import Form, operators_page, query, started
+from support.plan_ui import Form, query, started
 from support.stack import start
 from support.waiting import Deadline, eventually
 
@@ -41,14 +41,8 @@ def pipeline(stack: Stack) -> Iterator[AirflowPipeline]:
         yield made
 
 
-@pytest.fixture
-def page(stack: Stack) -> Iterator[Page]:
-    with operators_page(stack) as page:
-        yield page
-
-
-def test_a_rewind_from_the_form_is_confirmed_run_and_verified_once(page: Page, pipeline: AirflowPipeline) -> None:
-    form, table = Form(page, pipeline, "rewind", TASKS), pipeline.stream
+def test_a_rewind_from_the_form_is_confirmed_run_and_verified_once(operator: Page, pipeline: AirflowPipeline) -> None:
+    form, table = Form(operator, pipeline, "rewind", TASKS), pipeline.stream
     pipeline.produce(range(BEFORE))
     since = datetime.now(UTC) + timedelta(milliseconds=5)
     eventually(lambda: datetime.now(UTC) > since, within=Deadline.METADATA, what="a later millisecond")

@@ -6,10 +6,8 @@ With MILLRACE_SCREENSHOTS naming a folder, the grid is kept there as a picture i
 from __future__ import annotations
 
 import html
-import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -18,7 +16,7 @@ from playwright.sync_api import Page, expect
 
 from support.airflow_pipeline import AirflowPipeline
 from support.airflow_ui import AirflowUser
-from support.browser import Complaints, log_in, open_browser
+from support.browser import keep_picture
 from support.stack import start
 from support.waiting import Deadline, eventually
 
@@ -48,14 +46,6 @@ def pipeline(stack: Stack) -> Iterator[AirflowPipeline]:
     made.deploy()
     yield made
     made.withdraw()
-
-
-@pytest.fixture
-def page(stack: Stack) -> Iterator[Page]:
-    with open_browser() as browser:
-        page = log_in(browser, AirflowUser(stack, "operator"), Complaints())
-        yield page
-        page.context.close()
 
 
 class Grid:
@@ -88,8 +78,7 @@ class Grid:
             expect(self.page.get_by_role("link", name=task, exact=True).first).to_be_visible()
         self.page.wait_for_load_state("networkidle")
         self._taken += 1
-        if folder := os.environ.get("MILLRACE_SCREENSHOTS"):
-            self.page.screenshot(path=Path(folder) / f"grid-{self._taken}-{name}.png")
+        keep_picture(self.page, f"grid-{self._taken}-{name}")
 
     def overview_says(self, *words: str) -> None:
         """Wait until the stream's line on Millrace's overview holds these words: its state, and the cause."""
@@ -110,8 +99,10 @@ class Grid:
         return admin.log(dag, run, task)
 
 
-def test_the_grid_tells_the_five_states_of_a_stream_apart(page: Page, pipeline: AirflowPipeline, stack: Stack) -> None:
-    grid = Grid(page, pipeline)
+def test_the_grid_tells_the_five_states_of_a_stream_apart(
+    operator: Page, pipeline: AirflowPipeline, stack: Stack
+) -> None:
+    grid = Grid(operator, pipeline)
     grid.stands_in("stopped")
     grid.overview_says("stopped", "never started")
 

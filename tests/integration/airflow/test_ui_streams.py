@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +27,11 @@ from millrace.usecases.stream_list import show_stream
 from millrace.wiring import open_platform
 from support.airflow_pipeline import AirflowPipeline
 from support.airflow_ui import AirflowUser, kill_group, put
-from support.browser import Complaints, log_in, open_browser
+from support.browser import Complaints, keep_picture
 from support.stack import start
 from support.waiting import Deadline, at_once, eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
-
     from millrace.embedded.stack import Stack
 
 EXAMPLE = "shop.purchases"
@@ -46,12 +44,6 @@ def stack(idle_stack: Stack) -> Stack:
     return start(idle_stack, "kafka", "postgres", "airflow")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
-        yield opened
-
-
 @pytest.fixture
 def known(stack: Stack) -> str:
     """The example's stream, whatever it does now, once somebody has looked at it."""
@@ -60,41 +52,6 @@ def known(stack: Stack) -> str:
     streams = open_platform(stack.settings()).control().streams
     eventually(lambda: streams.look(EXAMPLE), within=Deadline.AIRFLOW, what=f"a look at {EXAMPLE}")
     return EXAMPLE
-
-
-@pytest.fixture
-def complaints() -> Complaints:
-    return Complaints()
-
-
-Look = Callable[[Page, str], None]
-
-
-@pytest.fixture
-def look() -> Look:
-    """Keeps a picture of a page, when somebody asked for pictures."""
-
-    def keep(page: Page, name: str) -> None:
-        if folder := os.environ.get("MILLRACE_SCREENSHOTS"):
-            page.screenshot(path=Path(folder) / f"streams-{name}.png")
-
-    return keep
-
-
-def logged_in(browser: Browser, stack: Stack, name: str, complaints: Complaints) -> Iterator[Page]:
-    page = log_in(browser, AirflowUser(stack, name), complaints)
-    yield page
-    page.context.close()
-
-
-@pytest.fixture
-def operator(browser: Browser, stack: Stack, complaints: Complaints) -> Iterator[Page]:
-    yield from logged_in(browser, stack, "operator", complaints)
-
-
-@pytest.fixture
-def viewer(browser: Browser, stack: Stack) -> Iterator[Page]:
-    yield from logged_in(browser, stack, "viewer", Complaints())
 
 
 def frame_of(page: Page) -> FrameLocator:
@@ -121,7 +78,7 @@ def listed(stack: Stack, stream: str) -> dict[str, Any]:
 
 
 def test_the_pages_stand_in_airflows_frame_and_a_link_leaves_it(
-    operator: Page, known: str, look: Look, complaints: Complaints, stack: Stack
+    operator: Page, known: str, complaints: Complaints, stack: Stack
 ) -> None:
     expect(operator.get_by_role("link", name="Streams", exact=True)).to_be_visible()
     operator.wait_for_load_state("networkidle")
@@ -131,7 +88,7 @@ def test_the_pages_stand_in_airflows_frame_and_a_link_leaves_it(
     expect(frame.locator("html")).to_have_attribute("data-theme", "light")
     operator.evaluate("document.documentElement.classList.replace('light', 'dark')")
     expect(frame.locator("html")).to_have_attribute("data-theme", "dark")
-    look(operator, "stream-in-frame")
+    keep_picture(operator, "streams-stream-in-frame")
     told = listed(stack, known)
     expect(frame.locator("#state dl")).to_contain_text(f"{told['wanted']}")
     assert complaints.found == set()
@@ -141,9 +98,7 @@ def test_the_pages_stand_in_airflows_frame_and_a_link_leaves_it(
 
 
 @pytest.mark.full
-def test_a_viewer_sees_all_and_is_told_that_airflow_refuses_him(
-    viewer: Page, known: str, stack: Stack, look: Look
-) -> None:
+def test_a_viewer_sees_all_and_is_told_that_airflow_refuses_him(viewer: Page, known: str, stack: Stack) -> None:
     user = AirflowUser(stack, "viewer")
     runs = len(user.runs("shop.operate"))
     wanted = open_platform(stack.settings()).control().streams.desired(known)
@@ -152,7 +107,7 @@ def test_a_viewer_sees_all_and_is_told_that_airflow_refuses_him(
     form.get_by_label("Reason, for the action log").fill("a viewer tries it")
     form.get_by_role("button", name="Stop", exact=True).click()
     expect(form.locator("output")).to_contain_text("Airflow refused (403)")
-    look(viewer, "viewer-refused")
+    keep_picture(viewer, "streams-viewer-refused")
     assert len(user.runs("shop.operate")) == runs
     assert open_platform(stack.settings()).control().streams.desired(known) == wanted
 
@@ -297,7 +252,7 @@ def pipeline(stack: Stack) -> Iterator[AirflowPipeline]:
 
 @pytest.mark.full
 def test_an_operator_stops_starts_and_plans_a_rewind_from_the_page(
-    operator: Page, pipeline: AirflowPipeline, stack: Stack, look: Look
+    operator: Page, pipeline: AirflowPipeline, stack: Stack
 ) -> None:
     stream = f"{pipeline.name}.numbers"
     control = open_platform(stack.settings()).control()
@@ -310,7 +265,7 @@ def test_an_operator_stops_starts_and_plans_a_rewind_from_the_page(
     frame = open_stream(operator, stream)
     expect(frame.locator("#state")).to_contain_text("rows in", timeout=Deadline.STREAM.seconds * 1000)
     expect(frame.locator("table.narrow tbody tr")).to_have_count(2)
-    look(operator, "running")
+    keep_picture(operator, "streams-running")
     told = listed(stack, stream)
     assert told["progress"]["lag"] == 0
     expect(frame.locator("#state")).to_contain_text(f"{told['progress']['rows_in']:,} rows in")
@@ -328,7 +283,7 @@ def test_an_operator_stops_starts_and_plans_a_rewind_from_the_page(
         assert found
         assert (found.state, found.changed_by, found.reason) == (wanted, "airflow:operator", reason)
         eventually(lambda comes=comes: state() is comes, within=Deadline.STREAM, what=f"it to be {comes.value}")
-    look(operator, "started")
+    keep_picture(operator, "streams-started")
     rewind = frame.locator(f'form[data-dag="{pipeline.name}.rewind"]')
     rewind.get_by_label("To: a time with its zone, or earliest").fill("earliest")
     rewind.get_by_label("Reason, for the action log").fill("the numbers are wrong")
