@@ -71,8 +71,7 @@ class Bucket:
 
     def __init__(self, plain: S3Store) -> None:
         self.plain = plain
-        # The store itself is proved with each takeover of `test_sinks.py`; once more for each of these shows nothing.
-        self.instead: dict[str, Callable[..., Any]] = {"prove_create_only": lambda real: None}
+        self.instead: dict[str, Callable[..., Any]] = {}
         self.calls: list[tuple[str, object]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -284,6 +283,16 @@ def test_a_batch_whose_answer_was_lost_is_on_record_once(world: DatasetWorld, wr
     must_hold(world, committed(0, 2), committed(2, 5))
     writer.batch(rows(5, 6), 5, 6)
     assert writer.done == 6
+
+
+def test_a_store_that_was_not_proved_is_not_written_to(world: DatasetWorld) -> None:
+    def refuse(real: object) -> None:
+        raise RefusedError("the store writes over what is there")
+
+    bucket_of(world).instead["prove_create_only"] = refuse
+    with pytest.raises(RefusedError):
+        Writer(world, 1).sink.take_over()
+    assert [*world.plain.list(f"{world.dataset}/")] == []
 
 
 @lost_answers
