@@ -348,6 +348,20 @@ def test_bounds_that_no_float_tells_apart_are_counted_apart(sink: Sink) -> None:
         rules += [Rule(f"known_{known}", InSet("large", (1, known))) for known in (edge, edge + 1)]
         found = sink.hold(TABLE, rules, whole(ROWS))
         assert [found.results[rule.name].broken for rule in rules] == [4, *[0] * 6, 4, 0, 4, ROWS - 4], type_
+    sink.connection.execute(f"UPDATE {TABLE} SET large = CASE WHEN _offset = 0 THEN 0.10000000000000001 ELSE 0.1 END")
+    rules = [Rule("most", Range("large", max=0.1)), Rule("more", Range("large", max=0.2))]
+    rules += [Rule("known", InSet("large", (1, 0.1))), Rule("unknown", InSet("large", (1, 0.2)))]
+    found = sink.hold(TABLE, rules, whole(ROWS))
+    assert [found.results[rule.name].broken for rule in rules] == [4, 0, 4, ROWS]
+
+
+@pytest.mark.parametrize("type_", ["smallint", "integer", "bigint"])
+def test_no_value_of_a_set_is_rounded_to_the_type_of_another_one(sink: Sink, type_: str) -> None:
+    sink.connection.execute(f"ALTER TABLE {TABLE} ADD COLUMN two {type_} DEFAULT 2")
+    sets = ((1, 2.5), (1, 2**40), (2, 2**40), (1, 10**20))
+    rules = [Rule(f"set_{number}", InSet("two", values)) for number, values in enumerate(sets)]
+    found = sink.hold(TABLE, rules, whole(ROWS))
+    assert [found.results[rule.name].broken for rule in rules] == [ROWS, ROWS, 0, ROWS]
 
 
 PLANTED = "planted4711"

@@ -39,14 +39,21 @@ class Exact(str):
     """
 
     __slots__ = ()
-    __sa_type_engine__ = _Number()  # as what SQLAlchemy binds it
+    __sa_type_engine__ = _Number()  # SQLAlchemy asks a value for its type by this name
 
-    # The library refuses a range that begins behind its end; the other bound may be an int.
+    # The library refuses a range that begins behind its end; the other bound may be an int. Equal is what is written
+    # alike: by that the library names what it counts.
     def __gt__(self, other: str | int) -> bool:
         return Decimal(self) > Decimal(other)
 
+    def __ge__(self, other: str | int) -> bool:
+        return Decimal(self) >= Decimal(other)
+
     def __lt__(self, other: str | int) -> bool:
         return Decimal(self) < Decimal(other)
+
+    def __le__(self, other: str | int) -> bool:
+        return Decimal(self) <= Decimal(other)
 
 
 class ExpectValuesInRange(gxe.ExpectColumnValuesToBeBetween):

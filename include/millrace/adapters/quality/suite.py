@@ -39,6 +39,7 @@ SOURCE = ("_topic_id", "_partition", "_offset")
 NEVER_NULL = "_offset"
 """A column of every sink that has a value in each row: what has no column of its own is counted by it."""
 _SPREAD = ("numeric", "double precision", "real")
+_WHOLE = ("smallint", "integer", "bigint")
 RISKY = (RowCondition, Matches, Exists, Query)
 """Kinds that may fail or run for ever by what stands in a rule or in rows: each is tried by itself."""
 
@@ -234,7 +235,7 @@ def bound(value: Value, type_: str) -> Any:
         return time.fromisoformat(value)
     if isinstance(value, str):
         return value
-    if type_.startswith("numeric") or type_ == "bigint":  # of several whole numbers the first would choose the type
+    if type_.startswith("numeric") or type_ in _WHOLE:  # of several whole numbers the first would choose the type
         return Decimal(str(value))
     if type_ == "real":  # a column of these holds the nearest that has 32 bits
         return float(struct.unpack("f", struct.pack("f", value))[0])
