@@ -187,7 +187,7 @@ def test_a_whole_run_takes_the_turn_hands_it_on_and_says_what_failed(
 @pytest.mark.parametrize(
     ("arguments", "command", "kept"),
     [
-        (["--all"], passing_again("a"), {FILE: Duration(1.5, 0.5)}),
+        (["--all"], passing_again("a"), {FILE: Duration(1.5, 0.5), "tests": Duration(0.0)}),
         (["--all"], failing(f"{FILE}::b", passing=False), {}),
         ([], passing_again("a"), {}),
     ],

@@ -107,8 +107,13 @@ def _durations(outcomes: Sequence[Outcome]) -> dict[str, Duration]:
 
 
 def _of_steps(outcomes: Sequence[Outcome]) -> dict[str, Duration]:
-    """Return how long each step without tests took, by its name."""
-    return {outcome.name: Duration(outcome.seconds) for outcome in outcomes if outcome.report is None}
+    """Return how long each step took beyond its tests, by its name: pytest imports, collects and ends its servers."""
+    return {outcome.name: Duration(max(0.0, outcome.seconds - _seconds_of_tests(outcome))) for outcome in outcomes}
+
+
+def _seconds_of_tests(outcome: Outcome) -> float:
+    files = outcome.report.files.values() if outcome.report else ()
+    return sum(took.seconds(everything=True) for took in files)
 
 
 def print_summary(outcomes: Sequence[Outcome], took: timedelta, *, fine: bool) -> None:

@@ -44,6 +44,7 @@ PLACES: Mapping[str, Sequence[str]] = {
 }
 """The lanes that may take the files of a folder. The longest matching folder decides; all other files need servers."""
 
+CODE_STEP, SPARK_STEP = "tests of code", "tests of Spark"
 DRILLS = "tests/drills/"
 _IN_PROCESS = ("tests/dags", "tests/spark", "tests/unit")
 """Folders whose tests start no servers. They load Airflow or Spark into their own process."""
@@ -78,7 +79,11 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
         PLACES,
         everything=everything,
         together=capabilities(root),
-        beside={CODE: [archive, *checks]},
+        beside={
+            AIRFLOW: [Step(_servers_step(AIRFLOW), [])],
+            SERVERS: [Step(_servers_step(SERVERS), [])],
+            CODE: [archive, *checks, *(Step(name, []) for name in (_servers_step(CODE), CODE_STEP, SPARK_STEP))],
+        },
     )
     more = (EVERYTHING,) if everything else ()
     steps = {name: _steps_of_tests(name, filled.get(name, _Lane()).files, more) for name in (*WITH_SERVERS, CODE)}
@@ -91,7 +96,7 @@ def fast_lanes(root: Path) -> dict[str, list[Step]]:
     found = sorted(str(path.relative_to(root)) for path in (root / "tests/unit").rglob("test_*.py"))
     places, checks = {"tests/unit": (CODE, "code 2")}, static_checks()
     filled = fill(found, read_durations(root), places, everything=False, beside={CODE: checks})
-    steps = {name: [pytest_step("tests of code", lane.files, LAST)] for name, lane in filled.items()}
+    steps = {name: [pytest_step(CODE_STEP, lane.files, LAST)] for name, lane in filled.items()}
     return {**steps, CODE: [*steps.get(CODE, []), *checks]}
 
 
@@ -111,12 +116,16 @@ def _steps_of_tests(lane: str, files: Sequence[str], more: Sequence[str]) -> lis
     code = [*in_process["tests/unit"], *in_process["tests/dags"]]
     steps = []
     if with_servers:
-        steps.append(pytest_step(f"tests with servers, {lane}", with_servers, (), EACH_TEST, *more))
+        steps.append(pytest_step(_servers_step(lane), with_servers, (), EACH_TEST, *more))
     if code:
-        steps.append(pytest_step("tests of code", code, LAST, *more))
+        steps.append(pytest_step(CODE_STEP, code, LAST, *more))
     if in_process["tests/spark"]:
-        steps.append(pytest_step("tests of Spark", in_process["tests/spark"], LAST, *more))
+        steps.append(pytest_step(SPARK_STEP, in_process["tests/spark"], LAST, *more))
     return steps
+
+
+def _servers_step(lane: str) -> str:
+    return f"tests with servers, {lane}"
 
 
 def _turn(file: str) -> tuple[bool, bool, str]:
@@ -153,7 +162,7 @@ def fill(
         places: the lanes of each folder; see `PLACES`.
         everything: count the second tier too.
         together: files that must run in one pytest.
-        beside: the steps that a lane runs beside its files; their durations stand under their names.
+        beside: the steps of a lane; what they take beyond the files stands under their names.
     """
     known = [durations[file].seconds(everything=everything) for file in files if file in durations]
     median = statistics.median(known) if known else 1.0
