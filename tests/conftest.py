@@ -17,9 +17,6 @@ import pytest
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
-NEW_OBJECTS = 50_000
-"""Python searches for cyclic garbage after so many; by itself it does after 700 or 2,000."""
-
 pytest_plugins = ["support.run_plugin", "support.tiers_plugin", "support.report_plugin", "support.budget_plugin"]
 
 
@@ -32,14 +29,11 @@ def _no_outside_connections() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _garbage_is_searched_for_seldom() -> Iterator[None]:
-    """Search after many new objects only, and never among those from before the first test: they last until the end."""
-    before = gc.get_threshold()
+def _no_garbage_among_imports() -> Iterator[None]:
+    """Search for cyclic garbage only among objects that tests make: what they import lasts until the end."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(NEW_OBJECTS, *before[1:])
     yield
-    gc.set_threshold(*before)
     gc.unfreeze()
 
 

@@ -11,6 +11,11 @@ from support import stack
 stack.quick = False
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_garbage_among_imports() -> None:
+    """Measure with Python's own search for garbage, as users have it."""
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     asked = any("bench" in Path(argument.split("::")[0]).parts for argument in parent.config.args)
     if not file_path.match("bench_*.py") or not asked or parent.session.isinitpath(file_path):

@@ -13,7 +13,7 @@ import pytest
 from support.dataset_project import DatasetDrill, DatasetProject
 from support.drills import SERVERS, SUPERVISOR, Drill
 from support.drills_points import AFTER_GROUP, AFTER_SINK, ALL, BEFORE_SINK, CLAIM, DRAIN, JVM, PYTHON
-from support.drills_rounds import BATCHES_AHEAD, dealt, tried
+from support.drills_rounds import BATCHES_AHEAD, deal, deal_while_sampled
 from support.drills_supervisor import BEFORE_ANSWER, BEFORE_SUBMIT
 from support.kafka_project import KafkaDrill, KafkaProject
 
@@ -41,7 +41,7 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed_wherever(
 ) -> None:
     """Each record has a key of its own, so what is upserted has to be there once as well."""
     drill: Drill = make_drill(BATCHES_AHEAD * 1_500, batch=1_500, mode=mode)
-    tried(drill, EVERYTHING, capsys)
+    deal_while_sampled(drill, EVERYTHING, capsys)
     points, victims = Counter(hit.point for hit in drill.hits), Counter(hit.victim for hit in drill.hits)
     assert set(points) == {BEFORE_SINK, AFTER_SINK, AFTER_GROUP, DRAIN, CLAIM, BEFORE_SUBMIT, BEFORE_ANSWER}
     assert min(points.values()) >= 3
@@ -56,7 +56,7 @@ def test_of_what_is_written_to_kafka_nothing_is_lost_and_a_batch_a_try_comes_twi
     """None of it is new twice to who reads with our reader. The database is beside the stream, not on its way."""
     batch = 1_500
     drill: KafkaDrill = make_drill(BATCHES_AHEAD * batch, KafkaProject, KafkaDrill, batch=batch)
-    dealt(drill, EVERYTHING, capsys)
+    deal(drill, EVERYTHING, capsys)
     _, again = drill.project.written()
     with capsys.disabled():
         print(f"{again} rows were written again")
@@ -72,7 +72,7 @@ def test_of_a_dataset_nothing_is_lost_or_doubled_whatever_is_killed_wherever(
 ) -> None:
     """The store is on its way, the database beside it; who is stopped meanwhile writes nothing when it wakes."""
     drill: DatasetDrill = make_drill(BATCHES_AHEAD * 1_500, DatasetProject, DatasetDrill, batch=1_500)
-    dealt(drill, [*EVERYTHING, *((point, STORE, None, None) for point in STARTS)], capsys)
+    deal(drill, [*EVERYTHING, *((point, STORE, None, None) for point in STARTS)], capsys)
     assert min(Counter(hit.point for hit in drill.hits).values()) >= 3
     assert min(Counter(hit.victim for hit in drill.hits).values()) >= 3
 

@@ -22,7 +22,7 @@ from millrace.usecases import streams
 from support import control_databases
 from support.drills import ACTOR, Drill
 from support.drills_points import AFTER_SINK, JVM
-from support.drills_rounds import tried
+from support.drills_rounds import deal_while_sampled
 from support.group_readers import states_of
 from support.stack import start
 from support.streams_project import TESTS, StreamProject, group_tool
@@ -36,8 +36,8 @@ TARGET = EARLIER + timedelta(hours=1)
 LATER = EARLIER + timedelta(hours=2)
 DAMAGED = 1_000
 EACH = 4_000
-BATCHES = 10
-"""Enough that a stream still reads when its driver is killed in the second batch."""
+BATCHES = 20
+"""Enough that a stream still reads when its driver is killed, and while the sampler looks afterwards."""
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_a_killed_stream_loses_and_doubles_nothing_and_a_planned_rewind_repairs_
     project.produce(EACH, timestamp=milliseconds(EARLIER))
     target = project.ends()
     project.produce(EACH, first=EACH, timestamp=milliseconds(LATER))
-    tried(stream, [(AFTER_SINK, JVM)], capsys, batches_ahead=BATCHES // 2)
+    deal_while_sampled(stream, [(AFTER_SINK, JVM)], capsys, batches_ahead=BATCHES // 2)
     assert [hit.victim for hit in stream.hits] == [JVM]
 
     ends = project.ends()

@@ -137,9 +137,11 @@ class App(Driven):
         self.table = f"{self.pipeline}.events"
         self._producer = self._open_producer()
         self._admin = AdminClient(dict(self.settings.kafka().librdkafka))
-        config = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}  # any timestamp, for ever
+        kept = {"retention.ms": "-1"}
+        any_timestamp = {"message.timestamp.after.max.ms": str(2**63 - 1)}
         topics = {self.topic: partitions, **self.more_topics}
-        made = [NewTopic(name, count, 1, config=config) for name, count in topics.items()]
+        made = [NewTopic(self.topic, partitions, 1, config=kept | any_timestamp)]
+        made += [NewTopic(name, count, 1, config=kept) for name, count in self.more_topics.items()]
         for name, future in self._admin.create_topics(made).items():
             result_of(future, what=name)
         self.write_transform(transform)

@@ -78,17 +78,16 @@ def open_browser() -> Iterator[Browser]:
 def logged_in(browser: Browser, user: AirflowUser, complaints: Complaints) -> Iterator[Page]:
     """A page of this user's, after the log-in form; it is closed at the end of the block."""
     spend(Kind.BROWSER_JOURNEYS)
-    context = browser.new_context(viewport={"width": 1500, "height": 1000}, base_url=user.url)
-    context.set_default_timeout(PATIENCE_MILLISECONDS)
-    page = context.new_page()
-    page.goto("/auth/login")
-    page.fill("input[name=username]", user.name)
-    page.fill("input[name=password]", user.password)
-    page.keyboard.press("Enter")
-    page.wait_for_url(lambda url: "/auth/login" not in url)
-    complaints.watch(page)
-    yield page
-    context.close()
+    with browser.new_context(viewport={"width": 1500, "height": 1000}, base_url=user.url) as context:
+        context.set_default_timeout(PATIENCE_MILLISECONDS)
+        page = context.new_page()
+        page.goto("/auth/login")
+        page.fill("input[name=username]", user.name)
+        page.fill("input[name=password]", user.password)
+        page.keyboard.press("Enter")
+        page.wait_for_url(lambda url: "/auth/login" not in url)
+        complaints.watch(page)
+        yield page
 
 
 def keep_picture(page: Page, name: str) -> None:

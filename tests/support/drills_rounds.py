@@ -42,7 +42,7 @@ def one_round(
     drill.recovered(blows)
 
 
-def dealt(drill: Drill, rounds: Sequence[Any], capsys: pytest.CaptureFixture[str]) -> None:
+def deal(drill: Drill, rounds: Sequence[Any], capsys: pytest.CaptureFixture[str]) -> None:
     """Start a stream, deal all blows, print what they did, and hold that they lost or doubled no record."""
     try:
         drill.start()
@@ -56,10 +56,10 @@ def dealt(drill: Drill, rounds: Sequence[Any], capsys: pytest.CaptureFixture[str
     assert {hit.result for hit in drill.hits} == {"ok"}
 
 
-def tried(
+def deal_while_sampled(
     drill: Drill, rounds: Sequence[Any], capsys: pytest.CaptureFixture[str], batches_ahead: int = BATCHES_AHEAD
 ) -> None:
-    """Do as `dealt` does, while a sampler looks at group and record of work five times a second."""
+    """Do as `deal` does, while a sampler looks at group and record of work five times a second."""
     sampler = Sampler(drill.project)
     try:
         drill.start()

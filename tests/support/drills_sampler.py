@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PERIOD = 0.2
 LIFE_SECONDS = 3600
 ENOUGH = 100
+MOVING = 5
+"""So many different records of work the samples have at least: a stream that stands still shows nothing."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Sampler:
     def must_hold(self) -> None:
         samples = self.samples()
         assert len(samples) > ENOUGH
+        assert len({sample.record_before for sample in samples}) >= MOVING
         assert max(sample.ahead for sample in samples) <= 0
         assert max(sample.behind for sample in samples) <= self._project.batch
         assert self.stock_checks

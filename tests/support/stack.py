@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.adapters.app_processes import Process, process
 from millrace.embedded.java import find_java
 from millrace.embedded.progress import Progress
 from millrace.embedded.stack import PARTS, Stack
@@ -70,7 +71,7 @@ quick = True
 failed_starts: list[str] = []
 """Parts that did not start at the first try, each with its reason and the end of its log; told at the run's end."""
 
-_answered: dict[Path, dict[str, Sequence[int]]] = {}
+_answered: dict[Path, dict[str, Sequence[Process]]] = {}
 """The processes of each part of a stack when it last answered a real call, by the project's folder."""
 
 
@@ -103,10 +104,12 @@ def start(stack: Stack, *parts: str) -> Stack:
     return stack
 
 
-def processes_of(stack: Stack, parts: Sequence[str]) -> Mapping[str, Sequence[int]]:
-    """Return the process ids of each of these parts that has all its programs running."""
+def processes_of(stack: Stack, parts: Sequence[str]) -> Mapping[str, Sequence[Process]]:
+    """Return the processes of each of these parts whose programs all live.
+
+    The supervisor learns of a death within a second, so the system is asked, too.
+    """
     states = stack.supervisor.states()
-    found = {
-        part: [states[program].pid for program in PARTS[part].program_names if program in states] for part in parts
-    }
-    return {part: pids for part, pids in found.items() if len(pids) == len(PARTS[part].program_names) and all(pids)}
+    alive = {name: found for name, state in states.items() if state.pid and (found := process(state.pid))}
+    programs = {part: PARTS[part].program_names for part in parts}
+    return {part: [alive[name] for name in names] for part, names in programs.items() if alive.keys() >= set(names)}

@@ -180,7 +180,7 @@ def archived_by_an_epoch(topics: Topics) -> tuple[TeeWorld, Callable[[bytes], No
 
 
 def must_go_on(world: TeeWorld, tee: Tee) -> None:
-    """Assert that the tee has halted no topic and told no breach, and that its archive is whole."""
+    """Assert that the tee has halted no topic and reported no breach, and that its archive is whole."""
     assert tee.halted == {}
     assert not any(world.breaches.values())
     must_be_whole(world)
