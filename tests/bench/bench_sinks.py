@@ -156,7 +156,7 @@ def rate_of_topics(stack: Stack, customers: int) -> float:
     """To a topic of three partitions, acknowledged, and the group's commit."""
     from support.kafka_world import KafkaWorld
 
-    made = KafkaWorld(stack, f"b{uuid.uuid4().hex[:10]}", settings={"retention.ms": "-1"})
+    made = KafkaWorld(stack, f"b{uuid.uuid4().hex[:10]}", settings={"retention.ms": "-1"}, own_clients=True)
     writer = Writer(made, 1).ready()
     seconds = batches(writer, customers)
     writer.sink.close()

@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.adapters.kafka_log import KafkaLog
+from millrace.adapters.kafka_output import RowsProducer
 from millrace.adapters.kafka_reader import TopicReader
 from millrace.adapters.kafka_sink import KafkaSink
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
@@ -21,7 +22,7 @@ from millrace.adapters.postgres_aside import Aside
 from millrace.domain import declaration
 from millrace.domain.declaration import Column, ColumnType, Key, Topic, ValueFormat, ValueSchema
 from millrace.domain.groups import Committed, stream_commits
-from millrace.domain.offsets import TopicPartition
+from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.origin import Origin
 from millrace.domain.sources import TopicRecord
 from millrace.reader import Deduplicator
@@ -43,6 +44,15 @@ VALUE = ValueSchema(
 )
 
 
+class SharingSink(KafkaSink):
+    """A sink whose tasks take the idle producers of other worlds' tasks: a new one waits half a second for its id."""
+
+    def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange], *, in_order: bool = True) -> RowsProducer:
+        writer = super().rows_writer(timeline, ranges, in_order=in_order)
+        assert isinstance(writer, RowsProducer)
+        return replace(writer, client_id="millrace.worlds")
+
+
 class KafkaWorld(AsideWorld):
     """Topics of one stream's, which reads from two partitions of another.
 
@@ -52,6 +62,7 @@ class KafkaWorld(AsideWorld):
         topics: what it writes to, as declared; by default one with a key, of three partitions.
         by_column: whether rows name theirs.
         settings: of the topics, for Kafka.
+        own_clients: whether its tasks keep producers of their own.
     """
 
     at_once = True
@@ -64,8 +75,10 @@ class KafkaWorld(AsideWorld):
         *,
         by_column: bool = False,
         settings: Mapping[str, str] = {},
+        own_clients: bool = False,
     ) -> None:
-        self.secret = f"secret of {name}"
+        self.secret = "secret of a world"
+        self._sink = KafkaSink if own_clients else SharingSink
         self.kafka = KafkaSettings({**stack.settings().kafka().librdkafka, "sasl.password": self.secret})
         self.control = stack.settings().postgres("millrace_control")
         self.stream, self.group, self.reads = f"{name}.s", f"millrace.{name}.s", f"{name}.in"
@@ -82,7 +95,7 @@ class KafkaWorld(AsideWorld):
 
     def sink(self, epoch: int, instance: str = "") -> KafkaSink:
         identity = self.identity(epoch, instance)
-        return KafkaSink(
+        return self._sink(
             self.kafka,
             identity,
             declaration.KafkaSink(tuple(topic.name for topic in self.topics), self.by_column),

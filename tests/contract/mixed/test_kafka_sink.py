@@ -642,16 +642,16 @@ def test_a_topic_that_is_not_utf8_refuses_its_record_and_ends_no_stream(make: Ma
 
 
 def test_clients_serve_one_task_after_another_and_few_are_kept(make: MakeWorld) -> None:
-    world = make()
+    world = make(own_clients=True)
     writer = Writer(world, 1).ready()
     for first in range(3):
         put(writer.sink, row_block(rows(first, first + 1), METADATA))
-    mine = [kept for kept in kafka_output._kept if kept.settings == world.kafka]
+    mine = [kept for kept in kafka_output._kept if kept.client_id.startswith(f"millrace.{world.stream}#")]
     assert len(mine) == 1
     [client] = mine[0].producers.values()
     assert len(client) == 0
     for _ in range(kafka_output._MOST_KEPT):
-        other = Writer(make(), 1).ready()
+        other = Writer(make(own_clients=True), 1).ready()
         put(other.sink, row_block(rows(0, 1), METADATA))
     assert mine[0] not in kafka_output._kept
     assert mine[0].producers == {}
