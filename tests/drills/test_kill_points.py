@@ -13,7 +13,8 @@ import pytest
 from support.dataset_project import DatasetDrill, DatasetProject
 from support.drills import SERVERS, SUPERVISOR, Drill
 from support.drills_points import AFTER_GROUP, AFTER_SINK, ALL, BEFORE_SINK, CLAIM, DRAIN, JVM, PYTHON
-from support.drills_rounds import BATCHES_AHEAD, deal, deal_while_sampled
+from support.drills_rounds import BATCHES_AHEAD, deal
+from support.drills_sampler import Sampler
 from support.drills_supervisor import BEFORE_ANSWER, BEFORE_SUBMIT
 from support.kafka_project import KafkaDrill, KafkaProject
 
@@ -41,7 +42,7 @@ def test_nothing_is_lost_or_doubled_whatever_is_killed_wherever(
 ) -> None:
     """Each record has a key of its own, so what is upserted has to be there once as well."""
     drill: Drill = make_drill(BATCHES_AHEAD * 1_500, batch=1_500, mode=mode)
-    deal_while_sampled(drill, EVERYTHING, capsys)
+    deal(drill, EVERYTHING, capsys, sampler=Sampler(drill.project))
     points, victims = Counter(hit.point for hit in drill.hits), Counter(hit.victim for hit in drill.hits)
     assert set(points) == {BEFORE_SINK, AFTER_SINK, AFTER_GROUP, DRAIN, CLAIM, BEFORE_SUBMIT, BEFORE_ANSWER}
     assert min(points.values()) >= 3

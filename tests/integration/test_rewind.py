@@ -22,7 +22,8 @@ from millrace.usecases import streams
 from support import control_databases
 from support.drills import ACTOR, Drill
 from support.drills_points import AFTER_SINK, JVM
-from support.drills_rounds import deal_while_sampled
+from support.drills_rounds import deal
+from support.drills_sampler import Sampler
 from support.group_readers import states_of
 from support.stack import start
 from support.streams_project import TESTS, StreamProject, group_tool
@@ -166,7 +167,7 @@ def test_a_killed_stream_loses_and_doubles_nothing_and_a_planned_rewind_repairs_
     project.produce(EACH, timestamp=milliseconds(EARLIER))
     target = project.ends()
     project.produce(EACH, first=EACH, timestamp=milliseconds(LATER))
-    deal_while_sampled(stream, [(AFTER_SINK, JVM)], capsys, batches_ahead=BATCHES // 2)
+    deal(stream, [(AFTER_SINK, JVM)], capsys, sampler=Sampler(project), batches_ahead=BATCHES // 2)
     assert [hit.victim for hit in stream.hits] == [JVM]
 
     ends = project.ends()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -42,38 +43,33 @@ def one_round(
     drill.recovered(blows)
 
 
-def deal(drill: Drill, rounds: Sequence[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    """Start a stream, deal all blows, print what they did, and hold that they lost or doubled no record."""
-    try:
-        drill.start()
-        drill.eventually(drill.running, what="the first start")
-        for one in rounds:
-            keep_loaded(drill)
-            one_round(drill, *one)
-        drill.must_be_complete()
-    finally:
-        report(drill, capsys)
-    assert {hit.result for hit in drill.hits} == {"ok"}
-
-
-def deal_while_sampled(
-    drill: Drill, rounds: Sequence[Any], capsys: pytest.CaptureFixture[str], batches_ahead: int = BATCHES_AHEAD
+def deal(
+    drill: Drill,
+    rounds: Sequence[Any],
+    capsys: pytest.CaptureFixture[str],
+    *,
+    sampler: Sampler | None = None,
+    batches_ahead: int = BATCHES_AHEAD,
 ) -> None:
-    """Do as `deal` does, while a sampler looks at group and record of work five times a second."""
-    sampler = Sampler(drill.project)
+    """Start a stream, deal all blows, print what they did, and hold that they lost or doubled no record.
+
+    A sampler looks at group and record of work meanwhile, five times a second; what it saw must hold too.
+    """
     try:
         drill.start()
         drill.eventually(drill.running, what="the first start")
-        with sampler:
+        with sampler or nullcontext():
             for one in rounds:
                 keep_loaded(drill, batches_ahead)
                 one_round(drill, *one)
-            sampler.long_enough(drill)
+            if sampler:
+                sampler.long_enough(drill)
         drill.must_be_complete()
     finally:
-        report(drill, capsys, sampler.report())
+        report(drill, capsys, sampler.report() if sampler else "")
     assert {hit.result for hit in drill.hits} == {"ok"}
-    sampler.must_hold()
+    if sampler:
+        sampler.must_hold()
 
 
 def report(drill: Drill, capsys: pytest.CaptureFixture[str], more: str = "") -> None:

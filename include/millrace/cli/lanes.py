@@ -26,7 +26,7 @@ LAST = ("nice", "-n", "10") if shutil.which("nice") else ()
 """Steps without servers leave the processors to servers, for which other tests wait."""
 
 DURATIONS = Path("tests/durations.json")
-"""Seconds of each test file, relative to the project; a green `--all` writes it."""
+"""Seconds of each test file, and of each step beyond its files, relative to the project; a green `--all` writes it."""
 SPARK_CLASSES = Path("tests/support/spark_classes.py")
 """Makes an archive of Spark's classes, with which the JVMs of all lanes start in half the CPU time."""
 BUDGET = Path("tests/budget.toml")

@@ -287,7 +287,7 @@ def test_a_batch_whose_answer_was_lost_is_on_record_once(world: DatasetWorld, wr
 
 def test_a_store_that_was_not_proved_is_not_written_to(world: DatasetWorld) -> None:
     def refuse(real: object) -> None:
-        raise RefusedError("the store writes over what is there")
+        raise RefusedError("the store overwrites objects")
 
     bucket_of(world).instead["prove_create_only"] = refuse
     with pytest.raises(RefusedError):

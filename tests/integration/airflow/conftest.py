@@ -13,6 +13,7 @@ import pytest
 from millrace.embedded.stack import PARTS, Stack
 from millrace.usecases import streams
 from millrace.wiring import open_platform
+from support.stack import start
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ _at_the_end: dict[str, Callable[[], None]] = {}
 @pytest.fixture(autouse=True)
 def _airflow_ends_with_its_last_test(idle_stack: Stack) -> None:
     _at_the_end["airflow"] = partial(stop_airflow, idle_stack)
+
+
+@pytest.fixture(scope="module")
+def stack(idle_stack: Stack) -> Stack:
+    """The stack with every part running when a module begins: what a module deploys is left to its other tests."""
+    return start(idle_stack, *PARTS)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ from millrace.domain.streams import ExitReason
 from millrace.wiring import open_platform
 from support.airflow_pipeline import AirflowPipeline, Driver
 from support.airflow_ui import AirflowUser, kill_group, leader_of
-from support.stack import start
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
@@ -30,11 +29,6 @@ pytestmark = pytest.mark.full
 
 RECORDS = 2_000
 _numbers = count()
-
-
-@pytest.fixture(scope="module")
-def stack(idle_stack: Stack) -> Stack:
-    return start(idle_stack, "kafka", "postgres", "airflow")
 
 
 @pytest.fixture(scope="module")

@@ -8,17 +8,11 @@ import pytest
 
 from support.airflow_pipeline import AirflowPipeline
 from support.airflow_ui import AirflowUser
-from support.stack import start
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(scope="module")
-def stack(idle_stack: Stack) -> Stack:
-    return start(idle_stack, "kafka", "postgres", "airflow")
 
 
 def events(admin: AirflowUser, dag_id: str) -> list[str]:

@@ -24,7 +24,6 @@ from millrace.embedded import ports
 from millrace.embedded.processes import PartRecord
 from millrace.embedded.stack import PARTS
 from support.airflow_ui import AirflowUser, put
-from support.stack import start
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
@@ -59,11 +58,6 @@ with DAG("probe", start_date=datetime(2026, 1, 1), schedule=None):
 
     look()
 """
-
-
-@pytest.fixture(scope="module")
-def stack(idle_stack: Stack) -> Stack:
-    return start(idle_stack, "kafka", "s3", "postgres", "airflow")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from millrace.domain.plan import PlanStatus
 from support.airflow_pipeline import AirflowPipeline
 from support.airflow_ui import AirflowUser
 from support.plan_ui import Form, query, started
-from support.stack import start
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
@@ -34,11 +33,6 @@ def transform(inputs, tables):
     (numbers,) = inputs.values()
     return numbers.select("number", "unit", "_source")
 """
-
-
-@pytest.fixture(scope="module")
-def stack(idle_stack: Stack) -> Stack:
-    return start(idle_stack, "kafka", "postgres", "airflow")
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from millrace.domain.plan import PlanStatus
 from support.airflow_pipeline import AirflowPipeline
 from support.airflow_ui import AirflowUser
 from support.plan_ui import Form, query, started
-from support.stack import start
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
@@ -28,11 +27,6 @@ pytestmark = pytest.mark.full
 BEFORE, AFTER = 10, 1000
 TASKS = ("plan", "confirm", "run", "verify", "books")
 REASON = "the numbers `since` **noon** | are wrong"
-
-
-@pytest.fixture(scope="module")
-def stack(idle_stack: Stack) -> Stack:
-    return start(idle_stack, "kafka", "postgres", "airflow")
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from playwright.sync_api import Page, expect
 from support.airflow_pipeline import AirflowPipeline
 from support.airflow_ui import AirflowUser
 from support.browser import keep_picture
-from support.stack import start
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
@@ -33,11 +32,6 @@ CRASHING = """
     os._exit(1)
 """
 NO_PYTHON = "def transform(inputs, tables:\n"
-
-
-@pytest.fixture(scope="module")
-def stack(idle_stack: Stack) -> Stack:
-    return start(idle_stack, "kafka", "postgres", "airflow")
 
 
 @pytest.fixture

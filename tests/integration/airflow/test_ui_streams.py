@@ -28,7 +28,6 @@ from millrace.wiring import open_platform
 from support.airflow_pipeline import AirflowPipeline
 from support.airflow_ui import AirflowUser, kill_group, put
 from support.browser import Complaints, keep_picture
-from support.stack import start
 from support.waiting import Deadline, at_once, eventually
 
 if TYPE_CHECKING:
@@ -37,11 +36,6 @@ if TYPE_CHECKING:
 EXAMPLE = "shop.purchases"
 FRAME = 'iframe[title="Streams"]'
 PATHS = ("/", "/static/pages.css", "/static/pages.js", f"/streams/{EXAMPLE}", f"/streams/{EXAMPLE}/sink")
-
-
-@pytest.fixture(scope="module")
-def stack(idle_stack: Stack) -> Stack:
-    return start(idle_stack, "kafka", "postgres", "airflow")
 
 
 @pytest.fixture
