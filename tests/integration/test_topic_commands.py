@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from millrace.usecases import topics
 from millrace.wiring import open_platform
 from support.control_databases import on
 from support.stack import start
-from support.waiting import Deadline, eventually
+from support.waiting import Deadline, eventually, output_of
+
+MILLRACE = (sys.executable, "-m", "millrace.cli.main")
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +36,16 @@ def pipeline() -> str:
 
 @pytest.fixture
 def project(tmp_path: Path, stack: Stack, pipeline: str) -> Path:
+    return make_project(tmp_path, stack, pipeline)
+
+
+def make_project(folder: Path, stack: Stack, pipeline: str) -> Path:
     """A project with one declaration, whose connections lead to the run's stack."""
-    (tmp_path / "include/pipelines").mkdir(parents=True)
-    (tmp_path / ".millrace").mkdir()
-    (tmp_path / ".millrace/env").write_text((stack.root / ".millrace/env").read_text())
-    declare(tmp_path, pipeline, partitions=2)
-    return tmp_path
+    (folder / "include/pipelines").mkdir(parents=True)
+    (folder / ".millrace").mkdir()
+    (folder / ".millrace/env").write_text((stack.root / ".millrace/env").read_text())
+    declare(folder, pipeline, partitions=2)
+    return folder
 
 
 def declare(project: Path, pipeline: str, *, partitions: int) -> None:
@@ -54,12 +61,32 @@ topics:
     (project / f"include/pipelines/{pipeline}.yaml").write_text(text)
 
 
-def call(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module", autouse=True)
+def unanswered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """A command at work for the whole module, whose cluster does not answer: it waits 15 s for one."""
+    project = make_project(tmp_path_factory.mktemp("unanswered"), stack, "unanswered")
+    gone = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
+    environment = environment_of(project, AIRFLOW_CONN_MILLRACE_KAFKA=gone)
+    with subprocess.Popen(
+        [*MILLRACE, "topics", "plan"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as planning:
+        yield planning
+        planning.kill()
+
+
+def environment_of(project: Path, **variables: str) -> dict[str, str]:
     package = str(Path(__file__).resolve().parents[2] / "include")
-    environment = {**os.environ, "MILLRACE_ROOT": str(project), "PYTHONPATH": package, **variables}
-    command = [sys.executable, "-m", "millrace.cli.main", *arguments]
+    return {**os.environ, "MILLRACE_ROOT": str(project), "PYTHONPATH": package, **variables}
+
+
+def call(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=Deadline.COMMAND.seconds
+        [*MILLRACE, *arguments],
+        env=environment_of(project, **variables),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=Deadline.COMMAND.seconds,
     )
 
 
@@ -106,14 +133,6 @@ def test_without_the_control_database_the_plan_is_shown_but_cannot_be_run(projec
     assert "s3cret-word" not in planned.stdout + planned.stderr
 
 
-def test_a_cluster_that_does_not_answer_ends_with_three(project: Path) -> None:
-    gone = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}})
-    planned = call(project, "topics", "plan", AIRFLOW_CONN_MILLRACE_KAFKA=gone)
-    assert planned.returncode == 3
-    assert "the Kafka cluster does not answer" in planned.stderr
-    assert "Traceback" not in planned.stderr
-
-
 def test_a_broken_declaration_is_named_and_holds_no_other_pipeline_back(project: Path, pipeline: str) -> None:
     (project / "include/pipelines/broken.yaml").write_text("pipeline: broken\nowner: me\ntopcis: {}\n")
     planned = call(project, "topics", "plan", "--json")
@@ -145,3 +164,10 @@ def test_the_control_database_is_upgraded_from_the_command_line(project: Path, i
     assert "nothing to do" in call(project, "control", "upgrade", **variables).stdout
     alone = {**variables, "AIRFLOW_CONN_MILLRACE_CONTROL": variables["AIRFLOW_CONN_MILLRACE_CONTROL_OWNER"]}
     assert "trigger alone" in call(project, "control", "upgrade", **alone).stdout
+
+
+def test_a_cluster_that_does_not_answer_ends_with_three(unanswered: subprocess.Popen[str]) -> None:
+    said = output_of(unanswered, within=Deadline.COMMAND, what="topics plan")
+    assert unanswered.returncode == 3
+    assert "the Kafka cluster does not answer" in said
+    assert "Traceback" not in said

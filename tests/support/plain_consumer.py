@@ -75,10 +75,12 @@ def read_topic(settings: Mapping[str, Any], topic: str) -> PlainTopic:
         consumer.assign([TopicPartition(topic, number, bounds[number].start) for number in left])
 
         def went_on() -> bool:
-            came = consumer.consume(AT_ONCE, POLL_SECONDS)
-            for message in came:
+            first = consumer.poll(POLL_SECONDS)
+            if first is None:
+                return False
+            for message in [first, *consumer.consume(AT_ONCE, 0)]:  # `consume` alone waits for as many as it may get
                 _take(message, left, found)
-            return bool(came)
+            return True
 
         while left:
             eventually(went_on, within=Deadline.METADATA, what=f"records of {topic} below {left}")

@@ -47,6 +47,7 @@ class Topics:
         self.admin = AdminClient(dict(self.kafka.librdkafka))
         self.pipeline = f"t{uuid.uuid4().hex[:8]}"
         self._producer: Any = None
+        self._deciding: Any = None
 
     def name(self, suffix: str = "events") -> str:
         return f"{self.pipeline}.{suffix}"
@@ -60,12 +61,13 @@ class Topics:
         return name
 
     def delete(self, name: str) -> None:
+        self._deciding = None  # a topic that is made anew knows no producer that has numbered its records
         result_of(self.admin.delete_topics([name])[name], what=f"{name} to be deleted")
         self._until(lambda: not self.platform.kafka_log().partitions([name]), f"{name} to be gone")
 
     def grow(self, name: str, partitions: int) -> None:
         result_of(self.admin.create_partitions([NewPartitions(name, partitions)])[name], what=f"{name} to grow")
-        self._producer = None  # the old one knows of the new partitions in some minutes only
+        self._producer = self._deciding = None  # the old ones know of the new partitions in some minutes only
         self._until(lambda: len(self.platform.kafka_log().partitions([name])) == partitions, f"{name} to have grown")
 
     def trim(self, name: str, partition: int, to: int) -> None:
@@ -85,19 +87,30 @@ class Topics:
     def transaction(self, name: str, partition: int, values: Sequence[bytes], *, commit: bool) -> None:
         """A transaction that is committed, or aborted after its records were written; decided when this returns."""
         before = self.end(name, partition)
-        producer = self.open_transaction(name, partition, values)
+        if self._deciding is None:
+            self._deciding = self._open_transactional()
+        producer = self._deciding
+        self._write(producer, name, partition, values)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
         self.until_end(name, partition, before + len(values) + 1)  # a marker comes after its producer has been told
 
     def open_transaction(self, name: str, partition: int, values: Sequence[bytes]) -> Any:
         """Records of a transaction that nobody has decided; its producer."""
+        producer = self._open_transactional()
+        self._write(producer, name, partition, values)
+        return producer
+
+    def _open_transactional(self) -> Any:
+        """A producer with an id of its own, for which the broker takes half a second."""
         producer = Producer({**self.kafka.librdkafka, "transactional.id": uuid.uuid4().hex, "log_level": 0})
         producer.init_transactions(30)
+        return producer
+
+    def _write(self, producer: Any, name: str, partition: int, values: Sequence[bytes]) -> None:
         producer.begin_transaction()
         for value in values:
             producer.produce(name, value, partition=partition)
         assert producer.flush(60) == 0
-        return producer
 
     def end(self, name: str, partition: int) -> int:
         """The last stable offset."""

@@ -65,10 +65,14 @@ class SlowBroker:
     def close(self) -> None:
         pass
 
-    def consume(self, most: int, seconds: float) -> list[Message]:
+    def poll(self, seconds: float) -> Message | None:
         passes, messages = next(self._answers)
         self._clock.seconds += passes
-        return list(messages)
+        self._left = list(messages[1:])
+        return messages[0] if messages else None
+
+    def consume(self, most: int, seconds: float) -> list[Message]:
+        return self._left
 
 
 def read(
