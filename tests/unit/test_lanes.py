@@ -147,8 +147,10 @@ def test_durations_that_cannot_be_read_count_as_none_and_are_named(
     assert "tests/durations.json cannot be read" in capsys.readouterr().out
 
 
-def test_drills_come_after_all_tests_whose_servers_they_kill() -> None:
+def test_contracts_come_before_spark_and_drills_after_all_tests_whose_servers_they_kill() -> None:
+    folders = ("tests/contract/", "tests/integration/", "tests/drills/")
     for steps in lanes(CHECKOUT, everything=True).values():
         files = files_of([list(step.command) for step in steps if step.name.startswith("tests with servers")])
-        drills = [file for file in files if file.startswith("tests/drills/")]
-        assert files[len(files) - len(drills) :] == drills
+        places = [folders.index(folder) for file in files for folder in folders if file.startswith(folder)]
+        airflow = sum("/airflow/" in file for file in files)
+        assert places[airflow:] == sorted(places[airflow:])

@@ -45,7 +45,8 @@ PLACES: Mapping[str, Sequence[str]] = {
 """The lanes that may take the files of a folder. The longest matching folder decides; all other files need servers."""
 
 CODE_STEP, SPARK_STEP = "tests of code", "tests of Spark"
-DRILLS = "tests/drills/"
+_IN_TURN = ("tests/integration/airflow/", "", "tests/integration/", "tests/drills/")
+"""Which files of a lane with servers run before which; the longest matching beginning decides."""
 _IN_PROCESS = ("tests/dags", "tests/spark", "tests/unit")
 """Folders whose tests start no servers. They load Airflow or Spark into their own process."""
 
@@ -128,14 +129,15 @@ def _servers_step(lane: str) -> str:
     return f"tests with servers, {lane}"
 
 
-def _turn(file: str) -> tuple[bool, bool, str]:
+def _turn(file: str) -> tuple[int, str]:
     """Return the key by which a lane with servers sorts its files.
 
     An Airflow test comes first: Airflow takes most of the lane's memory, and stops after the last one. Airflow tests
-    run by name: a later one looks at the stream that an earlier one starts. A drill comes last: it kills servers.
+    run by name: a later one looks at the stream that an earlier one starts. Other integration tests come after all
+    contracts: they start Spark, and the archive of its classes is there by then. A drill comes last: it kills servers.
     """
-    airflow = AIRFLOW in Path(file).parts
-    return not airflow, file.startswith(DRILLS), file if airflow else ""
+    place = max((folder for folder in _IN_TURN if file.startswith(folder)), key=len)
+    return _IN_TURN.index(place), file if place == _IN_TURN[0] else ""
 
 
 def pytest_step(name: str, files: Sequence[str], before: Sequence[str], *options: str) -> Step:
