@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -167,19 +168,19 @@ def test_a_topic_the_broker_will_not_describe_is_named(kafka, name: Name) -> Non
 
 
 def test_a_cluster_that_is_not_there_is_named_with_the_reason() -> None:
-    admin = KafkaTopicAdmin(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}), timeout_seconds=1)
-    calls: dict[str, Callable[[], object]] = {
-        "cluster_id": admin.cluster_id,
-        "observe": lambda: admin.observe(["a"]),
-        "create": lambda: admin.create([NewTopic("a", 1, 1, {})]),
-        "add_partitions": lambda: admin.add_partitions({"a": 2}),
-        "set_config": lambda: admin.set_config({"a": {"retention.ms": "1"}}),
-    }
-    asked = {name: in_background(call) for name, call in calls.items()}
-    for name, answer in asked.items():
+    calls: Sequence[Callable[[KafkaTopicAdmin], object]] = (
+        lambda admin: admin.cluster_id(),
+        lambda admin: admin.observe(["a"]),
+        lambda admin: admin.create([NewTopic("a", 1, 1, {})]),
+        lambda admin: admin.add_partitions({"a": 2}),
+        lambda admin: admin.set_config({"a": {"retention.ms": "1"}}),
+    )
+    nowhere = KafkaSettings({"bootstrap.servers": "127.0.0.1:1"})
+    asked = [in_background(partial(call, KafkaTopicAdmin(nowhere, timeout_seconds=1))) for call in calls]
+    for number, answer in enumerate(asked):
         with pytest.raises(UnreachableError, match="Connection refused") as caught:
-            result_of(answer, what=name)
-        assert caught.value.where == "127.0.0.1:1", name
+            result_of(answer, what=f"call {number}")
+        assert caught.value.where == "127.0.0.1:1"
 
 
 def test_writes_are_cut_below_the_controllers_limit_and_a_giant_goes_alone() -> None:

@@ -229,6 +229,7 @@ def test_what_has_begun_to_read_again_is_not_taken_back(given: Surroundings) -> 
     plan = stream.plan(BACK)
     stream.damage()
     stream.run(plan, crash_at_call("runner.submit", Moment.AFTER))
+    stream.until_free(plan)
     refused = stream.abort(plan)
     assert isinstance(refused, RefusedError)
     assert "has begun to read again" in refused.what
@@ -254,6 +255,7 @@ def test_a_group_that_somebody_resets_in_the_middle_is_noticed_and_put_back(give
     plan = stream.plan(BACK)
     stream.damage()
     stream.run(plan, crash_at_call("groups.move", Moment.AFTER))
+    stream.until_free(plan)
     [partition, *_] = given.log.partitions([stream.topic])
     given.groups.move(stream.group, {partition: (1, "")})
     refused = stream.run(plan)
