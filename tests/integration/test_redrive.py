@@ -30,7 +30,7 @@ from support.waiting import Deadline, eventually, exit_code_of, joined
 
 FIRST_BAD = 10_000_000
 SCHEMA = "id INT NOT NULL, name STRING NOT NULL"
-TRANSFORM = """
+TEMPLATE = """
     from pyspark.sql import functions as F
 
     def transform(inputs, tables):
@@ -39,10 +39,10 @@ TRANSFORM = """
         kept = frame.where("id % 10 <> 7").withColumn("_ordinal", F.explode(several))
         return kept.select({id}, {name}, "_source", "_ordinal")
 """
-LENIENT_TRANSFORM = TRANSFORM.format(id='"id"', name='"name"')
+LENIENT_TRANSFORM = TEMPLATE.format(id='"id"', name='"name"')
 REFUSED, RAISING, FORBIDDEN = 42, 88, 205
 """Ids of records: its row has a zero character, which COPY refuses; its row raises; a check of the table forbids it."""
-STRICT_TRANSFORM = TRANSFORM.format(
+STRICT_TRANSFORM = TEMPLATE.format(
     id=f"""F.when(F.col("id").isin({RAISING}, 905), F.raise_error(F.concat(F.lit("no "), "id")))
             .otherwise(F.col("id")).cast("int").alias("id")""",
     name=f'F.when(F.col("id") == {REFUSED}, F.char(F.lit(0))).otherwise(F.col("name")).alias("name")',

@@ -106,9 +106,6 @@ def make_version(owner: PostgresSettings, version: str) -> None:
 
 def on(stack: Stack) -> Databases:
     """Databases on the PostgreSQL of the run's stack, which is started where it is not running."""
-    from millrace.embedded.credentials import Credentials
     from support import stack as runs
 
-    working = runs.start(stack, "postgres").settings().postgres("millrace_control")
-    password = Credentials.of(stack.layout).database_passwords["postgres"]
-    return Databases(replace(working, user="postgres", database="postgres", password=password))
+    return Databases(runs.superuser(runs.start(stack, "postgres")))

@@ -45,12 +45,12 @@ VALUE = ValueSchema(
 
 
 class SharingSink(KafkaSink):
-    """A sink whose tasks take the idle producers of other worlds' tasks: a new one waits half a second for its id."""
+    """A sink whose tasks take idle producers of other worlds and this epoch: a new one waits 0.5 s for its id."""
 
     def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange], *, in_order: bool = True) -> RowsProducer:
         writer = super().rows_writer(timeline, ranges, in_order=in_order)
         assert isinstance(writer, RowsProducer)
-        return replace(writer, client_id="millrace.worlds")
+        return replace(writer, client_id=f"millrace.worlds#{writer.epoch}")
 
 
 class KafkaWorld(AsideWorld):

@@ -19,6 +19,7 @@ from millrace.embedded.java import find_java
 from millrace.embedded.progress import Progress
 from millrace.embedded.stack import PARTS, Stack
 from millrace.errors import PartFailedError
+from millrace.settings import PostgresSettings
 from support import spark_classes
 from support.runs import RUN_VARIABLE, STACKS
 
@@ -72,8 +73,8 @@ def quick_java() -> Path:
 quick = True
 """Whether JVMs compile quickly only, and passwords are hashed once; benchmarks have both as people do."""
 
-NEEDS_POSTGRES = frozenset({"postgres", "airflow"})
-"""Parts with which PostgreSQL starts."""
+_quick_passwords: set[Path] = set()
+"""Folders of projects whose PostgreSQL hashes passwords once."""
 
 failed_starts: list[str] = []
 """Parts that did not start at the first try, each with its reason and the end of its log; told at the run's end."""
@@ -83,7 +84,7 @@ _answered: dict[Path, dict[str, Sequence[Process]]] = {}
 
 
 def start(stack: Stack, *parts: str) -> Stack:
-    """Start these parts unless they run, with what is waited for on standard error.
+    """Start these parts unless they run, with what is waited for on standard error. They are quick, see `quick`.
 
     A part that answered once is not called again while its processes are the same: a call takes a test 50 ms.
 
@@ -108,25 +109,29 @@ def start(stack: Stack, *parts: str) -> Stack:
                 stack.start(Progress(), parts)
             except PartFailedError as second:
                 pytest.exit(f"it did not start twice: {second}", returncode=pytest.ExitCode.INTERNAL_ERROR)
-    if quick and not NEEDS_POSTGRES.isdisjoint(parts):
+    if quick and stack.root not in _quick_passwords and processes_of(stack, ["postgres"]):
         hash_passwords_once(stack)
+        _quick_passwords.add(stack.root)
     return stack
 
 
+def superuser(stack: Stack) -> PostgresSettings:
+    """How PostgreSQL's superuser connects."""
+    password = Credentials.of(stack.layout).database_passwords["postgres"]
+    working = stack.settings().postgres("millrace_control")
+    return replace(working, user="postgres", database="postgres", password=password)
+
+
 def hash_passwords_once(stack: Stack) -> None:
-    """Let PostgreSQL hash a password once in place of 4,096 times, of which each connection would take 4 ms of CPU."""
-    passwords = Credentials.of(stack.layout).database_passwords
-    server = replace(
-        stack.settings().postgres("millrace_control"),
-        user="postgres",
-        database="postgres",
-        password=passwords["postgres"],
-    )
-    with psycopg.connect(**server.keywords(), autocommit=True) as connection:
-        connection.execute("ALTER SYSTEM SET scram_iterations = 1")  # for the roles that tests make
+    """Let PostgreSQL hash each password once, and not 4,096 times: a client repeats that for each connection, in 4 ms.
+
+    Roles that tests make, and those that a later start alters, are hashed once, too.
+    """
+    with psycopg.connect(**superuser(stack).keywords(), autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET scram_iterations = 1")
         connection.execute("SELECT pg_reload_conf()")
         connection.execute("SET scram_iterations = 1")
-        for role, password in passwords.items():
+        for role, password in Credentials.of(stack.layout).database_passwords.items():
             connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(password)))
 
 

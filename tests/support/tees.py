@@ -47,7 +47,7 @@ class Topics:
         self.admin = AdminClient(dict(self.kafka.librdkafka))
         self.pipeline = f"t{uuid.uuid4().hex[:8]}"
         self._producer: Any = None
-        self._transactional = list[Any]()  # idle producers; several threads may take one at a time
+        self._forget_transactional()
 
     def name(self, suffix: str = "events") -> str:
         return f"{self.pipeline}.{suffix}"
@@ -61,15 +61,15 @@ class Topics:
         return name
 
     def delete(self, name: str) -> None:
-        self._transactional.clear()  # a topic that is made anew knows no producer that has numbered its records
         result_of(self.admin.delete_topics([name])[name], what=f"{name} to be deleted")
         self._until(lambda: not self.platform.kafka_log().partitions([name]), f"{name} to be gone")
+        self._forget_transactional()  # a topic that is made anew knows no producer that has numbered its records
 
     def grow(self, name: str, partitions: int) -> None:
         result_of(self.admin.create_partitions([NewPartitions(name, partitions)])[name], what=f"{name} to grow")
-        self._producer = None  # the old one knows of the new partitions in some minutes only
-        self._transactional.clear()
         self._until(lambda: len(self.platform.kafka_log().partitions([name])) == partitions, f"{name} to have grown")
+        self._producer = None  # the old one knows of the new partitions in some minutes only
+        self._forget_transactional()
 
     def trim(self, name: str, partition: int, to: int) -> None:
         """DeleteRecords: the log begins at this offset from now on."""
@@ -88,13 +88,14 @@ class Topics:
     def transaction(self, name: str, partition: int, values: Sequence[bytes], *, commit: bool) -> None:
         """A transaction that is committed, or aborted after its records were written; decided when this returns."""
         before = self.end(name, partition)
+        idle = self._transactional[commit]
         try:
-            producer = self._transactional.pop()
+            producer = idle.pop()
         except IndexError:
             producer = self._open_transactional()
         self._write(producer, name, partition, values)
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
-        self._transactional.append(producer)
+        idle.append(producer)
         self.until_end(name, partition, before + len(values) + 1)  # a marker comes after its producer has been told
 
     def open_transaction(self, name: str, partition: int, values: Sequence[bytes]) -> Any:
@@ -102,6 +103,10 @@ class Topics:
         producer = self._open_transactional()
         self._write(producer, name, partition, values)
         return producer
+
+    def _forget_transactional(self) -> None:
+        """Let those that threads use now be no idle ones afterwards: they return to a list that nobody looks at."""
+        self._transactional: Mapping[bool, list[Any]] = {True: [], False: []}
 
     def _open_transactional(self) -> Any:
         """A producer with an id of its own, for which the broker takes half a second."""

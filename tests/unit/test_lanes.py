@@ -147,10 +147,9 @@ def test_durations_that_cannot_be_read_count_as_none_and_are_named(
     assert "tests/durations.json cannot be read" in capsys.readouterr().out
 
 
-def test_contracts_come_before_spark_and_drills_after_all_tests_whose_servers_they_kill() -> None:
-    folders = ("tests/contract/", "tests/integration/", "tests/drills/")
+def test_contracts_come_before_integration_and_drills_after_all_tests_whose_servers_they_kill() -> None:
+    folders = ("tests/integration/airflow/", "tests/contract/", "tests/integration/", "tests/drills/")
     for steps in lanes(CHECKOUT, everything=True).values():
         files = files_of([list(step.command) for step in steps if step.name.startswith("tests with servers")])
-        places = [folders.index(folder) for file in files for folder in folders if file.startswith(folder)]
-        airflow = sum("/airflow/" in file for file in files)
-        assert places[airflow:] == sorted(places[airflow:])
+        places = [next(place for place, folder in enumerate(folders) if file.startswith(folder)) for file in files]
+        assert places == sorted(places)

@@ -379,6 +379,7 @@ def _producing(settings: KafkaSettings, client_id: str) -> Iterator[_Output]:
         if mine:
             _kept.remove(mine[0])
             output = mine[0]
+            output.trouble = ""
     try:
         yield output
     except BaseException:

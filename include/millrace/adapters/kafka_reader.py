@@ -29,7 +29,7 @@ _ANSWER_SECONDS = 30.0
 _READ_SECONDS = 60.0
 _BATCH_RECORDS = 5_000
 _FIRST_BYTES = 64 * 1024
-_BATCH_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _RECORDS_BETWEEN_PROGRESS = 10_000
 # By its defaults the client fetches ahead up to 64 MB, of which who reads few records wants nothing; and waits a second
 # before it fetches on where it has as many records as it wants.
@@ -150,7 +150,7 @@ class TopicReader:
         try:
             consumer.assign([TopicPartition(topic, number, first) for (topic, number), (first, _) in asked.items()])
             while len(found) + len(failed) < len(asked) and (left := deadline - time.monotonic()) > 0:
-                for message in _come(consumer, min(left, _BATCH_SECONDS)):
+                for message in _take_batch(consumer, min(left, _POLL_SECONDS)):
                     here = (message.topic(), message.partition())
                     if here not in asked or here in found or here in failed:
                         continue
@@ -228,7 +228,7 @@ class TopicReader:
         silent_seconds = 0.0
         while todo:
             asked_at = self._clock()
-            messages = _come(consumer, _BATCH_SECONDS)
+            messages = _take_batch(consumer, _POLL_SECONDS)
             silent_seconds += self._clock() - asked_at
             for message in messages:
                 partition, error = message.partition(), message.error()
@@ -286,7 +286,7 @@ class TopicReader:
         )
 
 
-def _come(consumer: Any, seconds: float) -> list[Any]:
-    """Return what a consumer has as soon as it has something; `consume` waits until it has all that it is asked for."""
+def _take_batch(consumer: Any, seconds: float) -> list[Any]:
+    """Return the messages that a consumer has, as soon as it has one; `consume` alone waits for all it is asked for."""
     first = consumer.poll(seconds)
     return [] if first is None else [first, *consumer.consume(_BATCH_RECORDS - 1, 0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,17 @@ from millrace.settings import KafkaSettings
 from support.waiting import Deadline, eventually, in_background, result_of
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unanswered() -> dict[str, Future[int | None]]:
-    """What is asked of a silent cluster for as long as the module takes: each answer comes after five seconds."""
+def ask_nobody() -> dict[str, Future[int | None]]:
+    """Ask a silent cluster: each answer comes after five seconds."""
     groups = KafkaGroups(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}))
     members, lag = partial(groups.members, "g"), partial(groups.lag, "g", ["t"])
     return {"members": in_background(members), "lag": in_background(lag)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def asked() -> list[dict[str, Future[int | None]]]:
+    """What was asked of a silent cluster when the module began, until a test takes it."""
+    return [ask_nobody()]
 
 
 @pytest.fixture
@@ -97,8 +102,8 @@ def test_a_static_member_stays_until_its_session_is_over(
     )
 
 
-def test_a_silent_cluster_is_named(unanswered: Mapping[str, Future[int | None]]) -> None:
-    for what, answer in unanswered.items():
+def test_a_silent_cluster_is_named(asked: list[dict[str, Future[int | None]]]) -> None:
+    for what, answer in (asked.pop() if asked else ask_nobody()).items():
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
             result_of(answer, what=what)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
@@ -17,7 +17,7 @@ from millrace.errors import TopicAccessError, UnreachableError
 from millrace.ports import TopicAdmin
 from millrace.settings import KafkaSettings
 from support.fakes_topics import FakeTopicAdmin
-from support.waiting import Deadline, at_once, eventually, in_background, result_of
+from support.waiting import Deadline, at_once, eventually
 
 Name = Callable[[str], str]
 
@@ -168,19 +168,22 @@ def test_a_topic_the_broker_will_not_describe_is_named(kafka, name: Name) -> Non
 
 
 def test_a_cluster_that_is_not_there_is_named_with_the_reason() -> None:
-    calls: Sequence[Callable[[KafkaTopicAdmin], object]] = (
-        lambda admin: admin.cluster_id(),
-        lambda admin: admin.observe(["a"]),
-        lambda admin: admin.create([NewTopic("a", 1, 1, {})]),
-        lambda admin: admin.add_partitions({"a": 2}),
-        lambda admin: admin.set_config({"a": {"retention.ms": "1"}}),
-    )
-    nowhere = KafkaSettings({"bootstrap.servers": "127.0.0.1:1"})
-    asked = [in_background(partial(call, KafkaTopicAdmin(nowhere, timeout_seconds=1))) for call in calls]
-    for number, answer in enumerate(asked):
-        with pytest.raises(UnreachableError, match="Connection refused") as caught:
-            result_of(answer, what=f"call {number}")
-        assert caught.value.where == "127.0.0.1:1"
+    calls: Mapping[str, Callable[[KafkaTopicAdmin], object]] = {
+        "cluster_id": lambda admin: admin.cluster_id(),
+        "observe": lambda admin: admin.observe(["a"]),
+        "create": lambda admin: admin.create([NewTopic("a", 1, 1, {})]),
+        "add_partitions": lambda admin: admin.add_partitions({"a": 2}),
+        "set_config": lambda admin: admin.set_config({"a": {"retention.ms": "1"}}),
+    }
+
+    def said(call: Callable[[KafkaTopicAdmin], object]) -> tuple[str, bool]:
+        admin = KafkaTopicAdmin(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}), timeout_seconds=1)
+        with pytest.raises(UnreachableError) as caught:
+            call(admin)
+        return caught.value.where, "Connection refused" in str(caught.value)
+
+    answers = at_once([partial(said, call) for call in calls.values()], within=Deadline.METADATA, what="refusals")
+    assert dict(zip(calls, answers, strict=True)) == dict.fromkeys(calls, ("127.0.0.1:1", True))
 
 
 def test_writes_are_cut_below_the_controllers_limit_and_a_giant_goes_alone() -> None:

@@ -11,7 +11,6 @@ from functools import partial
 
 import pytest
 
-from millrace.adapters import kafka_reader
 from millrace.adapters.s3.store import S3Store
 from millrace.domain.archive.manifest import Kind
 from millrace.domain.archive.partition import Cause, Label
@@ -38,12 +37,6 @@ BREAKS = (THROTTLED, FAILED, Fault.RESET, Fault.RESET_IN_BODY, Fault.NO_BODY, Fa
 @pytest.fixture
 def topics(kafka: Stack, s3: Stack) -> Topics:
     return Topics(kafka)
-
-
-@pytest.fixture
-def quick_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plain reader waits for no more records than there are: half a second a partition and round otherwise."""
-    monkeypatch.setattr(kafka_reader, "_BATCH_RECORDS", 1)
 
 
 def world_of(topics: Topics, *names: str) -> TeeWorld:
@@ -84,7 +77,7 @@ def as_the_driver(tee: Tee) -> list[MillraceError]:
 
 @pytest.mark.full  # half a minute
 def test_a_store_that_fails_at_any_request_of_a_round_loses_and_doubles_nothing(
-    topics: Topics, proxy: FaultyProxy, quick_reads: None
+    topics: Topics, proxy: FaultyProxy
 ) -> None:
     world = two_topics(topics, partitions=1)
     names = world.names
@@ -136,7 +129,7 @@ def until_fenced_or(tee: Tee, over: threading.Event) -> bool:
     raise AssertionError(f"{MOST_ROUNDS_BESIDE_OTHERS} rounds, and neither fenced nor over")
 
 
-def test_of_two_epochs_at_once_the_older_one_ends_and_leaves_no_manifest(topics: Topics, quick_reads: None) -> None:
+def test_of_two_epochs_at_once_the_older_one_ends_and_leaves_no_manifest(topics: Topics) -> None:
     world, over = two_topics(topics, partitions=2), threading.Event()
 
     def begin() -> Future[bool]:
@@ -186,7 +179,7 @@ def must_go_on(world: TeeWorld, tee: Tee) -> None:
     must_be_whole(world)
 
 
-def test_what_an_older_epoch_archives_while_it_is_taken_over_is_not_diverged(topics: Topics, quick_reads: None) -> None:
+def test_what_an_older_epoch_archives_while_it_is_taken_over_is_not_diverged(topics: Topics) -> None:
     world, archive_by_the_older = archived_by_an_epoch(topics)
     looks = itertools.count()
 
@@ -204,7 +197,7 @@ def test_what_an_older_epoch_archives_while_it_is_taken_over_is_not_diverged(top
 
 @pytest.mark.parametrize("is_answered", [False, True], ids=["before the answer", "behind the answer"])
 def test_what_an_older_epoch_commits_while_the_commits_are_read_halts_nothing(
-    topics: Topics, quick_reads: None, is_answered: bool
+    topics: Topics, is_answered: bool
 ) -> None:
     world, archive_by_the_older = archived_by_an_epoch(topics)
     questions = itertools.count()
@@ -223,7 +216,7 @@ def test_what_an_older_epoch_commits_while_the_commits_are_read_halts_nothing(
     must_go_on(world, new)
 
 
-def test_of_many_epochs_that_begin_at_once_one_goes_on(topics: Topics, quick_reads: None) -> None:
+def test_of_many_epochs_that_begin_at_once_one_goes_on(topics: Topics) -> None:
     world = two_topics(topics, partitions=2)
     tees = {tee: number for number, tee in enumerate((world.next_epoch() for _ in range(EPOCHS_AT_ONCE)), start=1)}
     ended: dict[int, FencedError] = {}
@@ -253,7 +246,7 @@ def test_of_many_epochs_that_begin_at_once_one_goes_on(topics: Topics, quick_rea
 
 
 @pytest.mark.parametrize("compacted", [False, pytest.param(True, marks=pytest.mark.full)])  # the cleaner rests 15 s
-def test_one_topic_through_all_that_may_happen_to_it(topics: Topics, quick_reads: None, compacted: bool) -> None:
+def test_one_topic_through_all_that_may_happen_to_it(topics: Topics, compacted: bool) -> None:
     name = topics.make(partitions=1)
     world = world_of(topics, name)
     tee = _lives(topics, world, name)

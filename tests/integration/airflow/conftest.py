@@ -36,8 +36,15 @@ def _airflow_ends_with_its_last_test(idle_stack: Stack) -> None:
 
 @pytest.fixture(scope="module")
 def stack(idle_stack: Stack) -> Stack:
-    """The stack with every part running when a module begins: what a module deploys is left to its other tests."""
+    """The stack with every part running. What modules deploy needs it for the module."""
     return start(idle_stack, *PARTS)
+
+
+@pytest.fixture(autouse=True)
+def _every_part_runs(request: pytest.FixtureRequest) -> None:
+    """Start again, before each test, what died in a former one."""
+    if "stack" in request.fixturenames:
+        start(request.getfixturevalue("stack"), *PARTS)
 
 
 @pytest.fixture(scope="module")
