@@ -21,7 +21,7 @@ from millrace.cli.second_try import REPORT_VARIABLE, Duration, Report, circumsta
 from millrace.cli.turn import VARIABLE as TURN_VARIABLE
 from millrace.cli.turn import Turn, runs_folder
 
-AIM = timedelta(minutes=15)
+AIM = timedelta(minutes=12)
 """What a change may take to be judged; longer is told, and fails nothing."""
 
 FAST = "--fast"

@@ -134,7 +134,8 @@ def _turn(file: str) -> tuple[int, str]:
 
     An Airflow test comes first: Airflow takes most of the lane's memory, and stops after the last one. Airflow tests
     run by name: a later one looks at the stream that an earlier one starts. Other integration tests come after all
-    contracts: most start Spark, and the archive of its classes is likely there by then. A drill comes last: it kills servers.
+    contracts: most start Spark, and the archive of its classes is likely there by then. A drill comes last: it kills
+    servers.
     """
     place = max((folder for folder in _IN_TURN if file.startswith(folder)), key=len)
     return _IN_TURN.index(place), file if place == _IN_TURN[0] else ""
