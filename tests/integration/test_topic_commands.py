@@ -79,7 +79,10 @@ class Unanswered:
         """Return how a command ended that nobody has been told of."""
         process = self._running.pop() if self._running else self._begin()
         with process:
-            stdout, stderr = process.communicate(timeout=Deadline.COMMAND.seconds)
+            try:
+                stdout, stderr = process.communicate(timeout=Deadline.COMMAND.seconds)
+            finally:
+                process.kill()  # where it has not ended by itself
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def end(self) -> None:
