@@ -17,18 +17,20 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from kafka.partitioner.default import murmur2
 
 from millrace.adapters.kafka_producer import open_source_topic
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.domain.sources import SourceRecord
+from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import FencedError
 from millrace.settings import Settings, open_settings
 from millrace.usecases.sources import load_program
+from support.new_topics import create_topics
 from support.topic_reader import CommittedRecord, committed_records
-from support.waiting import Deadline, eventually, exit_code_of, line_of, output_of, result_of
+from support.waiting import Deadline, exit_code_of, line_of, output_of, result_of
 
 CHILD = Path(__file__).with_name("source_loader_child.py")
 PACKAGE_FOLDER = Path(__file__).parents[2] / "include"
@@ -91,12 +93,7 @@ class Loading:
 def loading(settings: Settings, tmp_path: Path) -> Iterator[Loading]:
     topic = f"test-load-{uuid.uuid4().hex[:8]}"
     bootstrap = settings.kafka().bootstrap_servers
-    admin = AdminClient(dict(settings.kafka().librdkafka))
-    created = admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})])[topic]
-    result_of(created, what="the new topic")
-    known = KafkaTopicAdmin(settings.kafka())
-    # A broker may answer that a topic is made before it knows the topic itself.
-    eventually(lambda: known.observe([topic]), within=Deadline.METADATA, what="the new topic to be known")
+    create_topics(KafkaTopicAdmin(settings.kafka()), NewTopic(topic, PARTITIONS, 1, {"retention.ms": "-1"}))
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "numbers.py").write_text(textwrap.dedent(PROGRAM))
     connection = settings.lookup("millrace_kafka") or ""
@@ -110,6 +107,7 @@ def loading(settings: Settings, tmp_path: Path) -> Iterator[Loading]:
         child.kill()
     for child in made.children:
         output_of(child, within=Deadline.KILLED, what="a loader's death")
+    admin = AdminClient(dict(settings.kafka().librdkafka))
     result_of(admin.delete_topics([topic])[topic], what="the end of the topic")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.adapters.kafka_output import RowsProducer
@@ -25,11 +25,13 @@ from millrace.domain.groups import Committed, stream_commits
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.origin import Origin
 from millrace.domain.sources import TopicRecord
+from millrace.domain.topics import NewTopic
 from millrace.reader import Deduplicator
 from millrace.settings import KafkaSettings
 from support.aside_world import AsideWorld
+from support.new_topics import create_topics
 from support.sink_worlds import TOPIC, TOPIC_ID, Commit, Row, at_second
-from support.waiting import Deadline, eventually, result_of
+from support.waiting import result_of
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
@@ -85,12 +87,9 @@ class KafkaWorld(AsideWorld):
         self.topics = tuple(topics) or (Topic(f"{name}.out", name, key=Key("customer"), value=VALUE),)
         self.by_column = by_column
         self.admin = AdminClient({**self.kafka.librdkafka, "log_level": 0})
-        made = [NewTopic(topic.name, PARTITIONS, 1, config={"retention.ms": "-1", **settings}) for topic in self.topics]
-        for future in self.admin.create_topics([NewTopic(self.reads, 2, 1), *made]).values():
-            result_of(future, what="a topic")
-        names, admin = [self.reads, *(topic.name for topic in self.topics)], KafkaTopicAdmin(self.kafka)
-        # A broker may answer that a topic is made before it knows the topic itself.
-        eventually(lambda: len(admin.observe(names)) == len(names), within=Deadline.METADATA, what="the new topics")
+        config = {"retention.ms": "-1", **settings}
+        made = [NewTopic(topic.name, PARTITIONS, 1, config) for topic in self.topics]
+        create_topics(KafkaTopicAdmin(self.kafka), NewTopic(self.reads, 2, 1, {}), *made)
         self._log = KafkaLog(self.kafka, client_id="world")
 
     def sink(self, epoch: int, instance: str = "") -> KafkaSink:

@@ -25,6 +25,7 @@ from millrace.runtime.coordinator_log import (
     decode,
 )
 from millrace.settings import KafkaSettings
+from support.new_topics import create_topics
 from support.python_consumer import joined_by_poll
 from support.waiting import Deadline, eventually
 
@@ -40,9 +41,7 @@ def settings(kafka: Stack) -> KafkaSettings:
 def topic(settings: KafkaSettings) -> str:
     """A topic of two partitions with a few records each."""
     name = f"read-{uuid.uuid4().hex[:8]}"
-    admin = KafkaTopicAdmin(settings)
-    assert admin.create([NewTopic(name, 2, 1, {})]) == {name: None}
-    eventually(lambda: admin.observe([name]), within=Deadline.METADATA, what="the new topic")
+    create_topics(KafkaTopicAdmin(settings), NewTopic(name, 2, 1, {}))
     producer = Producer({**settings.librdkafka})
     for number in range(10):
         producer.produce(name, value=str(number), partition=number % 2)

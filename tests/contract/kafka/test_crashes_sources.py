@@ -12,12 +12,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, Producer
 
 from millrace.adapters import kafka_producer
 from millrace.adapters.kafka_reader import TopicReader
+from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.domain.declaration import Pipeline, SourceProgram
+from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError
 from millrace.settings import KafkaSettings, Settings, open_settings
@@ -25,8 +26,9 @@ from millrace.usecases import sources
 from support import stack as runs
 from support.crash_walks import crash_at_every_call
 from support.faults import Life, Moment, unexpected
+from support.new_topics import create_topics
 from support.topic_reader import committed_records
-from support.waiting import Deadline, eventually, result_of
+from support.waiting import Deadline
 
 RECORDS, OF_A_TRANSACTION = 5, 2
 PROGRAM = f"""
@@ -52,15 +54,7 @@ class Loading:
         """A pipeline that loads the source into a new topic."""
         name = f"crash_{uuid.uuid4().hex[:8]}"
         topic = f"{name}.t"
-        admin = AdminClient(dict(self.settings.kafka().librdkafka))
-        result_of(admin.create_topics([NewTopic(topic, 2, 1)])[topic], what="the new topic")
-        asked = TopicCollection([topic])
-        eventually(
-            lambda: admin.describe_topics(asked)[topic].result(Deadline.METADATA.seconds),
-            within=Deadline.METADATA,
-            what="the new topic to be shown: the broker answers a little before",
-            ignoring=(KafkaException,),
-        )
+        create_topics(KafkaTopicAdmin(self.settings.kafka()), NewTopic(topic, 2, 1, {}))
         source = SourceProgram("numbers", name, "numbers", topic)
         return Pipeline(name, "tests", "millrace_kafka", (), (), (source,))
 

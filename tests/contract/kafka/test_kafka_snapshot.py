@@ -25,6 +25,7 @@ from millrace.embedded.stack import Stack
 from millrace.errors import UnreachableError, UsageError
 from millrace.settings import KafkaSettings
 from millrace.wiring import open_platform
+from support.new_topics import create_topics
 from support.python_consumer import joined_by_poll
 from support.waiting import Deadline, at_once, eventually
 
@@ -58,9 +59,7 @@ def make_topics(
     settings: KafkaSettings, count: int, partitions: int, config: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
     names = [f"snapshot-{uuid.uuid4().hex[:8]}" for _ in range(count)]
-    admin = KafkaTopicAdmin(settings)
-    assert not any(admin.create([NewTopic(name, partitions, 1, config) for name in names]).values())
-    eventually(lambda: len(admin.observe(names)) == count, within=Deadline.METADATA, what="the new topics")
+    create_topics(KafkaTopicAdmin(settings), *(NewTopic(name, partitions, 1, config) for name in names))
     return names
 
 

@@ -10,12 +10,15 @@ from functools import partial
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from millrace.adapters.kafka_log import KafkaLog
+from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.domain.time_travel import Quality, Resolved, resolve
+from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.settings import KafkaSettings
+from support.new_topics import create_topics
 from support.waiting import Deadline, eventually, result_of
 
 PARTITIONS, TIMES = 25, 20
@@ -87,11 +90,9 @@ def write(kafka: KafkaSettings, topic: str, dice: random.Random) -> dict[int, Wr
 def test_every_answer_is_that_of_who_keeps_all_records(kafka: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = kafka.settings().kafka()
     dice = random.Random(20261124)
-    admin, topic = AdminClient(dict(settings.librdkafka)), f"times.{uuid.uuid4().hex[:8]}"
-    made = admin.create_topics([NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})])[topic]
-    result_of(made, what="the new topic")
-    log = KafkaLog(settings, client_id="test")
-    eventually(lambda: len(log.partitions([topic])) == PARTITIONS, within=Deadline.METADATA, what="the new topic")
+    topic = f"times.{uuid.uuid4().hex[:8]}"
+    create_topics(KafkaTopicAdmin(settings), NewTopic(topic, PARTITIONS, 1, {"retention.ms": "-1"}))
+    admin, log = AdminClient(dict(settings.librdkafka)), KafkaLog(settings, client_id="test")
     written = write(settings, topic, dice)
     partitions = log.partitions([topic])
     last = {p: max(written[p.partition].all, default=-1) + 1 for p in partitions}

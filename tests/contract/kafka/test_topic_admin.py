@@ -17,6 +17,7 @@ from millrace.errors import TopicAccessError, UnreachableError
 from millrace.ports import TopicAdmin
 from millrace.settings import KafkaSettings
 from support.fakes_topics import FakeTopicAdmin
+from support.new_topics import create_topics
 from support.waiting import Deadline, at_once, eventually
 
 Name = Callable[[str], str]
@@ -33,13 +34,6 @@ def admin(request: pytest.FixtureRequest) -> TopicAdmin:
 def name() -> Name:
     run = uuid.uuid4().hex[:8]
     return lambda text: f"contract-{run}-{text}"
-
-
-def made(admin: TopicAdmin, *topics: NewTopic) -> None:
-    """Create topics and wait until the broker shows them: it answers a little before it does."""
-    names = [topic.name for topic in topics]
-    assert admin.create(topics) == dict.fromkeys(names)
-    eventually(lambda: len(admin.observe(names)) == len(names), within=Deadline.METADATA, what="the new topics")
 
 
 def test_a_cluster_keeps_its_id(admin: TopicAdmin) -> None:
@@ -66,7 +60,7 @@ def test_threads_that_use_it_first_at_the_same_time_share_one_client(
 
 
 def test_a_created_topic_is_observed_as_it_was_asked_for(admin: TopicAdmin, name: Name) -> None:
-    made(admin, NewTopic(name("a"), 3, 1, {"retention.ms": "1000000"}))
+    create_topics(admin, NewTopic(name("a"), 3, 1, {"retention.ms": "1000000"}))
     topic = admin.observe([name("a"), name("absent")])[name("a")]
     assert (topic.name, topic.partitions, topic.replication) == (name("a"), 3, 1)
     assert topic.config == {"retention.ms": "1000000"}
@@ -81,7 +75,7 @@ def test_absent_topics_are_simply_not_there(admin: TopicAdmin, name: Name) -> No
 
 
 def test_the_brokers_defaults_fill_what_is_not_said(admin: TopicAdmin, name: Name) -> None:
-    made(admin, NewTopic(name("a"), -1, -1, {}))
+    create_topics(admin, NewTopic(name("a"), -1, -1, {}))
     topic = admin.observe([name("a")])[name("a")]
     assert topic.partitions >= 1
     assert topic.replication >= 1
@@ -89,7 +83,7 @@ def test_the_brokers_defaults_fill_what_is_not_said(admin: TopicAdmin, name: Nam
 
 
 def test_one_bad_topic_fails_alone_when_created(admin: TopicAdmin, name: Name) -> None:
-    made(admin, NewTopic(name("there"), 1, 1, {}))
+    create_topics(admin, NewTopic(name("there"), 1, 1, {}))
     answers = admin.create(
         [
             NewTopic(name("there"), 1, 1, {}),
@@ -108,7 +102,7 @@ def test_one_bad_topic_fails_alone_when_created(admin: TopicAdmin, name: Name) -
 
 
 def test_partitions_grow_and_never_shrink(admin: TopicAdmin, name: Name) -> None:
-    made(admin, NewTopic(name("a"), 2, 1, {}), NewTopic(name("b"), 3, 1, {}))
+    create_topics(admin, NewTopic(name("a"), 2, 1, {}), NewTopic(name("b"), 3, 1, {}))
     answers = admin.add_partitions({name("a"): 5, name("b"): 2, name("absent"): 2})
     assert answers[name("a")] is None
     assert "INVALID_PARTITIONS" in str(answers[name("b")])
@@ -120,7 +114,7 @@ def test_partitions_grow_and_never_shrink(admin: TopicAdmin, name: Name) -> None
 
 
 def test_a_key_without_a_value_follows_the_brokers_default_again(admin: TopicAdmin, name: Name) -> None:
-    made(admin, NewTopic(name("a"), 1, 1, {"retention.ms": "1000000", "segment.ms": "5000"}))
+    create_topics(admin, NewTopic(name("a"), 1, 1, {"retention.ms": "1000000", "segment.ms": "5000"}))
     assert admin.set_config({name("a"): {"retention.ms": None}}) == {name("a"): None}
     topic = eventually(
         lambda: (found := admin.observe([name("a")])[name("a")]).config == {"segment.ms": "5000"} and found,
@@ -131,7 +125,7 @@ def test_a_key_without_a_value_follows_the_brokers_default_again(admin: TopicAdm
 
 
 def test_setting_a_key_leaves_the_others_and_fails_alone(admin: TopicAdmin, name: Name) -> None:
-    made(admin, NewTopic(name("a"), 1, 1, {"segment.ms": "100000"}), NewTopic(name("b"), 1, 1, {}))
+    create_topics(admin, NewTopic(name("a"), 1, 1, {"segment.ms": "100000"}), NewTopic(name("b"), 1, 1, {}))
     answers = admin.set_config(
         {
             name("a"): {"retention.ms": "2000000"},
@@ -152,7 +146,7 @@ def test_setting_a_key_leaves_the_others_and_fails_alone(admin: TopicAdmin, name
 
 def test_many_topics_are_created_and_observed_together(admin: TopicAdmin, name: Name) -> None:
     topics = [NewTopic(name(f"t{number}"), 1, 1, {}) for number in range(60)]
-    made(admin, *topics)
+    create_topics(admin, *topics)
     assert set(admin.observe([topic.name for topic in topics])) == {topic.name for topic in topics}
 
 
@@ -161,7 +155,7 @@ def test_many_topics_are_created_and_observed_together(admin: TopicAdmin, name: 
 
 def test_a_topic_the_broker_will_not_describe_is_named(kafka, name: Name) -> None:  # type: ignore[no-untyped-def]
     admin = KafkaTopicAdmin(kafka.settings().kafka())
-    made(admin, NewTopic(name("a"), 1, 1, {}))
+    create_topics(admin, NewTopic(name("a"), 1, 1, {}))
     with pytest.raises(TopicAccessError) as caught:
         admin.observe([name("a"), "not a name"])
     assert set(caught.value.failures) == {"not a name"}

@@ -20,6 +20,7 @@ from millrace.settings import Settings, open_settings
 from millrace.usecases.activity import active
 from millrace.wiring import open_platform
 from support.apps import Driven
+from support.new_topics import create_topics
 from support.waiting import Deadline, eventually
 
 STREAM = "activity.groups"
@@ -54,9 +55,7 @@ def reads(settings: Settings, topic: str, **more: object) -> Iterator[None]:
 
 def new_topic(settings: Settings) -> str:
     name = f"act-{uuid.uuid4().hex[:8]}"
-    admin = KafkaTopicAdmin(settings.kafka())
-    assert admin.create([NewTopic(name, 2, 1, {})]) == {name: None}
-    eventually(lambda: admin.observe([name]), within=Deadline.METADATA, what="the new topic")
+    create_topics(KafkaTopicAdmin(settings.kafka()), NewTopic(name, 2, 1, {}))
     producer = Producer({**settings.kafka().librdkafka})
     for number in range(6):
         producer.produce(name, value=b"x", partition=number % 2)

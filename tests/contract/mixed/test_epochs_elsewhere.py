@@ -26,9 +26,9 @@ from millrace.wiring import open_platform
 from support.control_databases import Databases
 from support.dataset_world import DatasetWorld
 from support.declarations import example_project, s3_instead
+from support.new_topics import create_topics
 from support.sink_writer import Writer
 from support.streams_project import commits_reader
-from support.waiting import Deadline, eventually
 
 
 def test_a_fence_is_read_where_there_is_one(database, name, admin, control_databases: Databases) -> None:
@@ -52,8 +52,7 @@ def test_a_sink_that_cannot_be_asked_has_not_said_that_there_is_no_fence(
 def test_the_commits_of_a_group_name_the_epochs_that_made_them(kafka: Stack, name: str) -> None:
     settings = kafka.settings().kafka()
     admin, groups = KafkaTopicAdmin(settings), KafkaGroups(settings)
-    assert admin.create([NewTopic(name, 3, 1, {})]) == {name: None}
-    eventually(lambda: admin.observe([name]), within=Deadline.METADATA, what="the new topic")
+    create_topics(admin, NewTopic(name, 3, 1, {}))
     assert groups.newest_epoch(f"g-{name}", [name], "a.s") == 0
     made = [
         TopicPartition(name, 0, 5, CommitMetadata("a.s", "id", 1, 41, 5).encode()),
@@ -69,8 +68,7 @@ def test_the_commits_of_a_group_name_the_epochs_that_made_them(kafka: Stack, nam
 def test_the_commits_of_a_backup_name_the_epochs_that_made_them(kafka: Stack, name: str) -> None:
     settings = kafka.settings().kafka()
     admin, groups = KafkaTopicAdmin(settings), KafkaGroups(settings)
-    assert admin.create([NewTopic(name, 3, 1, {})]) == {name: None}
-    eventually(lambda: admin.observe([name]), within=Deadline.METADATA, what="the new topic")
+    create_topics(admin, NewTopic(name, 3, 1, {}))
     made = [
         TopicPartition(name, partition, 5, BackupMetadata(app, "id", epoch, 5, 3, "ab" * 32).encode())
         for partition, (app, epoch) in enumerate([("a.backup", 40), ("a.backup", 41), ("another.backup", 99)])

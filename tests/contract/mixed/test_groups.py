@@ -30,6 +30,7 @@ from millrace.usecases.snapshots import take_due
 from millrace.wiring import Platform, open_platform
 from support.control_databases import Databases
 from support.group_readers import GroupReader, group_reader, wait_for_the_stock_tool
+from support.new_topics import create_topics
 from support.waiting import Deadline, eventually
 
 KAFKA = "millrace_kafka"
@@ -41,9 +42,7 @@ LIBRARIES = (("confluent", "classic"), ("confluent", "consumer"), ("kafka-python
 def topic(kafka: Stack) -> str:
     name = f"orders-{uuid.uuid4().hex[:8]}"
     settings = kafka.settings().kafka()
-    admin = KafkaTopicAdmin(settings)
-    assert admin.create([NewTopic(name, PARTITIONS, 1, {})]) == {name: None}
-    eventually(lambda: admin.observe([name]), within=Deadline.METADATA, what="the new topic")
+    create_topics(KafkaTopicAdmin(settings), NewTopic(name, PARTITIONS, 1, {}))
     producer = Producer({**settings.librdkafka})
     for number in range(PARTITIONS * EACH):
         producer.produce(name, value=str(number), partition=number % PARTITIONS)
