@@ -16,6 +16,7 @@ from millrace.embedded.stack import Stack
 from millrace.spec import load_pipeline
 from millrace.usecases import topics
 from millrace.wiring import open_platform
+from support.begun import Begun
 from support.control_databases import on
 from support.stack import start
 from support.waiting import Deadline, eventually
@@ -69,15 +70,15 @@ def unanswered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 class Unanswered:
-    """Commands whose cluster does not answer, for which they wait 15 s; one begins with the module."""
+    """Commands that wait 15 s for a cluster which does not answer."""
 
     def __init__(self, project: Path) -> None:
         self._project = project
-        self._running = [self._begin()]
+        self._running = Begun(self._begin)
 
     def run(self) -> subprocess.CompletedProcess[str]:
-        """Return how a command ended that nobody has been told of."""
-        process = self._running.pop() if self._running else self._begin()
+        """Return how a command ended; no two tests get the same one."""
+        process = self._running.take()
         with process:
             try:
                 stdout, stderr = process.communicate(timeout=Deadline.COMMAND.seconds)
@@ -86,7 +87,7 @@ class Unanswered:
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def end(self) -> None:
-        for process in self._running:
+        for process in self._running.untaken:
             with process:
                 process.kill()
 

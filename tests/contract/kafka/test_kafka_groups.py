@@ -17,10 +17,14 @@ from millrace.domain.topics import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import UnreachableError, UsageError
 from millrace.settings import KafkaSettings
+from support.begun import Begun
+from support.new_topics import create_topics
 from support.waiting import Deadline, eventually, in_background, result_of
 
+Answers = dict[str, Future[int | None]]
 
-def ask_nobody() -> dict[str, Future[int | None]]:
+
+def ask_nobody() -> Answers:
     """Ask a silent cluster: each answer comes after five seconds."""
     groups = KafkaGroups(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}))
     members, lag = partial(groups.members, "g"), partial(groups.lag, "g", ["t"])
@@ -28,9 +32,9 @@ def ask_nobody() -> dict[str, Future[int | None]]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def asked() -> list[dict[str, Future[int | None]]]:
-    """What was asked of a silent cluster when the module began, until a test takes it."""
-    return [ask_nobody()]
+def asked() -> Begun[Answers]:
+    """Questions that were put to a silent cluster when the module began."""
+    return Begun(ask_nobody)
 
 
 @pytest.fixture
@@ -42,9 +46,7 @@ def settings(kafka: Stack) -> KafkaSettings:
 def topic(settings: KafkaSettings) -> str:
     """A topic of two partitions with five and three records."""
     name = f"groups-{uuid.uuid4().hex[:8]}"
-    admin = KafkaTopicAdmin(settings)
-    assert admin.create([NewTopic(name, 2, 1, {})]) == {name: None}
-    eventually(lambda: admin.observe([name]), within=Deadline.METADATA, what="the new topic")
+    create_topics(KafkaTopicAdmin(settings), NewTopic(name, 2, 1, {}))
     producer = Producer({**settings.librdkafka})
     for partition, count in ((0, 5), (1, 3)):
         for number in range(count):
@@ -102,8 +104,8 @@ def test_a_static_member_stays_until_its_session_is_over(
     )
 
 
-def test_a_silent_cluster_is_named(asked: list[dict[str, Future[int | None]]]) -> None:
-    for what, answer in (asked.pop() if asked else ask_nobody()).items():
+def test_a_silent_cluster_is_named(asked: Begun[Answers]) -> None:
+    for what, answer in asked.take().items():
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
             result_of(answer, what=what)
 
