@@ -13,7 +13,6 @@ from millrace.cli.lanes import (
     CODE,
     DURATIONS,
     SERVERS,
-    Step,
     capabilities,
     fast_lanes,
     fill,
@@ -131,7 +130,7 @@ def test_durations_are_a_line_each(tmp_path: Path) -> None:
 def test_other_steps_of_a_lane_count_too() -> None:
     durations = {"slow check": Duration(3.0), "tests/a/test_x.py": Duration(2.0), "tests/a/test_y.py": Duration(2.0)}
     files = [name for name in durations if name.startswith("tests/")]
-    filled = fill(files, durations, BOTH, everything=False, beside={"one": [Step("slow check", [])]})
+    filled = fill(files, durations, BOTH, everything=False, beside={"one": ["slow check"]})
     assert {name: lane.files for name, lane in filled.items()} == {"one": [], "two": files}
 
 

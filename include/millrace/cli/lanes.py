@@ -81,9 +81,9 @@ def lanes(root: Path, *, everything: bool) -> dict[str, list[Step]]:
         everything=everything,
         together=capabilities(root),
         beside={
-            AIRFLOW: [Step(_servers_step(AIRFLOW), [])],
-            SERVERS: [Step(_servers_step(SERVERS), [])],
-            CODE: [archive, *checks, *(Step(name, []) for name in (_servers_step(CODE), CODE_STEP, SPARK_STEP))],
+            AIRFLOW: [_servers_step(AIRFLOW)],
+            SERVERS: [_servers_step(SERVERS)],
+            CODE: [*(step.name for step in (archive, *checks)), _servers_step(CODE), CODE_STEP, SPARK_STEP],
         },
     )
     more = (EVERYTHING,) if everything else ()
@@ -96,7 +96,8 @@ def fast_lanes(root: Path) -> dict[str, list[Step]]:
     """Return the steps of `--fast`: the static checks and the unit tests, in two lanes without servers."""
     found = sorted(str(path.relative_to(root)) for path in (root / "tests/unit").rglob("test_*.py"))
     places, checks = {"tests/unit": (CODE, "code 2")}, static_checks()
-    filled = fill(found, read_durations(root), places, everything=False, beside={CODE: checks})
+    beside = {CODE: [step.name for step in checks]}
+    filled = fill(found, read_durations(root), places, everything=False, beside=beside)
     steps = {name: [pytest_step(CODE_STEP, lane.files, LAST)] for name, lane in filled.items()}
     return {**steps, CODE: [*steps.get(CODE, []), *checks]}
 
@@ -153,7 +154,7 @@ def fill(
     *,
     everything: bool,
     together: Sequence[Sequence[str]] = (),
-    beside: Mapping[str, Sequence[Step]] = {},
+    beside: Mapping[str, Sequence[str]] = {},
 ) -> dict[str, _Lane]:
     """Put each file into the emptiest of its lanes, longest first.
 
@@ -165,7 +166,7 @@ def fill(
         places: the lanes of each folder; see `PLACES`.
         everything: count the second tier too.
         together: files that must run in one pytest.
-        beside: the steps of a lane; what they take beyond the files stands under their names.
+        beside: the names of the steps of a lane; what a step takes beyond its files stands under its name.
     """
     known = [durations[file].seconds(everything=everything) for file in files if file in durations]
     median = statistics.median(known) if known else 1.0
@@ -173,7 +174,7 @@ def fill(
     groups = _groups(files, together)
     choices = {group: _choices(group, places) for group in groups}
     filled = {
-        name: _Lane(seconds=sum(durations.get(step.name, Duration()).first for step in steps))
+        name: _Lane(seconds=sum(durations.get(step, Duration()).first for step in steps))
         for name, steps in beside.items()
     }
     for group in sorted(groups, key=lambda one: (len(choices[one]), -sum(seconds[file] for file in one), one)):
