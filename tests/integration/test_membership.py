@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -206,6 +207,34 @@ def be_disturbed(place: Place, member: GroupMember) -> None:
             member.commit(place.commits_at(9))
 
 
+def commits_outlast_the_rebalances_of_a_stranger_with_another_topic(place: Place) -> None:
+    place.make(place.later)
+    committed = 0
+    with place.member(1) as member:
+
+        def commit_until(settled: Callable[[], bool], what: str) -> None:
+            def commit() -> bool:
+                nonlocal committed
+                committed += 1
+                member.commit(place.commits_at(committed))
+                return settled()
+
+            eventually(commit, within=Deadline.SESSION, what=what, every=timedelta(milliseconds=1))
+
+        for _ in range(2):
+            with closing(Consumer({**place.settings.librdkafka, "group.id": place.group})) as stranger:
+                stranger.subscribe([place.later])
+                commit_until(partial(_is_assigned, stranger), "the stranger to join")
+            commit_until(lambda: place.assigned() == [[place.topic]], "the stranger to be gone")
+        assert place.commits() == {0: committed, 1: committed}
+        assert member.lost is None
+
+
+def _is_assigned(consumer: Consumer) -> bool:
+    consumer.poll(0)
+    return bool(consumer.assignment())
+
+
 def a_topic_that_is_made_after_the_join_is_committed_for_and_held(place: Place) -> None:
     both = place.topic, place.later
     with place.lasting_member(*both) as member:
@@ -285,6 +314,7 @@ SCENARIOS: tuple[Callable[[Place], None], ...] = (
     new_partitions_are_taken_without_losing_the_membership,
     a_stranger_in_the_group_ends_the_membership,
     a_stranger_ends_also_a_membership_that_outlives_topics,
+    commits_outlast_the_rebalances_of_a_stranger_with_another_topic,
     a_topic_that_is_made_after_the_join_is_committed_for_and_held,
     a_member_without_any_topic_joins_when_one_is_made,
     a_deleted_topic_ends_no_membership_that_outlives_topics_nor_does_the_last,

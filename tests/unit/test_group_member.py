@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from millrace.adapters.group_member import GroupMember, MembershipLostError
+from millrace.domain.groups import Committed
+from millrace.domain.offsets import TopicPartition
 from millrace.settings import KafkaSettings
+from support.waiting import Deadline, eventually, in_background, result_of
+
+COMMITS = {TopicPartition("t", "id", 0): Committed(5, "")}
+HELD = [ClientTopicPartition("t", 0)]
 
 
 @pytest.fixture
@@ -45,3 +55,99 @@ def test_a_client_that_fails_is_no_member_and_nobody_waits_for_it(member: GroupM
     member._consumer = raising(ValueError("a bug of a callback"))
     member._poll()
     assert member.lost == "its client failed: a bug of a callback"
+
+
+class Client:
+    """A client of a group that rebalances: the broker refuses commits as a script says.
+
+    Args:
+        member: gets the client's callbacks.
+        refusals: the error code of each commit in turn; None and what comes later is taken.
+    """
+
+    def __init__(self, member: GroupMember, *refusals: int | None) -> None:
+        self._member = member
+        self._refusals = deque(refusals)
+        self.happens = deque[Callable[[], object]]()  # what the next polls tell of
+        self.commits = 0
+        self.polls_with_a_commit_left = 0
+
+    def assign(self, partitions: Sequence[ClientTopicPartition]) -> None:
+        """Do nothing: the client keeps no positions."""
+
+    pause = assign
+
+    def unsubscribe(self) -> None:
+        """Do nothing: nobody is told."""
+
+    close = unsubscribe
+
+    def commit(self, *, offsets: list[ClientTopicPartition], asynchronous: bool) -> None:
+        self.commits += 1
+        code = self._refusals.popleft() if self._refusals else None
+        self.happens.append(lambda: self._member._on_commit(None if code is None else KafkaError(code), offsets))
+
+    def poll(self, seconds: float) -> None:
+        request = self._member._request
+        if request is not None and not request.sent:
+            self.polls_with_a_commit_left += 1
+        if self.happens:
+            self.happens.popleft()()
+
+    def is_assigned(self) -> None:
+        self.happens.append(lambda: self._member._on_assign(self, HELD))  # type: ignore[arg-type]
+
+    def is_revoked(self) -> None:
+        self.happens.append(lambda: self._member._on_revoke(self, HELD))  # type: ignore[arg-type]
+
+    def is_lost(self) -> None:
+        self.happens.append(lambda: self._member._on_lost(self, HELD))  # type: ignore[arg-type]
+
+
+@contextmanager
+def served(member: GroupMember, client: Client) -> Iterator[None]:
+    """Let the member's thread serve this client, which holds the group."""
+    member._consumer = client  # type: ignore[assignment]
+    client.is_assigned()
+    member._thread.start()
+    try:
+        eventually(lambda: member._assigned, within=Deadline.THREAD, what="the assignment")
+        yield
+    finally:
+        member.close()
+
+
+def test_a_commit_of_a_former_generation_is_sent_again_after_the_next_assignment(member: GroupMember) -> None:
+    client = Client(member, KafkaError.ILLEGAL_GENERATION)
+    with served(member, client):
+        committing = in_background(lambda: member.commit(COMMITS))
+        eventually(lambda: client.polls_with_a_commit_left > 3, within=Deadline.THREAD, what="the second try")
+        assert client.commits == 1
+        client.is_assigned()
+        result_of(committing, within=Deadline.THREAD, what="the second commit")
+    assert client.commits == 2
+    assert member.lost is None
+
+
+def test_no_commit_is_sent_while_the_group_rebalances(member: GroupMember) -> None:
+    client = Client(member)
+    with served(member, client):
+        client.is_revoked()
+        eventually(lambda: not member._in_group, within=Deadline.THREAD, what="the rebalance")
+        committing = in_background(lambda: member.commit(COMMITS))
+        eventually(lambda: client.polls_with_a_commit_left > 3, within=Deadline.THREAD, what="the commit to wait")
+        assert client.commits == 0
+        client.is_assigned()
+        result_of(committing, within=Deadline.THREAD, what="the commit")
+    assert client.commits == 1
+
+
+def test_a_commit_of_a_former_generation_by_a_member_that_lost_its_place_is_not_sent_again(member: GroupMember) -> None:
+    client = Client(member, KafkaError.ILLEGAL_GENERATION)
+    with served(member, client):
+        committing = in_background(lambda: member.commit(COMMITS))
+        eventually(lambda: client.polls_with_a_commit_left > 3, within=Deadline.THREAD, what="the second try")
+        client.is_lost()
+        with pytest.raises(MembershipLostError, match="the session expired"):
+            result_of(committing, within=Deadline.THREAD, what="the refusal")
+    assert client.commits == 1

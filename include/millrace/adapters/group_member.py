@@ -32,8 +32,8 @@ _LOOK_SECONDS = 2.0
 
 # A consumer's poll tells of a fenced instance by _FATAL alone, without the fatal mark and without the first reason.
 _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError._FATAL}
-_NOT_A_MEMBER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
 _PASSING = {
+    KafkaError.ILLEGAL_GENERATION,  # the group rebalanced meanwhile; the client itself says when the membership ended
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -92,7 +92,7 @@ class GroupMember:
         self._group = group
         self._topics_may_go = topics_may_go
         self._assigned: set[tuple[str, int]] = set()
-        self._in_group = False  # between an assignment and the next rebalance
+        self._in_group = False  # between an assignment and the next rebalance; the thread that polls sets it
         self._topics: set[str] = set()
         self._unknown: set[str] = set()  # topics that the brokers say are not there
         self._taken: set[tuple[str, int]] = set()  # partitions that went to nobody knows whom yet
@@ -248,8 +248,10 @@ class GroupMember:
         request = self._request
         if request is None or request.sent:
             return
-        if self._topics_may_go and not self._in_group:
-            return  # as long as no topic was there; a commit by no member would fence nobody, and be refused or not
+        if self._lost or not self._in_group:
+            # No topic is there yet, or the group rebalances. The commit would name no generation, and fence nobody, or
+            # the former one, and be refused. It is sent after the next assignment.
+            return
         request.sent = True
         try:
             self._consumer.commit(offsets=request.offsets, asynchronous=True)
@@ -259,7 +261,10 @@ class GroupMember:
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientTopicPartition]) -> None:
         request = self._request
         if request is not None and request.matches(partitions):
-            self._answer(request, error or next((entry.error for entry in partitions if entry.error), None))
+            found = error or next((entry.error for entry in partitions if entry.error), None)
+            if found is not None and found.code() == KafkaError.ILLEGAL_GENERATION:
+                self._in_group = False
+            self._answer(request, found)
 
     def _answer(self, request: _CommitRequest, error: KafkaError | None) -> None:
         with self._changed:
@@ -267,7 +272,7 @@ class GroupMember:
             self._changed.notify_all()
 
     def _raise_if_lost(self, error: KafkaError) -> None:
-        if error.code() in _FENCED | _NOT_A_MEMBER:
+        if error.code() in _FENCED or error.code() == KafkaError.UNKNOWN_MEMBER_ID:
             self._mark_lost(error.str())
         self.check()
 
@@ -337,6 +342,7 @@ class GroupMember:
     def _on_lost(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         # The group may have been reset while the session was gone: to rejoin and commit would undo that. And by
         # itself the client would rejoin under the same instance id, which fences whoever took the place meanwhile.
+        self._in_group = False
         self._mark_lost("the session expired")
         try:
             consumer.unsubscribe()
