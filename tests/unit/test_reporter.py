@@ -30,10 +30,12 @@ class Saved:
         self.seconds: dict[datetime, BatchSecond] = {}
         self.sizes: list[int] = []
         self.last = -1
+        self.refused = -1
         self.away = False
 
     def __call__(self, progress: StreamProgress, history: Sequence[BatchSecond]) -> None:
         if self.away:
+            self.refused = progress.batch_id
             raise UnreachableError("the control database does not answer")
         self.seconds |= {second.at: second for second in history}
         self.sizes.append(len(history))
@@ -174,8 +176,10 @@ def test_history_waits_for_a_control_database_that_is_away_and_has_a_bound(told:
     saved = Saved()
     saved.away = True
     reporter = Reporter(saved, told.set_alarm)
-    for second in range(LONGEST_HISTORY + 50):
-        reporter.progress(progress(second), {})
+    given = [progress(second) for second in range(LONGEST_HISTORY + 50)]
+    for one in given:
+        reporter.progress(one, {})
+    eventually(lambda: saved.refused == given[-1].batch_id, within=Deadline.THREAD, what="the last refusal")
     saved.away = False
     report(reporter, saved, progress(LONGEST_HISTORY + 50))
     reporter.close()
