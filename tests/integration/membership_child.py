@@ -1,13 +1,20 @@
-"""A member in a process of its own: `python membership_child.py SERVERS STREAM TOPIC`; says what it lives through.
+"""A member in a process of its own: `python membership_child.py SERVERS STREAM TOPIC [stops]`; says what happens to it.
+
+With `stops` it stops itself in the first rebalance, as with SIGSTOP, and commits as soon as it continues.
 
 It ends by itself after `LIFE_SECONDS`, for its test may be killed.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+from typing import Any
+
+import structlog
+from confluent_kafka import Consumer, TopicPartition
 
 from millrace.adapters.group_member import GroupMember, MembershipLostError
 from millrace.adapters.kafka_log import KafkaLog
@@ -17,18 +24,38 @@ from millrace.settings import KafkaSettings
 LIFE_SECONDS = 600
 
 
-def main(servers: str, stream: str, topic: str) -> None:
+class StopsInARebalance(GroupMember):
+    """One whose process stops between two generations."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.continued = threading.Event()
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        super()._on_revoke(consumer, partitions)
+        if not self.continued.is_set():
+            print("rebalances", flush=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self.continued.set()
+
+
+def main(servers: str, stream: str, topic: str, stops: str = "") -> None:
     signal.alarm(LIFE_SECONDS)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # what it says goes to stdout
     settings = KafkaSettings({"bootstrap.servers": servers})
     partitions = KafkaLog(settings, client_id="child").partitions([topic])
-    member = GroupMember(settings, stream=stream, group=f"millrace.{stream}", epoch=1)
+    made = StopsInARebalance if stops else GroupMember
+    member = made(settings, stream=stream, group=f"millrace.{stream}", epoch=1)
     member.join(partitions)
     member.commit(stream_commits(stream, 1, 1, dict.fromkeys(partitions, 0)))
     print("joined", flush=True)
-    turn = threading.Event()
-    while member.lost is None:
-        turn.wait(0.05)
-    print(f"lost: {member.lost}", flush=True)
+    if isinstance(member, StopsInARebalance):
+        member.continued.wait()
+    else:
+        turn = threading.Event()
+        while member.lost is None:
+            turn.wait(0.05)
+        print(f"lost: {member.lost}", flush=True)
     try:
         member.commit(stream_commits(stream, 1, 1, dict.fromkeys(partitions, 1)))
     except MembershipLostError:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from millrace.adapters.group_member import GroupMember, MembershipLostError
@@ -138,16 +139,26 @@ def a_newer_member_fences_the_older_one(place: Place) -> None:
         assert (entry.offset, CommitMetadata.decode(entry.metadata)) == (7, wrote)
 
 
-def a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_no_newer_one(place: Place) -> None:
+@contextmanager
+def member_elsewhere(place: Place, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """A member in a process of its own, which has joined."""
     script = str(Path(__file__).with_name("membership_child.py"))
     child = subprocess.Popen(
-        [sys.executable, script, place.settings.bootstrap_servers, place.stream, place.topic],
+        [sys.executable, script, place.settings.bootstrap_servers, place.stream, place.topic, *more],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
         assert line_of(child.stdout, within=Deadline.SESSION, what="the child to join") == "joined\n"
+        yield child
+    finally:
+        child.kill()
+        exit_code_of(child, within=Deadline.KILLED, what="the child's death")
+
+
+def a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_no_newer_one(place: Place) -> None:
+    with member_elsewhere(place) as child:
         child.send_signal(signal.SIGSTOP)
         eventually(lambda: not place.description().members, within=Deadline.SESSION, what="the session to expire")
         with place.member(2) as newer:
@@ -164,10 +175,28 @@ def a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_no_new
             eventually(outlived, within=Deadline.SESSION, what="two heartbeats of the newer member")
             output_of(child, within=Deadline.SESSION, what="the child's end", given="\n")
             newer.commit(place.commits_at(8))
-    finally:
-        child.kill()
-        exit_code_of(child, within=Deadline.KILLED, what="the child's death")
     assert place.commits() == {0: 8, 1: 8}
+
+
+def a_member_stopped_in_a_rebalance_undoes_no_reset_that_was_made_meanwhile(place: Place) -> None:
+    place.make(place.later)
+    with member_elsewhere(place, "stops") as child:
+        with closing(Consumer({**place.settings.librdkafka, "group.id": place.group})) as stranger:
+            stranger.subscribe([place.later])
+            in_rebalance = in_background(
+                partial(line_of, child.stdout, within=Deadline.SESSION, what="the child to be in the rebalance")
+            )
+            eventually(
+                lambda: (stranger.poll(0.1), in_rebalance.done())[1], within=Deadline.SESSION, what="the rebalance"
+            )
+            assert result_of(in_rebalance, what="the child's word") == "rebalances\n"
+        eventually(lambda: not place.description().members, within=Deadline.SESSION, what="the session to expire")
+        reset = [ClientTopicPartition(place.topic, partition, 3) for partition in range(2)]
+        with closing(commits_reader(place.settings, place.group)) as client:
+            client.commit(offsets=reset, asynchronous=False)
+        child.send_signal(signal.SIGCONT)
+        assert line_of(child.stdout, within=Deadline.SESSION, what="the answer to its commit") == "refused\n"
+        assert place.commits() == {0: 3, 1: 3}
 
 
 def new_partitions_are_taken_without_losing_the_membership(place: Place) -> None:
@@ -311,6 +340,7 @@ def the_stock_tool_may_not_reset_the_group_while_the_member_lives(place: Place) 
 SCENARIOS: tuple[Callable[[Place], None], ...] = (
     a_newer_member_fences_the_older_one,
     a_member_stopped_for_longer_than_its_session_has_lost_it_and_disturbs_no_newer_one,
+    a_member_stopped_in_a_rebalance_undoes_no_reset_that_was_made_meanwhile,
     new_partitions_are_taken_without_losing_the_membership,
     a_stranger_in_the_group_ends_the_membership,
     a_stranger_ends_also_a_membership_that_outlives_topics,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +14,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from millrace.adapters.group_member import GroupMember, MembershipLostError
+from millrace.adapters import group_member
+from millrace.adapters.group_member import GroupMember, MembershipLostError, _CommitRequest
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
+from millrace.errors import UnreachableError
 from millrace.settings import KafkaSettings
 from support.waiting import Deadline, eventually, in_background, result_of
 
@@ -69,6 +73,7 @@ class Client:
         self._member = member
         self._refusals = deque(refusals)
         self.happens = deque[Callable[[], object]]()  # what the next polls tell of
+        self.id = "first"
         self.commits = 0
         self.polls_with_a_commit_left = 0
 
@@ -82,6 +87,9 @@ class Client:
 
     close = unsubscribe
 
+    def memberid(self) -> str:
+        return self.id
+
     def commit(self, *, offsets: list[ClientTopicPartition], asynchronous: bool) -> None:
         self.commits += 1
         code = self._refusals.popleft() if self._refusals else None
@@ -89,16 +97,20 @@ class Client:
 
     def poll(self, seconds: float) -> None:
         request = self._member._request
-        if request is not None and not request.sent:
+        if request is not None and not request.sent_in:
             self.polls_with_a_commit_left += 1
         if self.happens:
             self.happens.popleft()()
+        else:
+            threading.Event().wait(0.001)
 
     def is_assigned(self) -> None:
         self.happens.append(lambda: self._member._on_assign(self, HELD))  # type: ignore[arg-type]
 
     def is_revoked(self) -> None:
+        """The group rebalances, from when this returns."""
         self.happens.append(lambda: self._member._on_revoke(self, HELD))  # type: ignore[arg-type]
+        eventually(lambda: not self._member._in_group, within=Deadline.THREAD, what="the rebalance")
 
     def is_lost(self) -> None:
         self.happens.append(lambda: self._member._on_lost(self, HELD))  # type: ignore[arg-type]
@@ -133,7 +145,6 @@ def test_no_commit_is_sent_while_the_group_rebalances(member: GroupMember) -> No
     client = Client(member)
     with served(member, client):
         client.is_revoked()
-        eventually(lambda: not member._in_group, within=Deadline.THREAD, what="the rebalance")
         committing = in_background(lambda: member.commit(COMMITS))
         eventually(lambda: client.polls_with_a_commit_left > 3, within=Deadline.THREAD, what="the commit to wait")
         assert client.commits == 0
@@ -151,3 +162,52 @@ def test_a_commit_of_a_former_generation_by_a_member_that_lost_its_place_is_not_
         with pytest.raises(MembershipLostError, match="the session expired"):
             result_of(committing, within=Deadline.THREAD, what="the refusal")
     assert client.commits == 1
+
+
+def test_a_refusal_that_comes_after_the_next_assignment_does_not_wait_for_another(member: GroupMember) -> None:
+    client = Client(member)
+    with served(member, client):
+        request = _CommitRequest(HELD, sent_in=member._assignments)
+        client.is_assigned()
+        eventually(lambda: member._assignments > request.sent_in, within=Deadline.THREAD, what="the assignment")
+        member._request = request
+        member._on_commit(KafkaError(KafkaError.ILLEGAL_GENERATION), HELD)
+        assert request.answered
+        member.commit(COMMITS)
+    assert client.commits == 1
+
+
+def test_a_member_that_lost_its_place_sends_no_commit_that_waits(member: GroupMember) -> None:
+    client = Client(member)
+    member._consumer = client  # type: ignore[assignment]
+    member._on_assign(client, HELD)  # type: ignore[arg-type]
+    member._mark_lost("another member of the group was assigned t/0")
+    member._request = _CommitRequest(HELD)
+    member._send_request()
+    assert client.commits == 0
+
+
+def test_a_driver_that_the_group_takes_for_a_new_member_has_lost_its_place(member: GroupMember) -> None:
+    """Its session ended in a rebalance, which the client does not tell: the group may have been reset meanwhile."""
+    client = Client(member)
+    with served(member, client):
+        client.is_revoked()
+        committing = in_background(lambda: member.commit(COMMITS))
+        eventually(lambda: client.polls_with_a_commit_left > 3, within=Deadline.THREAD, what="the commit to wait")
+        client.id = "second"
+        client.is_assigned()
+        with pytest.raises(MembershipLostError, match="took this driver for a new member"):
+            result_of(committing, within=Deadline.THREAD, what="the refusal")
+    assert client.commits == 0
+
+
+def test_a_commit_that_no_assignment_comes_for_says_that_the_group_rebalances(
+    member: GroupMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_member, "_ANSWER_WITHIN", timedelta(seconds=0.1))
+    monkeypatch.setattr(group_member, "_COMMIT_WITHIN", timedelta())
+    client = Client(member)
+    with served(member, client):
+        client.is_revoked()
+        with pytest.raises(UnreachableError, match="the group rebalances"):
+            member.commit(COMMITS)

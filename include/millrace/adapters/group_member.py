@@ -33,7 +33,7 @@ _LOOK_SECONDS = 2.0
 # A consumer's poll tells of a fenced instance by _FATAL alone, without the fatal mark and without the first reason.
 _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError._FATAL}
 _PASSING = {
-    KafkaError.ILLEGAL_GENERATION,  # the group rebalanced meanwhile; the client itself says when the membership ended
+    KafkaError.ILLEGAL_GENERATION,  # the group rebalanced meanwhile; a client that is no member any more says so itself
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -54,16 +54,23 @@ class MembershipLostError(FencedError):
 
 @dataclass(slots=True)
 class _CommitRequest:
-    """One commit, handed to the thread that polls and answered by it."""
+    """One commit, handed to the thread that polls and answered by it.
+
+    Attributes:
+        offsets: what is committed.
+        sent_in: the number of the assignment in which it was sent; 0: it was not sent yet.
+        answered: the broker took or refused it.
+        error: why it was refused.
+    """
 
     offsets: list[ClientTopicPartition]
-    sent: bool = False
+    sent_in: int = 0
     answered: bool = False
     error: KafkaError | None = None
 
     def matches(self, partitions: list[ClientTopicPartition]) -> bool:
         """Whether an answer is to this request and not to a former one that was given up."""
-        return {(p.topic, p.partition, p.offset) for p in partitions} == {
+        return self.sent_in > 0 and {(p.topic, p.partition, p.offset) for p in partitions} == {
             (p.topic, p.partition, p.offset) for p in self.offsets
         }
 
@@ -93,6 +100,8 @@ class GroupMember:
         self._topics_may_go = topics_may_go
         self._assigned: set[tuple[str, int]] = set()
         self._in_group = False  # between an assignment and the next rebalance; the thread that polls sets it
+        self._assignments = 0
+        self._member_id = ""
         self._topics: set[str] = set()
         self._unknown: set[str] = set()  # topics that the brokers say are not there
         self._taken: set[tuple[str, int]] = set()  # partitions that went to nobody knows whom yet
@@ -242,17 +251,19 @@ class GroupMember:
                 lambda: request.answered or self._lost is not None, timeout=_ANSWER_WITHIN.total_seconds()
             )
             self._request = None
-            return request.error if request.answered else KafkaError(KafkaError._TIMED_OUT)
+        if request.answered:
+            return request.error
+        return KafkaError(KafkaError._TIMED_OUT, None if request.sent_in else "the group rebalances")
 
     def _send_request(self) -> None:
         request = self._request
-        if request is None or request.sent:
+        if request is None or request.sent_in:
             return
         if self._lost or not self._in_group:
             # No topic is there yet, or the group rebalances. The commit would name no generation, and fence nobody, or
             # the former one, and be refused. It is sent after the next assignment.
             return
-        request.sent = True
+        request.sent_in = self._assignments
         try:
             self._consumer.commit(offsets=request.offsets, asynchronous=True)
         except KafkaException as error:
@@ -262,8 +273,9 @@ class GroupMember:
         request = self._request
         if request is not None and request.matches(partitions):
             found = error or next((entry.error for entry in partitions if entry.error), None)
-            if found is not None and found.code() == KafkaError.ILLEGAL_GENERATION:
-                self._in_group = False
+            refused = found is not None and found.code() == KafkaError.ILLEGAL_GENERATION
+            if refused and request.sent_in == self._assignments:
+                self._in_group = False  # until the next assignment
             self._answer(request, found)
 
     def _answer(self, request: _CommitRequest, error: KafkaError | None) -> None:
@@ -324,6 +336,9 @@ class GroupMember:
         self._taken = set()
 
     def _on_assign(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
+        if not self._topics_may_go and not self._is_the_same_member(consumer):
+            self._end_membership(consumer, "the session expired, and the group took this driver for a new member")
+            return
         # With positions of their own the partitions need no look-up of the group's commits.
         consumer.assign([ClientTopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions])
         consumer.pause(partitions)
@@ -332,6 +347,7 @@ class GroupMember:
             taken = self._assigned - assigned
             self._assigned = assigned
             self._in_group = True
+            self._assignments += 1
             self._unknown -= {topic for topic, _ in assigned}
             self._changed.notify_all()
         if taken and self._topics_may_go:
@@ -339,11 +355,22 @@ class GroupMember:
         elif taken:
             self._mark_lost(f"another member of the group was assigned {_names(taken)}")
 
+    def _is_the_same_member(self, consumer: Consumer) -> bool:
+        """Whether no session ended since the first assignment: a client that rebalances keeps its id.
+
+        In a rebalance librdkafka looks at no session and tells of no lost assignment. It joins anew, with another id.
+        """
+        found = consumer.memberid() or ""
+        self._member_id = self._member_id or found
+        return found == self._member_id
+
     def _on_lost(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
+        self._end_membership(consumer, "the session expired")
+
+    def _end_membership(self, consumer: Consumer, why: str) -> None:
         # The group may have been reset while the session was gone: to rejoin and commit would undo that. And by
         # itself the client would rejoin under the same instance id, which fences whoever took the place meanwhile.
-        self._in_group = False
-        self._mark_lost("the session expired")
+        self._mark_lost(why)
         try:
             consumer.unsubscribe()
         except KafkaException as error:
