@@ -158,6 +158,12 @@ def test_records_of_another_boot_are_nobodys(own: Stack) -> None:
         output_of(stranger, what="the stranger's end", given=b"\n")
 
 
+def current_umask() -> int:
+    former = os.umask(0)
+    os.umask(former)
+    return former
+
+
 @pytest.mark.full
 def test_the_second_of_two_starts_says_who_is_at_work_and_waits(own: Stack) -> None:
     stop_for_another_start(own)
@@ -170,12 +176,14 @@ def test_the_second_of_two_starts_says_who_is_at_work_and_waits(own: Stack) -> N
         except BaseException as error:
             failed.append(error)
 
+    umask = current_umask()
     both = [threading.Thread(target=start, args=(out,), daemon=True) for out in said]
     for thread in both:
         thread.start()
     for thread in both:
         joined(thread, within=Deadline.STACK, what="the end of both starts")
     assert not failed
+    assert current_umask() == umask
     texts = [out.getvalue() for out in said]
     assert sum("waiting: `millrace up` (process" in text for text in texts) == 1
     assert sum("already running" in text for text in texts) == 1

@@ -41,6 +41,19 @@ PART_GRACE = timedelta(seconds=20)
 LOG_LINES = 20
 
 
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """Let what is made meanwhile be its owner's alone.
+
+    The umask is the whole process's: two starts at once in one process, without a lock, may each restore the other's.
+    """
+    former = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(former)
+
+
 @dataclass(frozen=True, slots=True)
 class PartStatus:
     """How one part is: `healthy` by a real call, with what the call said."""
@@ -90,12 +103,8 @@ class Stack:
         """
         wanted = frozenset(only).union(*(NEEDS.get(name, frozenset()) for name in only))
         self.layout.make()
-        former = os.umask(0o077)
-        try:
-            with progress, only_one(self.layout.state / "stack.lock", "millrace up", progress):
-                return self._start(wanted, progress)
-        finally:
-            os.umask(former)
+        with progress, only_one(self.layout.state / "stack.lock", "millrace up", progress), _private_files():
+            return self._start(wanted, progress)
 
     def stop(self, progress: Progress, *, wipe: bool = False) -> int:
         """Stop everything this project runs, the streaming apps included; returns how many apps there were.
