@@ -7,7 +7,6 @@ It ends by itself after `LIFE_SECONDS`, for its test may be killed.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -35,7 +34,7 @@ class StopsInARebalance(GroupMember):
         super()._on_revoke(consumer, partitions)
         if not self.continued.is_set():
             print("rebalances", flush=True)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # at once: this thread would go on for a moment
             self.continued.set()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
@@ -74,13 +75,15 @@ class Client:
         self._refusals = deque(refusals)
         self.happens = deque[Callable[[], object]]()  # what the next polls tell of
         self.id = "first"
+        self.assigned: list[ClientTopicPartition] = []
         self.commits = 0
         self.polls_with_a_commit_left = 0
 
     def assign(self, partitions: Sequence[ClientTopicPartition]) -> None:
-        """Do nothing: the client keeps no positions."""
+        self.assigned = list(partitions)
 
-    pause = assign
+    def pause(self, partitions: Sequence[ClientTopicPartition]) -> None:
+        """Do nothing: the client fetches nothing."""
 
     def unsubscribe(self) -> None:
         """Do nothing: nobody is told."""
@@ -129,11 +132,17 @@ def served(member: GroupMember, client: Client) -> Iterator[None]:
         member.close()
 
 
+def commit_that_waits(member: GroupMember, client: Client) -> Future[None]:
+    """Commit, and let the member's thread pass the commit by for some polls."""
+    committing = in_background(lambda: member.commit(COMMITS))
+    eventually(lambda: client.polls_with_a_commit_left > 3, within=Deadline.THREAD, what="the commit to wait")
+    return committing
+
+
 def test_a_commit_of_a_former_generation_is_sent_again_after_the_next_assignment(member: GroupMember) -> None:
     client = Client(member, KafkaError.ILLEGAL_GENERATION)
     with served(member, client):
-        committing = in_background(lambda: member.commit(COMMITS))
-        eventually(lambda: client.polls_with_a_commit_left > 3, within=Deadline.THREAD, what="the second try")
+        committing = commit_that_waits(member, client)
         assert client.commits == 1
         client.is_assigned()
         result_of(committing, within=Deadline.THREAD, what="the second commit")
@@ -145,8 +154,7 @@ def test_no_commit_is_sent_while_the_group_rebalances(member: GroupMember) -> No
     client = Client(member)
     with served(member, client):
         client.is_revoked()
-        committing = in_background(lambda: member.commit(COMMITS))
-        eventually(lambda: client.polls_with_a_commit_left > 3, within=Deadline.THREAD, what="the commit to wait")
+        committing = commit_that_waits(member, client)
         assert client.commits == 0
         client.is_assigned()
         result_of(committing, within=Deadline.THREAD, what="the commit")
@@ -156,8 +164,7 @@ def test_no_commit_is_sent_while_the_group_rebalances(member: GroupMember) -> No
 def test_a_commit_of_a_former_generation_by_a_member_that_lost_its_place_is_not_sent_again(member: GroupMember) -> None:
     client = Client(member, KafkaError.ILLEGAL_GENERATION)
     with served(member, client):
-        committing = in_background(lambda: member.commit(COMMITS))
-        eventually(lambda: client.polls_with_a_commit_left > 3, within=Deadline.THREAD, what="the second try")
+        committing = commit_that_waits(member, client)
         client.is_lost()
         with pytest.raises(MembershipLostError, match="the session expired"):
             result_of(committing, within=Deadline.THREAD, what="the refusal")
@@ -192,13 +199,13 @@ def test_a_driver_that_the_group_takes_for_a_new_member_has_lost_its_place(membe
     client = Client(member)
     with served(member, client):
         client.is_revoked()
-        committing = in_background(lambda: member.commit(COMMITS))
-        eventually(lambda: client.polls_with_a_commit_left > 3, within=Deadline.THREAD, what="the commit to wait")
+        committing = commit_that_waits(member, client)
         client.id = "second"
         client.is_assigned()
         with pytest.raises(MembershipLostError, match="took this driver for a new member"):
             result_of(committing, within=Deadline.THREAD, what="the refusal")
     assert client.commits == 0
+    assert client.assigned == []
 
 
 def test_a_commit_that_no_assignment_comes_for_says_that_the_group_rebalances(
@@ -211,3 +218,12 @@ def test_a_commit_that_no_assignment_comes_for_says_that_the_group_rebalances(
         client.is_revoked()
         with pytest.raises(UnreachableError, match="the group rebalances"):
             member.commit(COMMITS)
+
+
+def test_a_driver_whose_session_ended_before_its_first_assignment_was_served_is_no_member(member: GroupMember) -> None:
+    client = Client(member)
+    client.id = ""
+    member._on_assign(client, HELD)  # type: ignore[arg-type]
+    with pytest.raises(MembershipLostError, match="took this driver for a new member"):
+        member.check()
+    assert client.assigned == []

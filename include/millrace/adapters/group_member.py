@@ -81,7 +81,8 @@ class GroupMember:
     One thread alone touches the client: a commit from a second thread can wait for ever for one that polls.
 
     Guarantees: after `join` returns, an older instance's commits are refused by the broker.
-    Does not guarantee: that membership lasts; `lost` says when it ended, and `commit` then fails.
+    Does not guarantee: that membership lasts; `lost` says when it ended, and `commit` then fails. A member whose
+    topics may go, and that joins anew in a rebalance, passes for the same one. It may commit over a reset made then.
 
     Args:
         settings: the cluster's Connection.
@@ -251,8 +252,8 @@ class GroupMember:
                 lambda: request.answered or self._lost is not None, timeout=_ANSWER_WITHIN.total_seconds()
             )
             self._request = None
-        if request.answered:
-            return request.error
+            if request.answered:
+                return request.error
         return KafkaError(KafkaError._TIMED_OUT, None if request.sent_in else "the group rebalances")
 
     def _send_request(self) -> None:
@@ -337,6 +338,7 @@ class GroupMember:
 
     def _on_assign(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         if not self._topics_may_go and not self._is_the_same_member(consumer):
+            consumer.assign([])  # else the client fetches from them until it has left
             self._end_membership(consumer, "the session expired, and the group took this driver for a new member")
             return
         # With positions of their own the partitions need no look-up of the group's commits.
@@ -362,7 +364,7 @@ class GroupMember:
         """
         found = consumer.memberid() or ""
         self._member_id = self._member_id or found
-        return found == self._member_id
+        return bool(found) and found == self._member_id
 
     def _on_lost(self, consumer: Consumer, partitions: list[ClientTopicPartition]) -> None:
         self._end_membership(consumer, "the session expired")
