@@ -7,10 +7,8 @@ numbers, and a reason names the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from datetime import date, datetime
 from decimal import Decimal, DecimalException
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -18,43 +16,14 @@ from millrace.domain.declaration import Column, ColumnType, ValueSchema
 from millrace.domain.quarantine import Rule
 from millrace.runtime.decimals import DECIMAL_TEXT
 from millrace.runtime.decoded import BadRecordError
+from millrace.runtime.field_types import python_type
 from millrace.runtime.times import read_date, read_time
 
-PYTHON_TYPES: Mapping[ColumnType, Any] = {
-    ColumnType.STRING: str,
-    ColumnType.BOOLEAN: bool,
-    ColumnType.FLOAT: float,
-    ColumnType.DOUBLE: float,
-    ColumnType.DECIMAL: Decimal,
-    ColumnType.DATE: date,
-    ColumnType.TIMESTAMP: datetime,
-}
-"""How values are parsed."""
-TIMES_AS_TEXT: Mapping[ColumnType, Any] = {**PYTHON_TYPES, ColumnType.TIMESTAMP: str}
-_ALL_AS_TEXT = {**TIMES_AS_TEXT, ColumnType.DATE: str, ColumnType.DECIMAL: msgspec.Raw}
-_INTEGER_BITS = {ColumnType.TINYINT: 8, ColumnType.SMALLINT: 16, ColumnType.INT: 32, ColumnType.BIGINT: 64}
 _FLOATS = (ColumnType.FLOAT, ColumnType.DOUBLE)
 _TEXTS = {ColumnType.DATE: "date", ColumnType.TIMESTAMP: "datetime"}
 _FIELD = re.compile(r"at `\$\.(\w+)`$")
 _ERROR_SHOWN = 300
 _SHOWN = 60
-
-
-def record_parser(schema: ValueSchema, types: Mapping[ColumnType, Any] = PYTHON_TYPES) -> Callable[[bytes], Any]:
-    """Return what parses a value into an object with a field `f0`, `f1`, ... for each column."""
-    fields: list[Any] = []
-    for index, column in enumerate(schema.columns):
-        bits = _INTEGER_BITS.get(column.type)
-        python: Any = types.get(column.type)
-        if bits:
-            python = Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
-        if python is not msgspec.Raw:  # which holds a null as well
-            python = python if column.required else python | None
-        fields.append((f"f{index}", python) if column.required else (f"f{index}", python, None))
-    # msgspec wants fields with defaults last unless keyword-only; declared order is kept by the field names.
-    names = {f"f{index}": column.name for index, column in enumerate(schema.columns)}
-    record = msgspec.defstruct("Record", fields, kw_only=True, rename=names, gc=False)
-    return msgspec.json.Decoder(record).decode
 
 
 class CloserLook:
@@ -67,7 +36,14 @@ class CloserLook:
     def __init__(self, schema: ValueSchema) -> None:
         self._columns = {f"f{index}": column for index, column in enumerate(schema.columns)}
         self._types = {column.name: column.type for column in schema.columns}
-        self._parse = record_parser(schema, _ALL_AS_TEXT)
+        fields: list[Any] = []
+        for name, column in self._columns.items():
+            python = python_type(column, dates_as_text=True)
+            fields.append((name, python) if column.required else (name, python, None))
+        names = {field: column.name for field, column in self._columns.items()}
+        # Fields with defaults come last, or all are keyword-only: only so the order of the schema remains.
+        record = msgspec.defstruct("Record", fields, kw_only=True, rename=names, gc=False)
+        self._parse = msgspec.json.Decoder(record).decode
 
     def record(self, value: bytes) -> tuple[Any, bool]:
         """Return the record, and whether a time of it was cut to microseconds.

@@ -21,14 +21,14 @@ from decimal import (
     localcontext,
 )
 
-from millrace.domain.declaration import Column, ColumnType
+from millrace.domain.declaration import Column
 
 DECIMAL_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 """A text that is accepted as a number: Python's Decimal takes more (`1_000`, blanks, digits of other scripts, NaN)."""
-_ESCAPED_NAME = re.compile(rb"\\u00[3-7]")  # a letter, a digit or `_`
+LARGEST_PRECISION = 38
+"""The most digits that a DECIMAL has, and that Arrow reads from a text."""
 _ZERO = Decimal(0)
 _DEFAULT_PRECISION = 10
-_TEXTS = (ColumnType.STRING, ColumnType.DATE, ColumnType.TIMESTAMP)
 _ERRORS = [InvalidOperation, DivisionByZero, Overflow, Inexact]
 # Twice the digits that a DECIMAL can have: sums of many numbers that fit are exact.
 _SUMMING = Context(prec=76, traps=[*_ERRORS, Rounded])
@@ -69,35 +69,6 @@ def exact_decimal(column: Column, value: Decimal) -> Decimal:
     if value.is_nan():
         raise InvalidOperation
     return value.quantize(Decimal((0, (1,), -scale)), context=Context(prec=precision, traps=_ERRORS))
-
-
-class OddDecimals:
-    """Finds values in which the text of a DECIMAL may be no number, though Python's Decimal takes it for one.
-
-    Args:
-        columns: all columns of the topic's schema.
-    """
-
-    def __init__(self, columns: Sequence[Column]) -> None:
-        names = b"|".join(column.name.encode() for column in columns if column.type is ColumnType.DECIMAL)
-        # Of texts of these characters alone Python's Decimal takes the same ones as DECIMAL_TEXT.
-        pattern = rb'"(?:%b)"\s*:\s*"[-+.0-9eE]*+[^-+.0-9eE"]' % names
-        self._odd = re.compile(pattern) if names else None
-        texts = sum(column.type in _TEXTS for column in columns)
-        self._quotes = 2 * (len(columns) + texts)
-
-    def may_be_in(self, value: bytes) -> bool:
-        """Return true where the value, or one of several joined by commas, may hold such a text."""
-        if self._odd is None:
-            return False
-        return bool(self._odd.search(value) or (b"\\" in value and _ESCAPED_NAME.search(value)))
-
-    def may_be_in_full(self, values: bytes, records: int) -> bool:
-        """The same of several records of which each has every field once and no null.
-
-        Names and texts have two quotes each. No text of a DECIMAL is among them where there are no more quotes.
-        """
-        return self._odd is not None and values.count(b'"') != records * self._quotes and self.may_be_in(values)
 
 
 def _bounds(column: Column) -> tuple[int, int]:

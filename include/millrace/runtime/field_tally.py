@@ -6,7 +6,7 @@ import heapq
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 
 from millrace.domain.printable import shown
 from millrace.domain.undeclared import Undeclared, kept
@@ -52,12 +52,41 @@ class FieldTally:
         for name in undeclared.difference(self._shown):  # an operator would walk through all names that were met
             self._meet(name)
         for name in self._candidates.keys() & undeclared:  # walks through the fewer; `intersection` does not
-            if lacking := [column for column in self._candidates[name] if column not in names]:
-                self._similar[self._shown[name]] = lacking[0]
-                del self._candidates[name]
+            self.decide(name, names)
         self._names.update(set(map(self._shown.__getitem__, undeclared)))
         if len(self._shown) > MOST_COUNTED:
             self._trim()
+
+    def add_counts(self, records: int, names: Mapping[str, int]) -> None:
+        """Count the field names of several records.
+
+        Args:
+            records: those with at least one undeclared field.
+            names: records by undeclared name; each name is shown as it is.
+        """
+        self._records += records
+        for name in names.keys() - self._shown.keys():
+            self._meet(name)
+        self._names.update(names)
+        if len(self._shown) > MOST_COUNTED:
+            self._trim()
+
+    def undecided(self, names: Mapping[str, int]) -> dict[str, list[str]]:
+        """Return the columns that these undeclared names are similar to, while no record is known that lacks one."""
+        return {name: self._candidates[name] for name in self._candidates.keys() & names.keys()}
+
+    def decide(self, name: str, names: Container[str]) -> bool:
+        """Return whether a record with this undeclared name lacks a similar column; then the name is similar.
+
+        Args:
+            name: one that is undecided.
+            names: all names of the record.
+        """
+        lacking = [column for column in self._candidates[name] if column not in names]
+        if lacking:
+            self._similar[self._shown[name]] = lacking[0]
+            del self._candidates[name]
+        return bool(lacking)
 
     def counts(self) -> Undeclared:
         """Return the counts."""

@@ -27,14 +27,13 @@ class DocumentCheck:
         self._outermost: set[str] = set()  # names of the object that ended last
         self._decoder = json.JSONDecoder(object_pairs_hook=self._unique, parse_constant=_refuse)
 
-    def names(self, value: bytes, refusal: Exception | None = None) -> set[str]:
+    def names(self, value: bytes) -> set[str]:
         """Return the names of the document's fields; none where it is no object.
 
         All positions in messages are bytes from the beginning of the value.
 
         Args:
             value: the record's value.
-            refusal: of the fast parser, where it refused the value.
 
         Raises:
             BadRecordError: the value is no such document.
@@ -46,12 +45,10 @@ class DocumentCheck:
         except json.JSONDecodeError as error:
             raise BadRecordError(Rule.NOT_JSON, _malformed(text, error)) from None
         _check_encoding(value)
-        if refusal is not None:
-            _check_surrogates(value)
+        _check_surrogates(value)
         if doubled:
             raise BadRecordError(Rule.DUPLICATE_FIELD, doubled)
-        if _is_about_json(refusal):
-            raise BadRecordError(Rule.NOT_JSON, str(refusal))
+        _check_as_the_fast_parser(value)
         return names
 
     def _names(self, text: str) -> tuple[set[str], str | None]:
@@ -98,9 +95,11 @@ def _check_surrogates(value: bytes) -> None:
         raise BadRecordError(Rule.NOT_JSON, what)
 
 
-def _is_about_json(refusal: Exception | None) -> bool:
-    """Return true where the parser refused the JSON itself, not a field."""
-    return isinstance(refusal, msgspec.DecodeError) and not isinstance(refusal, msgspec.ValidationError)
+def _check_as_the_fast_parser(value: bytes) -> None:
+    try:
+        msgspec.json.decode(value, type=msgspec.Raw)
+    except msgspec.DecodeError as error:
+        raise BadRecordError(Rule.NOT_JSON, str(error)) from None
 
 
 def _refuse(constant: str) -> NoReturn:

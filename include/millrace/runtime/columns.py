@@ -1,0 +1,177 @@
+"""Arrow columns from parsed values, many at once; values that need a closer look are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal, DecimalException
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.adapters.value_types import arrow_type
+from millrace.domain.declaration import Column, ColumnType
+from millrace.runtime.decimals import DECIMAL_TEXT, LARGEST_PRECISION, exact_decimal, require_exact
+from millrace.runtime.decoded import BadRecordError
+from millrace.runtime.times import read_time
+
+LARGEST_FLOAT32 = 3.4028235677973362e38
+"""The largest number that is rounded to the largest FLOAT, whose shortest text is larger than it."""
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_FIRST = pa.scalar(datetime(1, 1, 1, tzinfo=UTC), _TIMESTAMP)
+_LAST = pa.scalar(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), _TIMESTAMP)
+_MINUTES = 14  # characters before them
+_LOSES, _TOO_FINE = r"\.\d{6}0*[1-9]", r"(\.\d{6})\d+"
+_FEW = 0.05  # of the texts: so many are read one by one before all are looked at more closely
+_CLOCK = r"([01]\d|2[0-3]):[0-5]\d"
+_WITHOUT_ZONE = rf"^.{{10}}[T ]{_CLOCK}(:[0-5]\d(\.\d+)?)?$"
+# Texts that Arrow reads as `read_time` does, unless there is no such day.
+_COMMON = (
+    rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ]{_CLOCK}(:[0-5]\d(\.\d{{1,6}})?)?"
+    r"(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A column, or a part of one.
+
+    Attributes:
+        array: its values; null where one is odd.
+        odd: the indexes of the values that need a closer look.
+        cut: the indexes of the values that lost something.
+    """
+
+    array: pa.Array
+    odd: list[int] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
+
+
+ColumnBuilder = Callable[[Sequence[Any]], Built]
+"""Makes a column from values of its `field_types.python_type`."""
+
+
+def column_builder(column: Column) -> ColumnBuilder:
+    """Return what makes the column."""
+    if column.type is ColumnType.TIMESTAMP:
+        return partial(_times, column)
+    if column.type is ColumnType.DECIMAL:
+        return partial(_decimals, column)
+    if column.type is ColumnType.FLOAT:
+        return _floats
+    arrow = arrow_type(column)
+    return lambda values: Built(pa.array(values, type=arrow))
+
+
+def utc(time: datetime) -> datetime:
+    """Return the time in UTC, which a time without a zone is in.
+
+    Raises:
+        OverflowError: there it is outside the years 1 to 9999.
+    """
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def _floats(values: Sequence[Any]) -> Built:
+    wide = pa.array(values, type=pa.float64())
+    is_odd = pc.greater(pc.abs(wide), LARGEST_FLOAT32)
+    return Built(_without(wide, is_odd).cast(pa.float32()), _indexes(is_odd))
+
+
+def _times(column: Column, values: Sequence[Any]) -> Built:
+    texts = pa.array(values, type=pa.string())
+    try:
+        times = texts.cast(_TIMESTAMP)  # refuses a text without a zone, and a time that is too fine
+    except pa.ArrowInvalid:
+        return _times_by_form(column, texts)
+    # Arrow takes hours without minutes, and any year.
+    has_minutes = pc.equal(pc.utf8_slice_codeunits(texts, _MINUTES - 1, _MINUTES), ":")
+    if pc.all(has_minutes).as_py() is False or _indexes(_is_outside(times)):
+        return _times_by_form(column, texts)
+    return Built(times)
+
+
+def _times_by_form(column: Column, texts: pa.Array) -> Built:
+    """Read texts of all forms: Arrow reads the common ones."""
+    is_cut: pa.Array = None
+    is_common = pc.match_substring_regex(texts, _COMMON)
+    kept = texts
+    if pc.sum(pc.invert(is_common)).as_py() > _FEW * len(texts):
+        is_cut = pc.match_substring_regex(texts, _LOSES)
+        kept = pc.replace_substring_regex(texts, _TOO_FINE, r"\1")
+        zone = pc.if_else(pc.match_substring_regex(kept, _WITHOUT_ZONE), "Z", "")
+        kept = pc.binary_join_element_wise(kept, zone, "")
+        is_common = pc.match_substring_regex(kept, _COMMON)
+    try:
+        times = _without(kept, pc.invert(is_common)).cast(_TIMESTAMP)
+    except pa.ArrowInvalid:  # a day that does not exist
+        times = pa.nulls(len(texts), _TIMESTAMP)
+        is_common = _without(pa.array([False] * len(texts)), pc.is_null(texts))
+    is_outside = _is_outside(times)
+    times = _without(times, is_outside)
+    odd, cut = _indexes(is_outside), [] if is_cut is None else _indexes(pc.and_(is_cut, is_common))
+    others = pc.fill_null(pc.invert(is_common), False)
+    found: list[datetime | None] = []
+    for index in _indexes(others):
+        try:
+            time, is_cut_too = read_time(column, texts[index].as_py())
+            found.append(utc(time))
+            cut += [index] * is_cut_too
+        except (BadRecordError, OverflowError):
+            found.append(None)
+            odd.append(index)
+    return Built(pc.replace_with_mask(times, others, pa.array(found, type=_TIMESTAMP)), odd, cut)
+
+
+def _decimals(column: Column, values: Sequence[Any]) -> Built:
+    together = b"\n".join(values)
+    texts = pc.split_pattern(pa.array([together], type=pa.string()), "\n").values
+    if len(texts) != len(values):  # one of them is an array or an object that has lines, or there is none
+        texts = pa.array(list(map(bytes, values)), type=pa.string())
+    is_null = pc.equal(texts, "null")
+    texts = pc.ascii_trim(_without(texts, is_null), characters='"')
+    odd = _indexes(is_null) if column.required else []
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    try:
+        # Arrow is exact where neither the text nor the number with its point moved has too many digits.
+        if longest + (column.scale or 0) <= LARGEST_PRECISION and b"e" not in together and b"E" not in together:
+            return Built(texts.cast(arrow_type(column)), odd)
+        # Python's Decimal takes no other texts of these signs than DECIMAL_TEXT.
+        if not together.translate(None, b'+-.0123456789eE"nul\n'):
+            numbers = [None if text is None else Decimal(text) for text in texts.to_pylist()]
+            require_exact(column, [number for number in numbers if number is not None])
+            return Built(pa.array(numbers, type=arrow_type(column)), odd)
+    except (pa.ArrowInvalid, ArithmeticError):
+        pass  # one of them is odd
+    return _decimals_one_by_one(column, texts.to_pylist(), odd)
+
+
+def _decimals_one_by_one(column: Column, texts: Sequence[str | None], odd: list[int]) -> Built:
+    numbers: list[Decimal | None] = []
+    for index, text in enumerate(texts):
+        number = None
+        if text is not None and DECIMAL_TEXT.fullmatch(text):
+            with suppress(DecimalException):
+                number = exact_decimal(column, Decimal(text))
+        if text is not None and number is None:
+            odd.append(index)
+        numbers.append(number)
+    return Built(pa.array(numbers, type=arrow_type(column)), odd)
+
+
+def _is_outside(times: pa.Array) -> pa.Array:
+    return pc.or_(pc.less(times, _FIRST), pc.greater(times, _LAST))
+
+
+def _without(array: pa.Array, mask: pa.Array) -> pa.Array:
+    """Return the array with null where the mask is true."""
+    return pc.if_else(pc.fill_null(mask, False), pa.scalar(None, array.type), array)
+
+
+def _indexes(mask: pa.Array) -> list[int]:
+    found: list[int] = pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
+    return found

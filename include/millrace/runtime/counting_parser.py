@@ -1,0 +1,176 @@
+"""A parser of records that counts the names it finds, without a step in Python for each field.
+
+msgspec keeps the last of two fields with one name and says nothing. A doubled name shows in numbers only: the document
+has more names than its objects have fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import repeat
+from operator import or_, sub
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from millrace.domain.declaration import ColumnType, ValueSchema
+from millrace.runtime.field_types import python_type
+from millrace.runtime.known_fields import Place
+
+NULL = msgspec.Raw(b"null")
+"""The value of an absent DECIMAL field."""
+_PLENTY = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a parser made of some values.
+
+    Attributes:
+        records: an object with a field `f0`, `f1`, ... for each column, and `u0`, `u1`, ... for each known undeclared
+            field, UNSET where it is absent; None where the value was refused.
+        refused: the indexes of the refused values.
+        names: the names of the other values, a doubled one of an object counted once.
+        absent: how many of the other values lack a field, by the name of each field that may be absent.
+    """
+
+    records: list[Any]
+    refused: list[int]
+    names: int
+    absent: Mapping[str, int]
+
+
+class CountingParser:
+    """Parses records whose undeclared fields are all known; it refuses every other one.
+
+    Args:
+        schema: the topic's declared value schema.
+        undeclared: the known undeclared fields.
+        by_value: whether it counts the names of each value; else of all at once, which is faster.
+
+    Attributes:
+        fields: the number of fields that it knows at the top level.
+    """
+
+    def __init__(self, schema: ValueSchema, undeclared: Mapping[str, Place], *, by_value: bool = False) -> None:
+        self._only = _Defaults(None) if by_value else None
+        self._worth: dict[_Defaults, int] = {}  # the names that one default of a counter adds
+        self._absences: dict[str, _Defaults] = {}
+        required: list[Any] = []
+        optional: list[Any] = []
+        names: dict[str, str] = {}
+        for index, column in enumerate(schema.columns):
+            names[f"f{index}"] = column.name
+            if column.required:
+                required.append((f"f{index}", python_type(column)))
+            else:
+                self._absences[column.name] = absences = self._counter(_default(column.type))
+                optional.append((f"f{index}", python_type(column), absences.field()))
+        for index, (name, place) in enumerate(undeclared.items()):
+            names[f"u{index}"] = name
+            self._absences[name] = absences = self._counter(msgspec.UNSET)
+            optional.append((f"u{index}", self._type_of(place), absences.field()))
+        self.fields = len(names)
+        self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(_strict_type(required + optional, names)).decode
+
+    def parse(self, values: Sequence[bytes]) -> Parsed:
+        """Parse values."""
+        before = self._counts()
+        records, refused = self._parse_all(values)
+        counts = list(map(sub, self._counts(), before))
+        if (
+            0 < len(refused) < len(values)
+        ):  # they may have been counted in part: so parse them once more, and subtract what that counts
+            before = self._counts()
+            self._parse_all([values[row] for row in refused])
+            counts = list(map(sub, counts, map(sub, self._counts(), before)))
+        by_counter = dict(zip(self._worth, counts, strict=True))
+        names = (len(values) - len(refused)) * self.fields
+        names += sum(worth * by_counter[counter] for counter, worth in self._worth.items())
+        return Parsed(records, refused, names, {name: by_counter[each] for name, each in self._absences.items()})
+
+    def names_by_value(self, values: Sequence[bytes]) -> list[int]:
+        """Return for each value its names, a doubled one of an object counted once.
+
+        Args:
+            values: those that `parse` does not refuse.
+        """
+        left = [counter.left for counter in self._worth]
+        seen = [[each() for each in left]]
+        for value in values:
+            self._parse(value)
+            seen.append([each() for each in left])
+        worth = np.array(list(self._worth.values()))
+        found: list[int] = (self.fields - np.diff(np.array(seen), axis=0) @ worth).tolist()
+        return found
+
+    def _parse_all(self, values: Sequence[bytes]) -> tuple[list[Any], list[int]]:
+        records: list[Any] = []
+        refused: list[int] = []
+        parsed = map(self._parse, values)
+        while len(records) < len(values):
+            try:
+                records.extend(parsed)  # keeps what came before an error
+            except (ValueError, RecursionError):
+                refused.append(len(records))
+                records.append(None)
+        return records, refused
+
+    def _counts(self) -> list[int]:
+        return [counter.count() for counter in self._worth]
+
+    def _counter(self, default: object) -> _Defaults:
+        """Return a counter of absent fields: each of them is one name less."""
+        counter = self._only or _Defaults(default)
+        self._worth[counter] = -1
+        return counter
+
+    def _type_of(self, place: Place) -> Any:
+        """Return what an undeclared value is parsed as; where it has no known name inside, it is only skipped."""
+        if not place.has_names():
+            return msgspec.Raw
+        types: list[Any] = [bool, int, float, str] if place.has_scalar else []
+        if place.names:
+            types.append(self._object_type(place))
+        if place.elements is not None:
+            types.append(list[self._type_of(place.elements)])  # type: ignore[misc]
+        return reduce(or_, types, None)
+
+    def _object_type(self, place: Place) -> Any:
+        names = {f"n{index}": name for index, name in enumerate(place.names)}
+        absences = self._counter(msgspec.UNSET)
+        fields: list[Any] = [(key, self._type_of(place.names[name]), absences.field()) for key, name in names.items()]
+        objects = _Defaults(None)
+        self._worth[objects] = len(names)
+        names["every"] = "_" * (1 + max(map(len, place.names)))  # each object lacks this field: so all are counted
+        return _strict_type([*fields, ("every", None, objects.field())], names)
+
+
+class _Defaults:
+    """Counts how often msgspec sets a default: an iterator knows how many of its values are left.
+
+    Args:
+        value: the default.
+    """
+
+    def __init__(self, value: object) -> None:
+        defaults = repeat(value, _PLENTY)
+        self._next = defaults.__next__
+        self.left: Callable[[], int] = defaults.__length_hint__
+
+    def field(self) -> Any:
+        return msgspec.field(default_factory=self._next)
+
+    def count(self) -> int:
+        return _PLENTY - self.left()
+
+
+def _default(column_type: ColumnType) -> object:
+    return NULL if column_type is ColumnType.DECIMAL else None
+
+
+def _strict_type(fields: Sequence[Any], names: Mapping[str, str]) -> type:
+    return msgspec.defstruct("Record", fields, rename=names, gc=False, forbid_unknown_fields=True)

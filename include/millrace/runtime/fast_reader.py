@@ -1,0 +1,179 @@
+"""The fast way to read records: many at once, but for those that need a closer look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from millrace.domain.declaration import ColumnType, ValueSchema
+from millrace.runtime.counting_parser import NULL, CountingParser, Parsed
+from millrace.runtime.field_tally import FieldTally
+from millrace.runtime.json_document import MAXIMUM_DEPTH
+from millrace.runtime.known_fields import KnownFields
+from millrace.runtime.name_scan import NameScan
+
+_SAMPLES = 16  # records that fields are learned from at a time
+_NOT_GIVEN = (None, NULL)
+_FIRST_LESSON = 50  # records: their closer look takes as long as making another parser
+
+
+class FastReader:
+    """Reads the values of one topic; learns the undeclared fields that they have.
+
+    Guarantees: a value that is read is UTF-8 and JSON, has no doubled name at any depth, every required field, and
+    each declared field as its type of JSON. No text has U+0000. Not checked are the texts of times and DECIMAL numbers.
+
+    Args:
+        schema: the topic's declared value schema.
+    """
+
+    def __init__(self, schema: ValueSchema) -> None:
+        self._schema = schema
+        self._fields = {column.name: f"f{index}" for index, column in enumerate(schema.columns)}
+        self._has_texts = any(column.type is ColumnType.STRING for column in schema.columns)
+        self._known = KnownFields(tuple(self._fields))
+        self._parser = CountingParser(schema, {})
+        self._parser_by_value: CountingParser | None = None
+        self._odd_ones, self._next_lesson = 0, _FIRST_LESSON
+
+    def read(self, values: Sequence[bytes], tally: FieldTally) -> tuple[list[Any], list[int]]:
+        """Read values.
+
+        Args:
+            values: any bytes.
+            tally: counts the undeclared fields of the records that are returned.
+
+        Returns:
+            a record for each value, with a field `f0`, `f1`, ... for each column (`field_types`), or None; and the
+            indexes where it is None: these values need a closer look.
+        """
+        records, odd = self._read(values, tally)
+        while odd and self._learn([values[row] for row in odd]):
+            again, still_odd = self._read([values[row] for row in odd], tally)
+            for row, record in zip(odd, again, strict=True):
+                records[row] = record
+            odd = [odd[index] for index in still_odd]
+        return records, odd
+
+    def _learn(self, odd: Sequence[bytes]) -> bool:
+        """Learn fields from such values; return whether to read them again. Lessons become rare if they teach nothing.
+
+        It waits until closer looks have taken as long as a lesson does.
+        """
+        self._odd_ones += len(odd)
+        if self._odd_ones < self._next_lesson:
+            return False
+        self._odd_ones = 0
+        if not self._known.learn(odd[:: -(-len(odd) // _SAMPLES)]):
+            self._next_lesson *= 2
+            return False
+        self._parser, self._parser_by_value = CountingParser(self._schema, self._known.undeclared), None
+        return True
+
+    def _read(self, values: Sequence[bytes], tally: FieldTally) -> tuple[list[Any], list[int]]:
+        parsed = self._parser.parse(values)
+        records, absent = parsed.records, parsed.absent
+        rows: Sequence[int] = range(len(values))
+        if parsed.refused:
+            rows = [row for row in rows if records[row] is not None]
+        if not rows:
+            return records, parsed.refused
+        odd = self._odd(values, rows, parsed)
+        if odd:
+            less = self._parser.parse([values[row] for row in odd]).absent
+            absent = {name: count - less[name] for name, count in absent.items()}
+            for row in odd:
+                records[row] = None
+        self._count(values, records, len(rows) - len(odd), absent, tally)
+        return records, sorted(parsed.refused + odd)
+
+    def _odd(self, values: Sequence[bytes], rows: Sequence[int], parsed: Parsed) -> list[int]:
+        """Return the rows among these that break a rule which the parser does not know, or may break one.
+
+        Args:
+            values: all values.
+            rows: the rows that the parser did not refuse, at least one.
+            parsed: what it made of the values.
+        """
+        kept = values if len(rows) == len(values) else [values[row] for row in rows]
+        scan = NameScan(kept)
+        odd: set[int] = set()
+        if not scan.text.isascii() and not _is_utf8(scan.text):
+            odd.update(index for index, value in enumerate(kept) if not _is_utf8(value))
+        if self._has_texts and b"\\" in scan.text and b"\\u0000" in scan.text:
+            odd.update(index for index, value in enumerate(kept) if b"\\u0000" in value)
+        odd.update(scan.deeper_than(MAXIMUM_DEPTH))
+        if scan.names() != parsed.names:
+            pairs = zip(scan.names_by_value(), self._names_by_value(kept, parsed), strict=True)
+            odd.update(index for index, (shown, found) in enumerate(pairs) if shown != found)
+        return [rows[index] for index in sorted(odd)]
+
+    def _names_by_value(self, kept: Sequence[bytes], parsed: Parsed) -> Sequence[int]:
+        """Return how many names the parser finds in each value that it does not refuse."""
+        if parsed.names == len(kept) * self._parser.fields and not any(parsed.absent.values()):
+            return [self._parser.fields] * len(kept)
+        if self._parser_by_value is None:
+            self._parser_by_value = CountingParser(self._schema, self._known.undeclared, by_value=True)
+        return self._parser_by_value.names_by_value(kept)
+
+    def _count(
+        self, values: Sequence[bytes], records: list[Any], number: int, absent: Mapping[str, int], tally: FieldTally
+    ) -> None:
+        """Count the undeclared fields of the records that are read.
+
+        Args:
+            values: all values.
+            records: their records, or None.
+            number: the records among these.
+            absent: how many of them lack a field, by its name.
+            tally: what counts.
+        """
+        fields = {name: f"u{index}" for index, name in enumerate(self._known.undeclared)}
+        present = {name: number - absent[name] for name in fields if absent[name] < number}
+        if not present:
+            return
+        without: list[Any] = [] if number in present.values() else [each for each in records if each is not None]
+        for name in sorted(present, key=present.__getitem__, reverse=True):
+            without = [record for record in without if getattr(record, fields[name]) is msgspec.UNSET]
+        tally.add_counts(number - len(without), present)
+        for name, columns in tally.undecided(present).items():
+            lacked = [self._fields[column] for column in columns if absent.get(column)]
+            if lacked:
+                self._decide(name, fields[name], lacked, values, records, tally)
+
+    def _decide(
+        self,
+        name: str,
+        field: str,
+        lacked: Sequence[str],
+        values: Sequence[bytes],
+        records: Sequence[Any],
+        tally: FieldTally,
+    ) -> None:
+        """Look for a record that has an undeclared name, and lacks a column with the same letters.
+
+        Args:
+            name: the name.
+            field: the records' field for it.
+            lacked: the fields of such columns.
+            values: all values.
+            records: their records, or None.
+            tally: what wants to know.
+        """
+        for value, record in zip(values, records, strict=True):
+            if record is None or getattr(record, field) is msgspec.UNSET:
+                continue
+            if any(getattr(record, each) in _NOT_GIVEN for each in lacked) and tally.decide(
+                name, msgspec.json.decode(value)
+            ):
+                return
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
