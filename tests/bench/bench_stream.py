@@ -61,11 +61,12 @@ class Run:
         return self.ratio * CORES / max(left, 0.1)
 
 
-@pytest.fixture
-def workload(kafka: Stack, postgres: Stack) -> Iterator[Workload]:
+@pytest.fixture(params=["ordinary", "exact"])
+def workload(request: pytest.FixtureRequest, kafka: Stack, postgres: Stack) -> Iterator[Workload]:
+    """A stream of records of 30 fields of which four are declared; and one of records with these four only."""
     if SINK == "s3":
         start(kafka, "s3")
-    made = Workload(kafka, "bench")
+    made = Workload(kafka, f"bench_{request.param}", request.param)
     made.start()
     yield made
     made.stop()
@@ -86,7 +87,7 @@ def test_rate_beside_the_limit(workload: Workload, capsys: pytest.CaptureFixture
                 before = after
     assert written(workload) == (WARM_UP_RECORDS + RUNS * RECORDS,) * 2
     with capsys.disabled():
-        show(runs, memory)
+        show(workload.kind, runs, memory)
 
 
 def written(workload: Workload) -> tuple[int, int]:
@@ -130,7 +131,7 @@ def produce(workload: Workload, seed: int, records: int) -> None:
 
 def start_producer(workload: Workload, seed: int, records: int) -> subprocess.Popen[str]:
     servers = workload.platform.settings.kafka().bootstrap_servers
-    command = [sys.executable, "-m", "bench.produce", servers, workload.topic, str(seed), str(records)]
+    command = [sys.executable, "-m", "bench.produce", servers, workload.topic, str(seed), str(records), workload.kind]
     environment = {"PYTHONPATH": package_path(), "PATH": os.defpath, RUN_VARIABLE: os.environ[RUN_VARIABLE]}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
@@ -161,18 +162,20 @@ def _mean(one: Limit, other: Limit) -> Limit:
     return Limit((one.scan_cpu + other.scan_cpu) / 2, (one.copy_cpu + other.copy_cpu) / 2)
 
 
-def show(runs: list[Run], memory: MemorySampler) -> None:
+def show(kind: str, runs: list[Run], memory: MemorySampler) -> None:
     """Three tables: rates, where the time and the processors went, and memory."""
     console = Console(width=130)
     console.print()
-    console.print(rates(runs))
+    console.print(rates(kind, runs))
     console.print(costs(runs))
     console.print(steps(runs))
     console.print(parts_of(memory, "memory of Kafka, PostgreSQL and one stream at its peak"))
 
 
-def rates(runs: list[Run]) -> Table:
-    table = Table(title=f"first produced record to last row visible by SQL; trigger {TRIGGER}, {CORES} cores")
+def rates(kind: str, runs: list[Run]) -> Table:
+    table = Table(
+        title=f"{kind} records: first produced record to last row visible by SQL; trigger {TRIGGER}, {CORES} cores"
+    )
     for name in (
         "run",
         "records",

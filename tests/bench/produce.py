@@ -1,20 +1,24 @@
 """Program: produce generated records as fast as one producer can; prints when the first one was handed over,
 and when the last one was acknowledged with the CPU seconds in between.
 
-Arguments: bootstrap servers, topic, seed, how many; and how many bytes a value has: orders are produced then, which
-compress as real ones do. Without that, purchases.
+Arguments: bootstrap servers, topic, seed, how many, and which: `exact` purchases have the declared fields only,
+`ordinary` ones have 30 fields; a number makes orders of so many bytes, which compress as real ones do.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, Producer
+
+from bench.decode_blocks import undeclared
 
 AT_ONCE = 10_000
 DISTINCT_BLOCKS = 20
@@ -23,7 +27,7 @@ THINGS = ("basket", "bicycle", "camera", "chair", "cotton", "helmet", "knife", "
 WORDS = COLOURS + THINGS
 
 
-def main(servers: str, topic: str, seed: int, count: int, value_bytes: int | None = None) -> None:
+def main(servers: str, topic: str, seed: int, count: int, kind: str) -> None:
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -37,7 +41,7 @@ def main(servers: str, topic: str, seed: int, count: int, value_bytes: int | Non
         }
     )
     numbers = range(min(DISTINCT_BLOCKS, -(-count // AT_ONCE)))
-    value = purchase if value_bytes is None else lambda draw, customer: order(draw, customer, value_bytes)
+    value = {"exact": purchase, "ordinary": ordinary}.get(kind) or partial(order, size_bytes=int(kind))
     blocks = [block(seed + number, value) for number in numbers]
     prepared = time.process_time()
     print(time.time(), flush=True)
@@ -77,6 +81,11 @@ def purchase(draw: random.Random, customer: int) -> bytes:
     ).encode()
 
 
+def ordinary(draw: random.Random, customer: int) -> bytes:
+    """A purchase of 30 fields and 1.2 KB: four fields are declared."""
+    return json.dumps(json.loads(purchase(draw, customer)) | undeclared(draw, 22)).encode()
+
+
 def order(draw: random.Random, customer: int, size_bytes: int) -> bytes:
     """An order of exactly so many bytes, 200 at least: with an id, a time, numbers, as many lines as fit, a note."""
     day = f"2026-{draw.randrange(1, 13):02}-{draw.randrange(1, 29):02}"
@@ -102,4 +111,4 @@ def order(draw: random.Random, customer: int, size_bytes: int) -> bytes:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

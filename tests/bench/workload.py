@@ -59,10 +59,17 @@ streams:
 
 
 class Workload:
-    """One declared stream with a topic of its own, in the stack's project."""
+    """One declared stream with a topic of its own, in the stack's project.
 
-    def __init__(self, stack: Stack, pipeline: str) -> None:
+    Args:
+        stack: where it runs.
+        pipeline: its name.
+        kind: of the records, as `bench.produce` takes it.
+    """
+
+    def __init__(self, stack: Stack, pipeline: str, kind: str = "exact") -> None:
         self.stack = stack
+        self.kind = kind
         self.root = stack.root
         self.topic = f"{pipeline}.purchases"
         self.target = f"{pipeline}.made"  # the topic that is written to, where one is

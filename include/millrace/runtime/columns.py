@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ LARGEST_FLOAT32 = 3.4028235677973362e38
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _FIRST = pa.scalar(datetime(1, 1, 1, tzinfo=UTC), _TIMESTAMP)
 _LAST = pa.scalar(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), _TIMESTAMP)
-_MINUTES = 14  # characters before them
+_DAY, _MINUTES = 10, 14  # characters of a date, and of a time before its minutes
+_ZONE = re.compile("[Z+-]")
 _LOSES, _TOO_FINE = r"\.\d{6}0*[1-9]", r"(\.\d{6})\d+"
 _FEW = 0.05  # of the texts: so many are read one by one before all are looked at more closely
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d"
@@ -84,13 +86,16 @@ def _floats(values: Sequence[Any]) -> Built:
 
 def _times(column: Column, values: Sequence[Any]) -> Built:
     texts = pa.array(values, type=pa.string())
+    clock = next((text[_DAY:] for text in values if text is not None), "")
+    arrow = _TIMESTAMP if _ZONE.search(clock) else pa.timestamp("us")
     try:
-        times = texts.cast(_TIMESTAMP)  # refuses a text without a zone, and a time that is too fine
+        times = texts.cast(arrow).cast(_TIMESTAMP)  # refuses both kinds of texts at once, and finer times
     except pa.ArrowInvalid:
         return _times_by_form(column, texts)
     # Arrow takes hours without minutes, and any year.
     has_minutes = pc.equal(pc.utf8_slice_codeunits(texts, _MINUTES - 1, _MINUTES), ":")
-    if pc.all(has_minutes).as_py() is False or _indexes(_is_outside(times)):
+    is_whole = pc.or_(has_minutes, pc.equal(pc.utf8_length(texts), _DAY))
+    if pc.all(is_whole).as_py() is False or _indexes(_is_outside(times)):
         return _times_by_form(column, texts)
     return Built(times)
 

@@ -59,6 +59,7 @@ class CountingParser:
         self._only = _Defaults(None) if by_value else None
         self._worth: dict[_Defaults, int] = {}  # the names that one default of a counter adds
         self._absences: dict[str, _Defaults] = {}
+        self._maps: list[Sequence[str]] = []  # the fields that lead to each
         required: list[Any] = []
         optional: list[Any] = []
         names: dict[str, str] = {}
@@ -72,7 +73,7 @@ class CountingParser:
         for index, (name, place) in enumerate(undeclared.items()):
             names[f"u{index}"] = name
             self._absences[name] = absences = self._counter(msgspec.UNSET)
-            optional.append((f"u{index}", self._type_of(place), absences.field()))
+            optional.append((f"u{index}", self._type_of(place, (f"u{index}",)), absences.field()))
         self.fields = len(names)
         self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(_strict_type(required + optional, names)).decode
 
@@ -90,6 +91,7 @@ class CountingParser:
         by_counter = dict(zip(self._worth, counts, strict=True))
         names = (len(values) - len(refused)) * self.fields
         names += sum(worth * by_counter[counter] for counter, worth in self._worth.items())
+        names += self._names_in_maps(records)
         return Parsed(records, refused, names, {name: by_counter[each] for name, each in self._absences.items()})
 
     def names_by_value(self, values: Sequence[bytes]) -> list[int]:
@@ -99,13 +101,22 @@ class CountingParser:
             values: those that `parse` does not refuse.
         """
         left = [counter.left for counter in self._worth]
-        seen = [[each() for each in left]]
+        seen, in_maps = [[each() for each in left]], []
         for value in values:
-            self._parse(value)
+            in_maps.append(self._names_in_maps([self._parse(value)]))
             seen.append([each() for each in left])
         worth = np.array(list(self._worth.values()))
-        found: list[int] = (self.fields - np.diff(np.array(seen), axis=0) @ worth).tolist()
+        found: list[int] = (self.fields + np.array(in_maps) - np.diff(np.array(seen), axis=0) @ worth).tolist()
         return found
+
+    def _names_in_maps(self, records: Sequence[Any]) -> int:
+        names = 0
+        for path in self._maps:
+            found = records
+            for field in path:
+                found = [getattr(each, field, None) for each in found]
+            names += sum(len(each) for each in found if type(each) is dict)
+        return names
 
     def _parse_all(self, values: Sequence[bytes]) -> tuple[list[Any], list[int]]:
         records: list[Any] = []
@@ -128,21 +139,33 @@ class CountingParser:
         self._worth[counter] = -1
         return counter
 
-    def _type_of(self, place: Place) -> Any:
-        """Return what an undeclared value is parsed as; where it has no known name inside, it is only skipped."""
+    def _type_of(self, place: Place, path: Sequence[str] = ()) -> Any:
+        """Return what an undeclared value is parsed as; where it has no known name inside, it is only skipped.
+
+        Args:
+            place: where it stands.
+            path: the fields that lead there; none: it stands in an array or a map.
+        """
         if not place.has_names():
             return msgspec.Raw
         types: list[Any] = [bool, int, float, str] if place.has_scalar else []
-        if place.names:
-            types.append(self._object_type(place))
+        if place.entries is not None:
+            self._maps.append(path)
+            types.append(dict[str, self._type_of(place.entries)])  # type: ignore[misc]
+        elif place.names:
+            types.append(self._object_type(place, path))
         if place.elements is not None:
             types.append(list[self._type_of(place.elements)])  # type: ignore[misc]
         return reduce(or_, types, None)
 
-    def _object_type(self, place: Place) -> Any:
-        names = {f"n{index}": name for index, name in enumerate(place.names)}
+    def _object_type(self, place: Place, path: Sequence[str]) -> Any:
+        names: dict[str, str] = {}
+        fields: list[Any] = []
         absences = self._counter(msgspec.UNSET)
-        fields: list[Any] = [(key, self._type_of(place.names[name]), absences.field()) for key, name in names.items()]
+        for index, (name, inside) in enumerate(place.names.items()):
+            names[f"n{index}"] = name
+            within = (*path, f"n{index}") if path else ()
+            fields.append((f"n{index}", self._type_of(inside, within), absences.field()))
         objects = _Defaults(None)
         self._worth[objects] = len(names)
         names["every"] = "_" * (1 + max(map(len, place.names)))  # each object lacks this field: so all are counted

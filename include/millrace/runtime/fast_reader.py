@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -14,8 +15,10 @@ from millrace.runtime.json_document import MAXIMUM_DEPTH
 from millrace.runtime.known_fields import KnownFields
 from millrace.runtime.name_scan import NameScan
 
-_SAMPLES = 16  # records that fields are learned from at a time
+_SAMPLES = 32  # records that fields are learned from at a time
 _NOT_GIVEN = (None, NULL)
+_names_of: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_SAMPLE_BYTES = 1024 * 1024  # of all samples of a lesson
 _FIRST_LESSON = 50  # records: their closer look takes as long as making another parser
 
 
@@ -66,7 +69,11 @@ class FastReader:
         if self._odd_ones < self._next_lesson:
             return False
         self._odd_ones = 0
-        if not self._known.learn(odd[:: -(-len(odd) // _SAMPLES)]):
+        samples = odd[:: -(-len(odd) // _SAMPLES)]
+        sizes = accumulate(map(len, samples))
+        if not self._known.learn(
+            [sample for sample, size in zip(samples, sizes, strict=True) if size <= _SAMPLE_BYTES]
+        ):
             self._next_lesson *= 2
             return False
         self._parser, self._parser_by_value = CountingParser(self._schema, self._known.undeclared), None
@@ -165,9 +172,7 @@ class FastReader:
         for value, record in zip(values, records, strict=True):
             if record is None or getattr(record, field) is msgspec.UNSET:
                 continue
-            if any(getattr(record, each) in _NOT_GIVEN for each in lacked) and tally.decide(
-                name, msgspec.json.decode(value)
-            ):
+            if any(getattr(record, each) in _NOT_GIVEN for each in lacked) and tally.decide(name, _names_of(value)):
                 return
 
 

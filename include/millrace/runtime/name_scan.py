@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 _Bytes = NDArray[np.uint8]
 _Mask = NDArray[np.bool_]
+_Places = NDArray[np.intp]
 _LOOK_BACK = 3  # bytes before a colon
 _WINDOW = 128 * 1024  # bytes; the masks of a window stay in the processor's cache
 _COLON, _QUOTE, _BACKSLASH, _LAST_BLANK = b":"[0], b'"'[0], b"\\"[0], b" "[0]
@@ -41,7 +41,7 @@ class NameScan:
 
     def names_by_value(self) -> list[int]:
         """Return the same number for each value."""
-        return self._by_value(self._places(_ends_of_names))
+        return self._by_value(_ends_of_names)
 
     def deeper_than(self, limit: int) -> list[int]:
         """Return the indexes of all values that are nested deeper than the limit, and perhaps of some others.
@@ -50,12 +50,18 @@ class NameScan:
             limit: objects and arrays inside one another.
         """
         longest = max(map(len, self._values))
-        if longest <= 2 * limit:
+        if longest <= 2 * limit or not self._has_more_within(longest, limit):
             return []
-        openings = self._places(_openings)
-        if len(openings) <= limit or (openings[limit:] - openings[:-limit]).min() >= longest:
-            return []
-        return [index for index, count in enumerate(self._by_value(openings)) if count > limit]
+        return [index for index, count in enumerate(self._by_value(_openings)) if count > limit]
+
+    def _has_more_within(self, length: int, limit: int) -> bool:
+        """Return whether more opening brackets and braces than the limit stand within this length anywhere."""
+        places: _Places = np.zeros(0, np.intp)
+        for found in self._places(_openings):
+            places = np.concatenate([places[-limit:], found])
+            if len(places) > limit and (places[limit:] - places[:-limit]).min() < length:
+                return True
+        return False
 
     def _pairs(self, pair: bytes) -> int:
         """Return how often two different bytes stand side by side."""
@@ -72,14 +78,18 @@ class NameScan:
         for first in range(0, len(everything) - _LOOK_BACK, _WINDOW):
             yield everything[first : first + _LOOK_BACK + _WINDOW]
 
-    def _places(self, mask: Callable[[_Bytes], _Mask]) -> NDArray[np.intp]:
-        """Return where a mask is true, in bytes from the first value on."""
-        return np.concatenate([np.flatnonzero(mask(each)) + at * _WINDOW for at, each in enumerate(self._windows())])
+    def _places(self, mask: Callable[[_Bytes], _Mask]) -> Iterator[_Places]:
+        """For each part of the text, where the mask is true, in bytes from the first value on."""
+        for number, window in enumerate(self._windows()):
+            yield np.flatnonzero(mask(window)) + number * _WINDOW
 
-    def _by_value(self, places: NDArray[np.intp]) -> list[int]:
-        ends = list(accumulate(len(value) + 1 for value in self._values))
-        counts: list[int] = np.diff(np.searchsorted(places, ends), prepend=0).tolist()
-        return counts
+    def _by_value(self, mask: Callable[[_Bytes], _Mask]) -> list[int]:
+        ends = np.cumsum([len(value) + 1 for value in self._values])
+        counts = np.zeros(len(ends), np.intp)
+        for places in self._places(mask):
+            counts += np.bincount(np.searchsorted(ends, places, side="right"), minlength=len(ends))
+        found: list[int] = counts.tolist()
+        return found
 
 
 def _ends_of_names(window: _Bytes) -> _Mask:
