@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
@@ -16,16 +15,16 @@ import pyarrow.compute as pc
 
 from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import Column, ColumnType
-from millrace.runtime.decimals import DECIMAL_TEXT, LARGEST_PRECISION, exact_decimal, require_exact
+from millrace.domain.quarantine import Broken
+from millrace.runtime.decimals import DECIMAL_TEXT, LARGEST_PRECISION, require_exact
 from millrace.runtime.decoded import BadRecordError
+from millrace.runtime.range_checks import LARGEST_FLOAT32, checked_decimal, utc
 from millrace.runtime.times import read_time
 
-LARGEST_FLOAT32 = 3.4028235677973362e38
-"""The largest number that is rounded to the largest FLOAT, whose shortest text is larger than it."""
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _FIRST = pa.scalar(datetime(1, 1, 1, tzinfo=UTC), _TIMESTAMP)
 _LAST = pa.scalar(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), _TIMESTAMP)
-_DAY, _MINUTES = 10, 14  # characters of a date, and of a time before its minutes
+_DAY, _MINUTES, _SECONDS = 10, 14, 20  # characters of a date, before minutes, and more than any time without them has
 _ZONE = re.compile("[Z+-]")
 _LOSES, _TOO_FINE = r"\.\d{6}0*[1-9]", r"(\.\d{6})\d+"
 _FEW = 0.05  # of the texts: so many are read one by one before all are looked at more closely
@@ -43,13 +42,16 @@ class Built:
     """A column, or a part of one.
 
     Attributes:
-        array: its values; null where one is odd.
+        array: its values; null where one is odd or out of range.
         odd: the indexes of the values that need a closer look.
+        out_of_range: why the type cannot hold a value, by its index; unless its record breaks another rule, it breaks
+            this one.
         cut: the indexes of the values that lost something.
     """
 
     array: pa.Array
     odd: list[int] = field(default_factory=list)
+    out_of_range: dict[int, Broken] = field(default_factory=dict)
     cut: list[int] = field(default_factory=list)
 
 
@@ -69,17 +71,10 @@ def column_builder(column: Column) -> ColumnBuilder:
     return lambda values: Built(pa.array(values, type=arrow))
 
 
-def utc(time: datetime) -> datetime:
-    """Return the time in UTC, which a time without a zone is in.
-
-    Raises:
-        OverflowError: there it is outside the years 1 to 9999.
-    """
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-
-
 def _floats(values: Sequence[Any]) -> Built:
     wide = pa.array(values, type=pa.float64())
+    if _is_within(wide, -LARGEST_FLOAT32, LARGEST_FLOAT32):
+        return Built(wide.cast(pa.float32()))
     is_odd = pc.greater(pc.abs(wide), LARGEST_FLOAT32)
     return Built(_without(wide, is_odd).cast(pa.float32()), _indexes(is_odd))
 
@@ -89,15 +84,21 @@ def _times(column: Column, values: Sequence[Any]) -> Built:
     clock = next((text[_DAY:] for text in values if text is not None), "")
     arrow = _TIMESTAMP if _ZONE.search(clock) else pa.timestamp("us")
     try:
-        times = texts.cast(arrow).cast(_TIMESTAMP)  # refuses both kinds of texts at once, and finer times
+        times = texts.cast(arrow)  # refuses both kinds of texts at once, and finer times
     except pa.ArrowInvalid:
         return _times_by_form(column, texts)
     # Arrow takes hours without minutes, and any year.
-    has_minutes = pc.equal(pc.utf8_slice_codeunits(texts, _MINUTES - 1, _MINUTES), ":")
-    is_whole = pc.or_(has_minutes, pc.equal(pc.utf8_length(texts), _DAY))
-    if pc.all(is_whole).as_py() is False or _indexes(_is_outside(times)):
+    if not (_have_minutes(texts) and _is_within(times.cast(pa.int64()), _FIRST.value, _LAST.value)):
         return _times_by_form(column, texts)
-    return Built(times)
+    return Built(times.cast(_TIMESTAMP))
+
+
+def _have_minutes(texts: pa.Array) -> bool:
+    """Return whether each text that Arrow takes for a time has minutes, or is a day alone."""
+    if (pc.min(pc.binary_length(texts)).as_py() or _SECONDS) >= _SECONDS:
+        return True
+    has_minutes = pc.equal(pc.utf8_slice_codeunits(texts, _MINUTES - 1, _MINUTES), ":")
+    return pc.all(pc.or_(has_minutes, pc.equal(pc.utf8_length(texts), _DAY))).as_py() is not False
 
 
 def _times_by_form(column: Column, texts: pa.Array) -> Built:
@@ -107,7 +108,7 @@ def _times_by_form(column: Column, texts: pa.Array) -> Built:
     kept = texts
     if pc.sum(pc.invert(is_common)).as_py() > _FEW * len(texts):
         is_cut = pc.match_substring_regex(texts, _LOSES)
-        kept = pc.replace_substring_regex(texts, _TOO_FINE, r"\1")
+        kept = pc.replace_substring_regex(pc.ascii_upper(texts), _TOO_FINE, r"\1")
         zone = pc.if_else(pc.match_substring_regex(kept, _WITHOUT_ZONE), "Z", "")
         kept = pc.binary_join_element_wise(kept, zone, "")
         is_common = pc.match_substring_regex(kept, _COMMON)
@@ -129,7 +130,7 @@ def _times_by_form(column: Column, texts: pa.Array) -> Built:
         except (BadRecordError, OverflowError):
             found.append(None)
             odd.append(index)
-    return Built(pc.replace_with_mask(times, others, pa.array(found, type=_TIMESTAMP)), odd, cut)
+    return Built(pc.replace_with_mask(times, others, pa.array(found, type=_TIMESTAMP)), odd, cut=cut)
 
 
 def _decimals(column: Column, values: Sequence[Any]) -> Built:
@@ -137,9 +138,13 @@ def _decimals(column: Column, values: Sequence[Any]) -> Built:
     texts = pc.split_pattern(pa.array([together], type=pa.string()), "\n").values
     if len(texts) != len(values):  # one of them is an array or an object that has lines, or there is none
         texts = pa.array(list(map(bytes, values)), type=pa.string())
-    is_null = pc.equal(texts, "null")
-    texts = pc.ascii_trim(_without(texts, is_null), characters='"')
-    odd = _indexes(is_null) if column.required else []
+    odd: list[int] = []
+    if b"null" in together:
+        is_null = pc.equal(texts, "null")
+        texts = _without(texts, is_null)
+        odd = _indexes(is_null) if column.required else []
+    if b'"' in together:
+        texts = pc.ascii_trim(texts, characters='"')
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
     try:
         # Arrow is exact where neither the text nor the number with its point moved has too many digits.
@@ -156,16 +161,29 @@ def _decimals(column: Column, values: Sequence[Any]) -> Built:
 
 
 def _decimals_one_by_one(column: Column, texts: Sequence[str | None], odd: list[int]) -> Built:
-    numbers: list[Decimal | None] = []
+    numbers: list[Decimal | None] = [None] * len(texts)
+    out_of_range: dict[int, Broken] = {}
     for index, text in enumerate(texts):
-        number = None
-        if text is not None and DECIMAL_TEXT.fullmatch(text):
-            with suppress(DecimalException):
-                number = exact_decimal(column, Decimal(text))
-        if text is not None and number is None:
+        if text is None:
+            continue
+        try:
+            number = Decimal(text) if DECIMAL_TEXT.fullmatch(text) else None
+        except DecimalException:  # more digits in the exponent than Python takes
+            number = None
+        if number is None:
             odd.append(index)
-        numbers.append(number)
-    return Built(pa.array(numbers, type=arrow_type(column)), odd)
+            continue
+        try:
+            numbers[index] = checked_decimal(column, number)
+        except BadRecordError as bad:
+            out_of_range[index] = bad.broken
+    return Built(pa.array(numbers, type=arrow_type(column)), odd, out_of_range)
+
+
+def _is_within(numbers: pa.Array, least: float, most: float) -> bool:
+    bounds = pc.min_max(numbers)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    return low is None or least <= low <= high <= most
 
 
 def _is_outside(times: pa.Array) -> pa.Array:

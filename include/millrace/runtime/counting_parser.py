@@ -35,12 +35,14 @@ class Parsed:
         refused: the indexes of the refused values.
         names: the names of the other values, a doubled one of an object counted once.
         absent: how many of the other values lack a field, by the name of each field that may be absent.
+        fields_absent: the fields that objects of the other values lack, at all depths.
     """
 
     records: list[Any]
     refused: list[int]
     names: int
     absent: Mapping[str, int]
+    fields_absent: int
 
 
 class CountingParser:
@@ -82,9 +84,9 @@ class CountingParser:
         before = self._counts()
         records, refused = self._parse_all(values)
         counts = list(map(sub, self._counts(), before))
-        if (
-            0 < len(refused) < len(values)
-        ):  # they may have been counted in part: so parse them once more, and subtract what that counts
+        if len(refused) == len(values):
+            counts = [0] * len(counts)
+        elif refused:  # they may have been counted in part: so parse them once more, and subtract what that counts
             before = self._counts()
             self._parse_all([values[row] for row in refused])
             counts = list(map(sub, counts, map(sub, self._counts(), before)))
@@ -92,7 +94,9 @@ class CountingParser:
         names = (len(values) - len(refused)) * self.fields
         names += sum(worth * by_counter[counter] for counter, worth in self._worth.items())
         names += self._names_in_maps(records)
-        return Parsed(records, refused, names, {name: by_counter[each] for name, each in self._absences.items()})
+        absent = {name: by_counter[each] for name, each in self._absences.items()}
+        fields_absent = sum(count for counter, count in by_counter.items() if self._worth[counter] < 0)
+        return Parsed(records, refused, names, absent, fields_absent)
 
     def names_by_value(self, values: Sequence[bytes]) -> list[int]:
         """Return for each value its names, a doubled one of an object counted once.
@@ -152,7 +156,7 @@ class CountingParser:
         if place.entries is not None:
             self._maps.append(path)
             types.append(dict[str, self._type_of(place.entries)])  # type: ignore[misc]
-        elif place.names:
+        elif place.names or place.has_object:
             types.append(self._object_type(place, path))
         if place.elements is not None:
             types.append(list[self._type_of(place.elements)])  # type: ignore[misc]
@@ -168,8 +172,23 @@ class CountingParser:
             fields.append((f"n{index}", self._type_of(inside, within), absences.field()))
         objects = _Defaults(None)
         self._worth[objects] = len(names)
-        names["every"] = "_" * (1 + max(map(len, place.names)))  # each object lacks this field: so all are counted
+        names["every"] = "_" * (
+            1 + max(map(len, place.names), default=0)
+        )  # each object lacks this field: so all are counted
         return _strict_type([*fields, ("every", None, objects.field())], names)
+
+
+def lenient_parser(schema: ValueSchema) -> Callable[[bytes], Any]:
+    """Return what makes records as the counting parser does, from documents with any undeclared fields.
+
+    It counts nothing, so it does not see a doubled name.
+    """
+    fields: list[Any] = []
+    for index, column in enumerate(schema.columns):
+        default = () if column.required else (_default(column.type),)
+        fields.append((f"f{index}", python_type(column), *default))
+    names = {f"f{index}": column.name for index, column in enumerate(schema.columns)}
+    return msgspec.json.Decoder(msgspec.defstruct("Record", fields, kw_only=True, rename=names, gc=False)).decode
 
 
 class _Defaults:

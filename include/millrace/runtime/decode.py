@@ -5,16 +5,15 @@ with too many digits through without a sign, so it cannot decide what goes to qu
 same work on Arrow arrays inside Spark's Python workers; it needs no Spark to be tested.
 
 docs/reference/records.md has the rules of each type. Records are read fast, many at once (`fast_reader`, `columns`).
-Each record that these suspect of breaking a rule is read alone, slowly, and with a reason where it is bad.
+The document of a record that the reader doubts is checked alone (`json_document`). A record whose fields are doubted
+is read alone by their texts (`closer_look`), with a reason where it is bad.
 `runtime.plain_decoder` follows the same rules by other means: whoever changes one changes both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from decimal import Decimal, DecimalException
-from itertools import chain, pairwise
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -23,18 +22,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.adapters.value_types import arrow_type
-from millrace.domain.declaration import Column, ColumnType, ValueSchema
-from millrace.domain.quarantine import Rule
+from millrace.domain.declaration import ColumnType, ValueSchema
+from millrace.domain.quarantine import Broken, Rule
 from millrace.domain.years import LAST_MS
 from millrace.runtime.closer_look import CloserLook
-from millrace.runtime.columns import LARGEST_FLOAT32, Built, column_builder, utc
-from millrace.runtime.decimals import exact_decimal
+from millrace.runtime.columns import Built, column_builder
+from millrace.runtime.counting_parser import lenient_parser
 from millrace.runtime.decoded import BadRecordError, Decoded
 from millrace.runtime.fast_reader import FastReader
 from millrace.runtime.field_tally import FieldTally
 from millrace.runtime.json_document import DocumentCheck
+from millrace.runtime.range_checks import CHECKS
 
 _AT_FIRST, _AT_ONCE = 100, 1_000  # records that are read in one go; the first ones teach the reader
+_BYTES_AT_ONCE = 1024 * 1024  # of these records: what is parsed takes many times as much
 
 
 class Decoder:
@@ -49,13 +50,16 @@ class Decoder:
         self.schema = schema
         self._key_required = key_required
         self._fast = FastReader(schema)
+        self._parse = lenient_parser(schema)
+        self._has_texts = any(column.type is ColumnType.STRING for column in schema.columns)
         self._builders = tuple(map(column_builder, schema.columns))
         self._fields = tuple(map(attrgetter, map("f{}".format, range(len(schema.columns)))))
         self._arrow = tuple(map(arrow_type, schema.columns))
+        self._first_part = _AT_FIRST
         self._document = DocumentCheck()
         self._closer_look = CloserLook(schema)
         self._checks = tuple(
-            (i, _CHECKS[column.type]) for i, column in enumerate(schema.columns) if column.type in _CHECKS
+            (i, CHECKS[column.type]) for i, column in enumerate(schema.columns) if column.type in CHECKS
         )
 
     def decode(
@@ -64,8 +68,7 @@ class Decoder:
         """Decode one block; all three sequences have one entry a record."""
         tally = FieldTally(column.name for column in self.schema.columns)
         parts = [Decoded(tuple(pa.array([], type=arrow) for arrow in self._arrow), [], [], [])]
-        for first, after in pairwise([0, *range(_AT_FIRST, len(values), _AT_ONCE), len(values)]):
-            part = slice(first, after)
+        for part in self._parts(values):
             parts.append(self._part(values[part], keys[part], timestamps_ms[part], tally))
         return Decoded(
             tuple(pa.concat_arrays(column) for column in zip(*(part.columns for part in parts), strict=True)),
@@ -75,6 +78,17 @@ class Decoder:
             tally.counts(),
         )
 
+    def _parts(self, values: Sequence[bytes | None]) -> Iterator[slice]:
+        """Parts of a block; their parsed records are in memory at the same time."""
+        first, size, most, self._first_part = 0, 0, self._first_part, _AT_ONCE
+        for row, value in enumerate(values):
+            if row - first == most or (row > first and size + len(value or b"") > _BYTES_AT_ONCE):
+                yield slice(first, row)
+                first, size, most = row, 0, _AT_ONCE
+            size += len(value or b"")
+        if values:
+            yield slice(first, len(values))
+
     def _part(
         self,
         values: Sequence[bytes | None],
@@ -83,60 +97,79 @@ class Decoder:
         tally: FieldTally,
     ) -> Decoded:
         """Decode a part of a block; the tally counts its undeclared fields."""
-        rows: Sequence[int] = range(len(values))
-        if not self._are_whole(values, keys, timestamps_ms):
-            rows = [row for row in rows if self._are_whole([values[row]], [keys[row]], [timestamps_ms[row]])]
+        part = _Part(len(values))
+        for row in part.rows if not self._are_whole(values, keys, timestamps_ms) else ():
+            if not self._are_whole([values[row]], [keys[row]], [timestamps_ms[row]]):
+                part.bad[row] = self._why_not_whole(values[row], keys[row], timestamps_ms[row]).broken
+        rows = part.rows if not part.bad else [row for row in part.rows if row not in part.bad]
         records, odd = self._fast.read([values[row] for row in rows], tally)  # type: ignore[misc]
+        for index in odd:
+            try:
+                records[index] = self._sound_record(values[rows[index]], tally)  # type: ignore[arg-type]
+            except BadRecordError as bad:
+                part.bad[rows[index]] = bad.broken
         if odd:
             rows = [row for row, record in zip(rows, records, strict=True) if record is not None]
             records = [record for record in records if record is not None]
-        built = [
-            builder(list(map(field, records))) for builder, field in zip(self._builders, self._fields, strict=True)
-        ]
-        part = _Part(len(values), rows, built)
-        for row in part.slow:
+        part.add_columns(
+            rows,
+            [builder(list(map(field, records))) for builder, field in zip(self._builders, self._fields, strict=True)],
+        )
+        for row in part.unread():
             try:
-                tally_too = None if row in part.doubtful else tally
-                record, cut = self._record(values[row], keys[row], timestamps_ms[row], tally_too)
-                part.add(row, record, cut=cut)
+                part.add_alone(row, *self._alone(values[row]))  # type: ignore[arg-type]
             except BadRecordError as bad:
-                part.add_bad(row, bad)
+                part.bad[row] = bad.broken
         return part.decoded()
 
     def _are_whole(
         self, values: Sequence[bytes | None], keys: Sequence[bytes | None], timestamps_ms: Sequence[int | None]
     ) -> bool:
-        """Return whether each record has what it needs beside its fields; it asks what `_record` asks."""
-        if None in values or None in timestamps_ms or (self._key_required and None in keys):
+        """Return whether each record has what it needs beside its fields."""
+        if not all(values) or None in timestamps_ms or (self._key_required and None in keys):
             return False
         return min(timestamps_ms, default=0) >= 0 and max(timestamps_ms, default=0) <= LAST_MS  # type: ignore[type-var, operator]
 
-    def _record(
-        self, value: bytes | None, key: bytes | None, timestamp_ms: int | None, tally: FieldTally | None
-    ) -> tuple[list[Any], bool]:
-        """Read one record alone.
+    def _why_not_whole(self, value: bytes | None, key: bytes | None, timestamp_ms: int | None) -> BadRecordError:
+        """Return why a record is not whole."""
+        if value is None:
+            return BadRecordError(Rule.NULL_VALUE, "the record has no value")
+        if not value:
+            return BadRecordError(Rule.EMPTY_VALUE, "the value is empty")
+        if key is None and self._key_required:
+            return null_key()
+        return bad_timestamp(timestamp_ms)
+
+    def _sound_record(self, value: bytes, tally: FieldTally) -> Any:
+        """Check one document.
 
         Args:
-            value: its value.
-            key: its key.
-            timestamp_ms: its own timestamp.
-            tally: counts its undeclared fields; None: its document is known to be sound, and they are counted.
+            value: the document.
+            tally: counts its undeclared fields.
+
+        Returns:
+            its record, as the fast reader gives it, or None: its fields need a closer look.
+
+        Raises:
+            BadRecordError: it is no document that a record may have.
+        """
+        tally.add(self._document.names(value))
+        if self._has_texts and b"\\u0000" in value:
+            return None
+        try:
+            return self._parse(value)
+        except (ValueError, RecursionError):
+            return None
+
+    def _alone(self, value: bytes) -> tuple[list[Any], bool]:
+        """Read the fields of one sound document alone.
 
         Returns:
             a value for each column, and whether a timestamp of it was cut to microseconds.
 
         Raises:
-            BadRecordError: it breaks a rule.
+            BadRecordError: a field breaks a rule.
         """
-        if value is None:
-            raise BadRecordError(Rule.NULL_VALUE, "the record has no value")
-        if not value:
-            raise BadRecordError(Rule.EMPTY_VALUE, "the value is empty")
-        if key is None and self._key_required:
-            raise null_key()
-        check_timestamp(timestamp_ms)
-        if tally is not None:
-            tally.add(self._document.names(value))
         record, cut = self._closer_look.record(value)
         fields = [field(record) for field in self._fields]
         if b"\\u0000" in value:
@@ -154,54 +187,66 @@ class Decoder:
 
 
 class _Part:
-    """A part of a block: the records that were read fast, and those that have to be read alone.
+    """What is known of a part of a block.
 
     Args:
         length: the number of its records.
-        rows: the rows that were read fast.
-        built: their columns.
 
     Attributes:
-        doubtful: rows that were read fast, and have to be read alone after all.
-        slow: all rows that have to be read alone.
+        rows: all its rows.
+        bad: the rows that are bad. It holds no errors: an error keeps what was parsed in memory.
     """
 
-    def __init__(self, length: int, rows: Sequence[int], built: Sequence[Built]) -> None:
-        self._length = length
-        self._rows = rows
+    def __init__(self, length: int) -> None:
+        self.rows = range(length)
+        self.bad: dict[int, Broken] = {}
+        self._read: Sequence[int] = ()
+        self._arrays: tuple[pa.Array, ...] = ()
+        self._odd: set[int] = set()
+        self._truncated: set[int] = set()
+        self._alone: dict[int, Sequence[Any]] = {}
+
+    def add_columns(self, rows: Sequence[int], built: Sequence[Built]) -> None:
+        """Add the columns of rows that were read together; a row that was not is bad, or has to be read alone."""
+        self._read = rows
         self._arrays = tuple(each.array for each in built)
-        self.doubtful = {rows[index] for each in built for index in each.odd}
-        unread = set(range(length)).difference(rows) if len(rows) < length else set()
-        self.slow = sorted(unread | self.doubtful)
-        self._alone: list[Sequence[Any]] = []
-        self._rules: list[Rule | None] = [None] * length
-        self._errors: list[str | None] = [None] * length
-        self._truncated = [False] * length
+        self._odd = {rows[index] for each in built for index in each.odd}
+        self._truncated = {rows[index] for each in built for index in each.cut}
         for each in built:
-            for index in each.cut:
-                self._truncated[rows[index]] = True
+            for index, broken in each.out_of_range.items():
+                if rows[index] not in self._odd:
+                    self.bad.setdefault(rows[index], broken)
 
-    def add(self, row: int, fields: Sequence[Any], *, cut: bool) -> None:
-        """Add what was read of a slow row; rows come in order."""
-        self._alone.append(fields)
-        self._truncated[row] = cut
+    def unread(self) -> list[int]:
+        """Return the rows that have to be read alone."""
+        left = set(self.rows).difference(self._read, self.bad) if len(self._read) < len(self.rows) else set[int]()
+        return sorted(left | self._odd)
 
-    def add_bad(self, row: int, bad: BadRecordError) -> None:
-        """Add a slow row that is bad; rows come in order."""
-        self._alone.append([None] * len(self._arrays))
-        self._rules[row], self._errors[row], self._truncated[row] = bad.rule, str(bad), False
+    def add_alone(self, row: int, fields: Sequence[Any], cut: bool) -> None:
+        """Add the values of a row that was read alone, and whether a timestamp of it was cut."""
+        self._alone[row] = fields
+        (self._truncated.add if cut else self._truncated.discard)(row)
 
     def decoded(self) -> Decoded:
-        """Return the part; each slow row was added."""
-        return Decoded(self._columns(), self._rules, self._errors, self._truncated)
+        """Return the part; nothing is left to be read."""
+        rules: list[Rule | None] = [None] * len(self.rows)
+        errors: list[str | None] = [None] * len(self.rows)
+        truncated = [False] * len(self.rows)
+        for row, broken in self.bad.items():
+            rules[row], errors[row] = broken.rule, broken.error
+        for row in self._truncated.difference(self.bad):
+            truncated[row] = True
+        return Decoded(self._columns(), rules, errors, truncated)
 
     def _columns(self) -> tuple[pa.Array, ...]:
-        if not self.slow:
+        replaced = sorted(self._alone.keys() | self.bad.keys())
+        if not replaced:
             return self._arrays
-        places, is_slow = np.zeros(self._length, np.int64), np.zeros(self._length, np.bool_)
-        places[self._rows], is_slow[self.slow] = np.arange(len(self._rows)), True
-        taken, mask = pa.array(places, mask=is_slow), pa.array(is_slow)
-        fields = zip(*self._alone, strict=True)
+        nothing = [None] * len(self._arrays)
+        fields = zip(*(self._alone.get(row, nothing) for row in replaced), strict=True)
+        places, is_replaced = np.zeros(len(self.rows), np.int64), np.zeros(len(self.rows), np.bool_)
+        places[self._read], is_replaced[replaced] = np.arange(len(self._read)), True
+        taken, mask = pa.array(places, mask=is_replaced), pa.array(is_replaced)
         return tuple(
             pc.replace_with_mask(array.take(taken), mask, pa.array(values, type=array.type))
             for array, values in zip(self._arrays, fields, strict=True)
@@ -213,42 +258,18 @@ def null_key() -> BadRecordError:
     return BadRecordError(Rule.NULL_KEY, "the topic declares a key and the record has none")
 
 
+def bad_timestamp(timestamp_ms: int | None) -> BadRecordError:
+    """What is wrong with a record's own timestamp that is absent, negative or too late."""
+    if timestamp_ms is None or timestamp_ms < 0:
+        return BadRecordError(Rule.NO_TIMESTAMP, f"the record's timestamp is {timestamp_ms} ms")
+    return BadRecordError(Rule.FAR_TIMESTAMP, f"the record's timestamp, {timestamp_ms} ms, is after the year 9999")
+
+
 def check_timestamp(timestamp_ms: int | None) -> None:
     """Refuse a record's own timestamp that no sink can hold.
 
     Raises:
         BadRecordError: it is absent, negative or too late.
     """
-    if timestamp_ms is None or timestamp_ms < 0:
-        raise BadRecordError(Rule.NO_TIMESTAMP, f"the record's timestamp is {timestamp_ms} ms")
-    if timestamp_ms > LAST_MS:
-        raise BadRecordError(Rule.FAR_TIMESTAMP, f"the record's timestamp, {timestamp_ms} ms, is after the year 9999")
-
-
-def _checked_decimal(column: Column, value: Decimal) -> Decimal:
-    try:
-        return exact_decimal(column, value)
-    except DecimalException:
-        problem = f"the field `{column.name}` does not fit {column.sql_type} exactly: {str(value)[:60]}"
-        raise BadRecordError(Rule.OUT_OF_RANGE, problem) from None
-
-
-def _checked_timestamp(column: Column, value: datetime) -> datetime:
-    try:
-        return utc(value)
-    except OverflowError:
-        message = f"the field `{column.name}` lies outside the years 1 to 9999: {value.isoformat()}"
-        raise BadRecordError(Rule.OUT_OF_RANGE, message) from None
-
-
-def _checked_float(column: Column, value: float) -> float:
-    if abs(value) > LARGEST_FLOAT32:
-        raise BadRecordError(Rule.OUT_OF_RANGE, f"the field `{column.name}` does not fit FLOAT: {value!r}")
-    return value
-
-
-_CHECKS: dict[ColumnType, Callable[[Column, Any], Any]] = {
-    ColumnType.DECIMAL: _checked_decimal,
-    ColumnType.TIMESTAMP: _checked_timestamp,
-    ColumnType.FLOAT: _checked_float,
-}
+    if timestamp_ms is None or not 0 <= timestamp_ms <= LAST_MS:
+        raise bad_timestamp(timestamp_ms)

@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from millrace.domain.declaration import Key, ValueSchema
-from millrace.domain.quarantine import Rule
+from millrace.domain.quarantine import Broken, Rule
 from millrace.domain.undeclared import Undeclared
 
 
@@ -23,6 +23,11 @@ class BadRecordError(ValueError):
     def __init__(self, rule: Rule, message: str) -> None:
         self.rule = rule
         super().__init__(message.encode("utf-8", "backslashreplace").decode())
+
+    @property
+    def broken(self) -> Broken:
+        """Return the same without the frames that an error refers to."""
+        return Broken(self.rule, str(self))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -15,11 +14,16 @@ from millrace.runtime.json_document import MAXIMUM_DEPTH
 from millrace.runtime.known_fields import KnownFields
 from millrace.runtime.name_scan import NameScan
 
-_SAMPLES = 32  # records that fields are learned from at a time
+LARGEST_VALUE = 1024 * 1024
+"""Bytes of the largest value that is read fast: what is parsed takes many times as much."""
 _NOT_GIVEN = (None, NULL)
 _names_of: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_SAMPLES = 32  # records that fields are learned from at a time
 _SAMPLE_BYTES = 1024 * 1024  # of all samples of a lesson
-_FIRST_LESSON = 50  # records: their closer look takes as long as making another parser
+_FIRST_LESSON = 25  # odd records: to check them alone takes as long as making another parser
+_ALONE = 300  # absent fields that a parser fills in while one record is checked alone
+_MOSTLY = 0.8  # of records: where so many are odd, reading them fast only costs
+_PAUSE = 4  # reads
 
 
 class FastReader:
@@ -39,7 +43,10 @@ class FastReader:
         self._known = KnownFields(tuple(self._fields))
         self._parser = CountingParser(schema, {})
         self._parser_by_value: CountingParser | None = None
-        self._odd_ones, self._next_lesson = 0, _FIRST_LESSON
+        self._seen = self._odd_ones = 0  # since the last lesson
+        self._samples: list[bytes] = []  # of the odd ones
+        self._next_lesson = _FIRST_LESSON
+        self._pause = 0
 
     def read(self, values: Sequence[bytes], tally: FieldTally) -> tuple[list[Any], list[int]]:
         """Read values.
@@ -50,34 +57,64 @@ class FastReader:
 
         Returns:
             a record for each value, with a field `f0`, `f1`, ... for each column (`field_types`), or None; and the
-            indexes where it is None: these values need a closer look.
+            indexes where it is None: these values have to be checked alone.
         """
-        records, odd = self._read(values, tally)
-        while odd and self._learn([values[row] for row in odd]):
-            again, still_odd = self._read([values[row] for row in odd], tally)
-            for row, record in zip(odd, again, strict=True):
+        if self._pause:
+            self._pause -= 1
+            return [None] * len(values), list(range(len(values)))
+        self._seen += len(values)
+        records: list[Any] = [None] * len(values)
+        odd = self._too_large_or_deep(values)
+        left = list(range(len(values))) if not odd else sorted(set(range(len(values))).difference(odd))
+        while left:
+            found, still_odd = self._read([values[row] for row in left], tally)
+            for row, record in zip(left, found, strict=True):
                 records[row] = record
-            odd = [odd[index] for index in still_odd]
-        return records, odd
+            left = [left[index] for index in still_odd]
+            if not self._learn([values[row] for row in left]):
+                break
+        if len(left) > max(_MOSTLY * len(values), _SAMPLES):
+            self._pause = _PAUSE
+        return records, sorted(left + odd)
+
+    def _too_large_or_deep(self, values: Sequence[bytes]) -> list[int]:
+        """Return the rows of values that are not worth parsing: their trees are large, or too deep."""
+        longest = max(map(len, values), default=0)
+        odd = [row for row, value in enumerate(values) if len(value) > LARGEST_VALUE] if longest > LARGEST_VALUE else []
+        if 2 * MAXIMUM_DEPTH < longest <= LARGEST_VALUE:
+            odd = NameScan(values).deeper_than(MAXIMUM_DEPTH)
+        return odd
 
     def _learn(self, odd: Sequence[bytes]) -> bool:
-        """Learn fields from such values; return whether to read them again. Lessons become rare if they teach nothing.
+        """Learn fields from odd values; return whether to read these again. Lessons become rare if they teach nothing.
 
-        It waits until closer looks have taken as long as a lesson does.
+        A lesson has to pay, since each record spends time on the fields that it lacks. It waits until to check odd
+        values alone has taken as long as a lesson does.
         """
         self._odd_ones += len(odd)
-        if self._odd_ones < self._next_lesson:
+        size = 0
+        samples: list[bytes] = []
+        for sample in (*odd[:: -(-len(odd) // _SAMPLES) or 1], *self._samples):
+            if len(samples) < _SAMPLES and size + len(sample) <= _SAMPLE_BYTES:
+                samples.append(sample)
+                size += len(sample)
+        self._samples = samples
+        if not odd or not samples or self._odd_ones < self._next_lesson:
             return False
-        self._odd_ones = 0
-        samples = odd[:: -(-len(odd) // _SAMPLES)]
-        sizes = accumulate(map(len, samples))
-        if not self._known.learn(
-            [sample for sample, size in zip(samples, sizes, strict=True) if size <= _SAMPLE_BYTES]
-        ):
-            self._next_lesson *= 2
-            return False
-        self._parser, self._parser_by_value = CountingParser(self._schema, self._known.undeclared), None
-        return True
+        share = min(1.0, self._odd_ones / self._seen)
+        self._seen = self._odd_ones = 0
+        known = self._known.copy()
+        if known.learn(samples):
+            parser = CountingParser(self._schema, known.undeclared)
+            parsed = parser.parse(samples)
+            gain = share * (1 - len(parsed.refused) / len(samples)) * _ALONE
+            price = share * parsed.fields_absent / len(samples) + (1 - share) * (known.number - self._known.number)
+            if gain > price:
+                self._known, self._parser, self._parser_by_value = known, parser, None
+                self._seen, self._samples = len(odd), []
+                return True
+        self._next_lesson *= 2
+        return False
 
     def _read(self, values: Sequence[bytes], tally: FieldTally) -> tuple[list[Any], list[int]]:
         parsed = self._parser.parse(values)
@@ -111,7 +148,6 @@ class FastReader:
             odd.update(index for index, value in enumerate(kept) if not _is_utf8(value))
         if self._has_texts and b"\\" in scan.text and b"\\u0000" in scan.text:
             odd.update(index for index, value in enumerate(kept) if b"\\u0000" in value)
-        odd.update(scan.deeper_than(MAXIMUM_DEPTH))
         if scan.names() != parsed.names:
             pairs = zip(scan.names_by_value(), self._names_by_value(kept, parsed), strict=True)
             odd.update(index for index, (shown, found) in enumerate(pairs) if shown != found)

@@ -90,6 +90,8 @@ def _malformed(text: str, error: json.JSONDecodeError) -> str:
 
 
 def _check_surrogates(value: bytes) -> None:
+    if b"\\ud" not in value and b"\\uD" not in value:
+        return
     if half := next((found for found in _ESCAPES.finditer(value) if found[1]), None):
         what = f"a text holds one half of a surrogate pair, which is no character (byte {half.start()})"
         raise BadRecordError(Rule.NOT_JSON, what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,12 +28,14 @@ class Place:
         names: the names of the objects there, each with what stands there in turn.
         entries: what stands at any name of the objects there, if these are maps: each has names of its own.
         elements: what the arrays there hold; None: no array was seen.
+        has_object: whether an object was seen, perhaps without a known name.
         has_scalar: whether a text, a number or a boolean was seen.
     """
 
     names: dict[str, Place] = field(default_factory=dict)
     entries: Place | None = None
     elements: Place | None = None
+    has_object: bool = False
     has_scalar: bool = False
 
     def has_names(self) -> bool:
@@ -46,20 +49,29 @@ class KnownFields:
 
     Args:
         declared: the names that the schema has.
+
+    Attributes:
+        number: the names that are known, at all depths.
     """
 
     def __init__(self, declared: Sequence[str]) -> None:
         self._declared = declared
-        self._number = 0
-        self._top = Place()
+        self.number = 0
+        self._top = Place(has_object=True)
 
     @property
     def undeclared(self) -> Mapping[str, Place]:
         """The known names at the top level; each is shown as it is."""
         return self._top.names
 
+    def copy(self) -> KnownFields:
+        """Return the same knowledge, which learns apart from this."""
+        copied = KnownFields(self._declared)
+        copied.number, copied._top = self.number, deepcopy(self._top)
+        return copied
+
     def learn(self, values: Sequence[bytes]) -> bool:
-        """Learn the frequent names of these values; return whether something is new.
+        """Learn the frequent fields of these values; return whether something is new.
 
         Args:
             values: samples; one that is no JSON object teaches nothing.
@@ -75,8 +87,9 @@ class KnownFields:
         objects = [each for each in found if isinstance(each, dict)]
         arrays = [each for each in found if isinstance(each, list)]
         has_scalar = len(objects) + len(arrays) + found.count(None) < len(found)
-        is_new = has_scalar and not place.has_scalar
+        is_new = (has_scalar and not place.has_scalar) or (bool(objects) and not place.has_object)
         place.has_scalar |= has_scalar
+        place.has_object |= bool(objects)
         if reach.depth == _DEEPEST:
             return is_new
         if arrays:
@@ -93,7 +106,7 @@ class KnownFields:
         for name, times in frequency.items():
             if name not in place.names and times >= _FREQUENT * reach.samples and self._can_know(name, reach):
                 place.names[name] = Place()
-                self._number += 1
+                self.number += 1
                 is_new = True
             if name in place.names:
                 inside = [each[name] for each in objects if name in each]
@@ -106,7 +119,7 @@ class KnownFields:
         return 0 < objects <= sum(times for times in rare if times < _FREQUENT * reach.samples)
 
     def _can_know(self, name: str, reach: _Reach) -> bool:
-        if self._number == MOST_KNOWN or not _NEVER_KNOWN.isdisjoint(name):
+        if self.number == MOST_KNOWN or not _NEVER_KNOWN.isdisjoint(name):
             return False
         return reach.depth > 0 or shown(name, LONGEST_NAME) == name  # names that are shown alike are counted as one
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 _Bytes = NDArray[np.uint8]
-_Mask = NDArray[np.bool_]
 _Places = NDArray[np.intp]
 _LOOK_BACK = 3  # bytes before a colon
 _WINDOW = 128 * 1024  # bytes; the masks of a window stay in the processor's cache
@@ -31,17 +30,17 @@ class NameScan:
         """Return the number of names in all values, at any depth; never too low.
 
         It is too high where a text holds what looks like the end of a name: a quote, blanks or none, and a colon.
-        An escaped quote does not look like one, unless two backslashes stand before it.
+        An escaped quote right before the colon does not, unless two backslashes stand before the quote.
         """
         if any(sign in self.text for sign in (b"\\", b"\t", b"\n", b"\r")) or (
             b" " in self.text and self._pairs(b" :")
         ):
-            return sum(int(np.count_nonzero(_ends_of_names(window))) for window in self._windows())
+            return sum(len(places) for places in self._ends_of_names())
         return self._pairs(b'":')
 
     def names_by_value(self) -> list[int]:
         """Return the same number for each value."""
-        return self._by_value(_ends_of_names)
+        return self._by_value(self._ends_of_names())
 
     def deeper_than(self, limit: int) -> list[int]:
         """Return the indexes of all values that are nested deeper than the limit, and perhaps of some others.
@@ -52,12 +51,12 @@ class NameScan:
         longest = max(map(len, self._values))
         if longest <= 2 * limit or not self._has_more_within(longest, limit):
             return []
-        return [index for index, count in enumerate(self._by_value(_openings)) if count > limit]
+        return [index for index, count in enumerate(self._by_value(self._openings())) if count > limit]
 
     def _has_more_within(self, length: int, limit: int) -> bool:
         """Return whether more opening brackets and braces than the limit stand within this length anywhere."""
         places: _Places = np.zeros(0, np.intp)
-        for found in self._places(_openings):
+        for found in self._openings():
             places = np.concatenate([places[-limit:], found])
             if len(places) > limit and (places[limit:] - places[:-limit]).min() < length:
                 return True
@@ -73,38 +72,40 @@ class NameScan:
         return count
 
     def _windows(self) -> Iterator[_Bytes]:
-        """Parts of the text; each begins with the last bytes before it, which no mask covers."""
+        """Parts of the text; each begins with the last bytes before it."""
         everything = np.frombuffer(self.text, np.uint8)
         for first in range(0, len(everything) - _LOOK_BACK, _WINDOW):
             yield everything[first : first + _LOOK_BACK + _WINDOW]
 
-    def _places(self, mask: Callable[[_Bytes], _Mask]) -> Iterator[_Places]:
-        """For each part of the text, where the mask is true, in bytes from the first value on."""
+    def _openings(self) -> Iterator[_Places]:
+        """For each window, the places of brackets and braces that open, in bytes from the first value on."""
         for number, window in enumerate(self._windows()):
-            yield np.flatnonzero(mask(window)) + number * _WINDOW
+            yield np.flatnonzero((window[_LOOK_BACK:] | _BRACKET_TO_BRACE) == _OPEN_BRACE) + number * _WINDOW
 
-    def _by_value(self, mask: Callable[[_Bytes], _Mask]) -> list[int]:
+    def _ends_of_names(self) -> Iterator[_Places]:
+        """For each window, the places of the colons behind names, in bytes from the first value on."""
+        for number, window in enumerate(self._windows()):
+            third, second, first, here = window[:-3], window[1:-2], window[2:-1], window[3:]
+            colon = here == _COLON
+            ends = colon & (first == _QUOTE)
+            ends &= ~((second == _BACKSLASH) & (third != _BACKSLASH))
+            behind_blank = colon & (first <= _LAST_BLANK)
+            ends |= behind_blank & (second == _QUOTE)
+            places = np.flatnonzero(ends) + number * _WINDOW
+            more = np.flatnonzero(behind_blank & (second <= _LAST_BLANK)) + number * _WINDOW
+            yield np.sort(np.concatenate([places, more[[self._is_behind_quote(place) for place in more.tolist()]]]))
+
+    def _is_behind_quote(self, place: int) -> bool:
+        """Return whether only blanks stand between a quote and this place."""
+        end = place + _LOOK_BACK
+        while self.text[end - 1] <= _LAST_BLANK:
+            end -= 1
+        return self.text[end - 1] == _QUOTE
+
+    def _by_value(self, parts: Iterable[_Places]) -> list[int]:
         ends = np.cumsum([len(value) + 1 for value in self._values])
         counts = np.zeros(len(ends), np.intp)
-        for places in self._places(mask):
+        for places in parts:
             counts += np.bincount(np.searchsorted(ends, places, side="right"), minlength=len(ends))
         found: list[int] = counts.tolist()
         return found
-
-
-def _ends_of_names(window: _Bytes) -> _Mask:
-    """Mark the colons behind names."""
-    third, second, first, here = window[:-3], window[1:-2], window[2:-1], window[3:]
-    colon = here == _COLON
-    ends: _Mask = colon & (first == _QUOTE)
-    if _BACKSLASH in window:
-        ends &= ~((second == _BACKSLASH) & (third != _BACKSLASH))
-    behind_blank = colon & (first <= _LAST_BLANK)
-    if behind_blank.any():
-        ends |= behind_blank & ((second == _QUOTE) | (second <= _LAST_BLANK))
-    return ends
-
-
-def _openings(window: _Bytes) -> _Mask:
-    openings: _Mask = (window[3:] | _BRACKET_TO_BRACE) == _OPEN_BRACE
-    return openings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.origin import STREAM
 from millrace.domain.years import FIRST_MS, LAST_MS
 from millrace.runtime.coordinator_log import OFFSETS_TOPIC, commit_key_prefixes
-from millrace.runtime.decoded import DecoderFactory
+from millrace.runtime.decoded import DecoderFactory, RecordDecoder
 from millrace.runtime.decoders import decoder_of
 from millrace.runtime.field_tally import as_text
 from millrace.settings import KafkaSettings
@@ -266,7 +267,7 @@ def _decode_blocks(
     schema: ValueSchema, key: Key | None, make_decoder: DecoderFactory
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def decode(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = make_decoder(schema, key)
+        decoder = _decoder_of_worker(make_decoder, schema, key)
         types = [(column.name, arrow_type(column)) for column in schema.decoded]
         own_types = [(f"_{name}", arrow) for name, arrow in _OWN.items()]
         flag_types = [(BAD_FIELD, pa.bool_()), (TRUNCATED_FIELD, pa.bool_()), (UNDECLARED_FIELD, pa.string())]
@@ -283,6 +284,12 @@ def _decode_blocks(
             yield pa.RecordBatch.from_arrays(arrays, schema=result)
 
     return decode
+
+
+@lru_cache(maxsize=32)
+def _decoder_of_worker(make_decoder: DecoderFactory, schema: ValueSchema, key: Key | None) -> RecordDecoder:
+    """Return the decoder that this worker process keeps for its tasks: what it has learned serves the next one too."""
+    return make_decoder(schema, key)
 
 
 def _key_as_needed(schema: ValueSchema) -> SparkColumn:
