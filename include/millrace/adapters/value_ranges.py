@@ -96,11 +96,12 @@ def _not_utf8(array: pa.Array) -> pa.BooleanArray | None:
         array.validate(full=True)
     except pa.ArrowInvalid:
         raw = array.cast(pa.large_binary() if large else pa.binary()).to_pylist()
-        return pa.array([text is not None and not _is_utf8(text) for text in raw], pa.bool_())
+        return pa.array([text is not None and not is_utf8(text) for text in raw], pa.bool_())
     return None
 
 
-def _is_utf8(text: bytes) -> bool:
+def is_utf8(text: bytes) -> bool:
+    """Return whether these bytes are UTF-8."""
     try:
         text.decode()
     except UnicodeDecodeError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import repeat
 from operator import or_, sub
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -189,6 +190,11 @@ def lenient_parser(schema: ValueSchema) -> Callable[[bytes], Any]:
         fields.append((f"f{index}", python_type(column), *default))
     names = {f"f{index}": column.name for index, column in enumerate(schema.columns)}
     return msgspec.json.Decoder(msgspec.defstruct("Record", fields, kw_only=True, rename=names, gc=False)).decode
+
+
+def record_of_nulls(schema: ValueSchema) -> Any:
+    """Return a record whose fields are all null, the required ones too."""
+    return SimpleNamespace(**{f"f{index}": _default(column.type) for index, column in enumerate(schema.columns)})
 
 
 class _Defaults:

@@ -12,7 +12,7 @@ is read alone by their texts (`closer_look`), with a reason where it is bad.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -27,7 +27,7 @@ from millrace.domain.quarantine import Broken, Rule
 from millrace.domain.years import LAST_MS
 from millrace.runtime.closer_look import CloserLook
 from millrace.runtime.columns import Built, column_builder
-from millrace.runtime.counting_parser import lenient_parser
+from millrace.runtime.counting_parser import lenient_parser, record_of_nulls
 from millrace.runtime.decoded import BadRecordError, Decoded
 from millrace.runtime.fast_reader import FastReader
 from millrace.runtime.field_tally import FieldTally
@@ -51,6 +51,7 @@ class Decoder:
         self._key_required = key_required
         self._fast = FastReader(schema)
         self._parse = lenient_parser(schema)
+        self._nothing = record_of_nulls(schema)
         self._has_texts = any(column.type is ColumnType.STRING for column in schema.columns)
         self._builders = tuple(map(column_builder, schema.columns))
         self._fields = tuple(map(attrgetter, map("f{}".format, range(len(schema.columns)))))
@@ -80,14 +81,13 @@ class Decoder:
 
     def _parts(self, values: Sequence[bytes | None]) -> Iterator[slice]:
         """Parts of a block; their parsed records are in memory at the same time."""
-        first, size, most, self._first_part = 0, 0, self._first_part, _AT_ONCE
-        for row, value in enumerate(values):
-            if row - first == most or (row > first and size + len(value or b"") > _BYTES_AT_ONCE):
-                yield slice(first, row)
-                first, size, most = row, 0, _AT_ONCE
-            size += len(value or b"")
-        if values:
-            yield slice(first, len(values))
+        first, after, self._first_part = 0, self._first_part, _AT_ONCE
+        while first < len(values):
+            sizes = list(map(len, filter(None, values[first:after])))
+            if sum(sizes) > _BYTES_AT_ONCE:  # of as many as fit in any case
+                after = first + max(1, _BYTES_AT_ONCE // max(sizes))
+            yield slice(first, after)
+            first, after = after, after + _AT_ONCE
 
     def _part(
         self,
@@ -97,30 +97,68 @@ class Decoder:
         tally: FieldTally,
     ) -> Decoded:
         """Decode a part of a block; the tally counts its undeclared fields."""
-        part = _Part(len(values))
-        for row in part.rows if not self._are_whole(values, keys, timestamps_ms) else ():
-            if not self._are_whole([values[row]], [keys[row]], [timestamps_ms[row]]):
-                part.bad[row] = self._why_not_whole(values[row], keys[row], timestamps_ms[row]).broken
-        rows = part.rows if not part.bad else [row for row in part.rows if row not in part.bad]
-        records, odd = self._fast.read([values[row] for row in rows], tally)  # type: ignore[misc]
-        for index in odd:
+        bad: dict[int, Broken] = {}  # no errors: an error keeps in memory what was parsed
+        rows: Sequence[int] = range(len(values))
+        if not self._are_whole(values, keys, timestamps_ms):
+            for row in rows:
+                if not self._are_whole([values[row]], [keys[row]], [timestamps_ms[row]]):
+                    bad[row] = self._why_not_whole(values[row], keys[row], timestamps_ms[row]).broken
+            rows = [row for row in rows if row not in bad]
+        found, odd = self._fast.read([values[row] for row in rows], tally)  # type: ignore[misc]
+        records: list[Any] = found if not odd and not bad else [self._nothing] * len(values)
+        for row, record in zip(rows, found, strict=True) if odd or bad else ():
+            if record is not None:
+                records[row] = record
+        unread: set[int] = set()
+        for row in (rows[index] for index in odd):
             try:
-                records[index] = self._sound_record(values[rows[index]], tally)  # type: ignore[arg-type]
-            except BadRecordError as bad:
-                part.bad[rows[index]] = bad.broken
-        if odd:
-            rows = [row for row, record in zip(rows, records, strict=True) if record is not None]
-            records = [record for record in records if record is not None]
-        part.add_columns(
-            rows,
-            [builder(list(map(field, records))) for builder, field in zip(self._builders, self._fields, strict=True)],
-        )
-        for row in part.unread():
+                record = self._sound_record(values[row], tally)  # type: ignore[arg-type]
+            except BadRecordError as error:
+                bad[row] = error.broken
+                continue
+            if record is None:
+                unread.add(row)
+            else:
+                records[row] = record
+        built = [
+            builder(list(map(field, records))) for builder, field in zip(self._builders, self._fields, strict=True)
+        ]
+        return self._finished(values, built, bad, unread)
+
+    def _finished(
+        self, values: Sequence[bytes | None], built: Sequence[Built], bad: dict[int, Broken], unread: set[int]
+    ) -> Decoded:
+        """Read alone what is left of a part.
+
+        Args:
+            values: all its values.
+            built: its columns, null where a row is bad or unread.
+            bad: why rows are bad.
+            unread: rows that have to be read alone; so have those whose columns are odd.
+        """
+        unread = unread.union(*(each.odd for each in built)).difference(bad)
+        for each in built:
+            for row, broken in each.out_of_range.items():
+                if row not in unread:
+                    bad.setdefault(row, broken)
+        cut = {row for each in built for row in each.cut}
+        alone: dict[int, Sequence[Any]] = {}
+        for row in unread:
+            cut.discard(row)
             try:
-                part.add_alone(row, *self._alone(values[row]))  # type: ignore[arg-type]
-            except BadRecordError as bad:
-                part.bad[row] = bad.broken
-        return part.decoded()
+                alone[row], is_cut = self._alone(values[row])  # type: ignore[arg-type]
+                cut.update([row] * is_cut)
+            except BadRecordError as error:
+                bad[row] = error.broken
+        rules: list[Rule | None] = [None] * len(values)
+        errors: list[str | None] = [None] * len(values)
+        truncated = [False] * len(values)
+        for row, broken in bad.items():
+            rules[row], errors[row] = broken.rule, broken.error
+        for row in cut.difference(bad):
+            truncated[row] = True
+        arrays = [each.array for each in built]
+        return Decoded(_with_rows(arrays, alone | dict.fromkeys(bad, (None,) * len(arrays))), rules, errors, truncated)
 
     def _are_whole(
         self, values: Sequence[bytes | None], keys: Sequence[bytes | None], timestamps_ms: Sequence[int | None]
@@ -186,71 +224,17 @@ class Decoder:
                 raise BadRecordError(Rule.NUL_CHARACTER, what)
 
 
-class _Part:
-    """What is known of a part of a block.
-
-    Args:
-        length: the number of its records.
-
-    Attributes:
-        rows: all its rows.
-        bad: the rows that are bad. It holds no errors: an error keeps what was parsed in memory.
-    """
-
-    def __init__(self, length: int) -> None:
-        self.rows = range(length)
-        self.bad: dict[int, Broken] = {}
-        self._read: Sequence[int] = ()
-        self._arrays: tuple[pa.Array, ...] = ()
-        self._odd: set[int] = set()
-        self._truncated: set[int] = set()
-        self._alone: dict[int, Sequence[Any]] = {}
-
-    def add_columns(self, rows: Sequence[int], built: Sequence[Built]) -> None:
-        """Add the columns of rows that were read together; a row that was not is bad, or has to be read alone."""
-        self._read = rows
-        self._arrays = tuple(each.array for each in built)
-        self._odd = {rows[index] for each in built for index in each.odd}
-        self._truncated = {rows[index] for each in built for index in each.cut}
-        for each in built:
-            for index, broken in each.out_of_range.items():
-                if rows[index] not in self._odd:
-                    self.bad.setdefault(rows[index], broken)
-
-    def unread(self) -> list[int]:
-        """Return the rows that have to be read alone."""
-        left = set(self.rows).difference(self._read, self.bad) if len(self._read) < len(self.rows) else set[int]()
-        return sorted(left | self._odd)
-
-    def add_alone(self, row: int, fields: Sequence[Any], cut: bool) -> None:
-        """Add the values of a row that was read alone, and whether a timestamp of it was cut."""
-        self._alone[row] = fields
-        (self._truncated.add if cut else self._truncated.discard)(row)
-
-    def decoded(self) -> Decoded:
-        """Return the part; nothing is left to be read."""
-        rules: list[Rule | None] = [None] * len(self.rows)
-        errors: list[str | None] = [None] * len(self.rows)
-        truncated = [False] * len(self.rows)
-        for row, broken in self.bad.items():
-            rules[row], errors[row] = broken.rule, broken.error
-        for row in self._truncated.difference(self.bad):
-            truncated[row] = True
-        return Decoded(self._columns(), rules, errors, truncated)
-
-    def _columns(self) -> tuple[pa.Array, ...]:
-        replaced = sorted(self._alone.keys() | self.bad.keys())
-        if not replaced:
-            return self._arrays
-        nothing = [None] * len(self._arrays)
-        fields = zip(*(self._alone.get(row, nothing) for row in replaced), strict=True)
-        places, is_replaced = np.zeros(len(self.rows), np.int64), np.zeros(len(self.rows), np.bool_)
-        places[self._read], is_replaced[replaced] = np.arange(len(self._read)), True
-        taken, mask = pa.array(places, mask=is_replaced), pa.array(is_replaced)
-        return tuple(
-            pc.replace_with_mask(array.take(taken), mask, pa.array(values, type=array.type))
-            for array, values in zip(self._arrays, fields, strict=True)
-        )
+def _with_rows(arrays: Sequence[pa.Array], rows: Mapping[int, Sequence[Any]]) -> tuple[pa.Array, ...]:
+    """Return the columns with other values in some rows."""
+    if not rows:
+        return tuple(arrays)
+    is_replaced = np.zeros(len(arrays[0]), np.bool_)
+    is_replaced[list(rows)] = True
+    mask, fields = pa.array(is_replaced), zip(*(rows[row] for row in sorted(rows)), strict=True)
+    return tuple(
+        pc.replace_with_mask(array, mask, pa.array(values, type=array.type))
+        for array, values in zip(arrays, fields, strict=True)
+    )
 
 
 def null_key() -> BadRecordError:

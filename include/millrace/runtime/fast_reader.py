@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from millrace.adapters.value_ranges import is_utf8
 from millrace.domain.declaration import ColumnType, ValueSchema
 from millrace.runtime.counting_parser import NULL, CountingParser, Parsed
 from millrace.runtime.field_tally import FieldTally
@@ -144,8 +145,8 @@ class FastReader:
         kept = values if len(rows) == len(values) else [values[row] for row in rows]
         scan = NameScan(kept)
         odd: set[int] = set()
-        if not scan.text.isascii() and not _is_utf8(scan.text):
-            odd.update(index for index, value in enumerate(kept) if not _is_utf8(value))
+        if not scan.text.isascii() and not is_utf8(scan.text):
+            odd.update(index for index, value in enumerate(kept) if not is_utf8(value))
         if self._has_texts and b"\\" in scan.text and b"\\u0000" in scan.text:
             odd.update(index for index, value in enumerate(kept) if b"\\u0000" in value)
         if scan.names() != parsed.names:
@@ -210,11 +211,3 @@ class FastReader:
                 continue
             if any(getattr(record, each) in _NOT_GIVEN for each in lacked) and tally.decide(name, _names_of(value)):
                 return
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

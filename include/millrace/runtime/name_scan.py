@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ class NameScan:
     def __init__(self, values: Sequence[bytes]) -> None:
         self._values = values
         self.text = b",".join((b",,", *values))  # so the first value has bytes before it, as the others have
+        self._has_backslash = b"\\" in self.text
 
     def names(self) -> int:
         """Return the number of names in all values, at any depth; never too low.
@@ -32,15 +34,15 @@ class NameScan:
         It is too high where a text holds what looks like the end of a name: a quote, blanks or none, and a colon.
         An escaped quote right before the colon does not, unless two backslashes stand before the quote.
         """
-        if any(sign in self.text for sign in (b"\\", b"\t", b"\n", b"\r")) or (
-            b" " in self.text and self._pairs(b" :")
-        ):
-            return sum(len(places) for places in self._ends_of_names())
-        return self._pairs(b'":')
+        has_lines = any(sign in self.text for sign in (b"\t", b"\n", b"\r"))
+        if not self._has_backslash and not has_lines and not (b" " in self.text and self._pairs(b" :")):
+            return self._pairs(b'":')
+        marked = map(self._ends_of_names, self._windows(), count(0, _WINDOW))
+        return sum(int(np.count_nonzero(ends)) + len(more) for ends, more in marked)
 
     def names_by_value(self) -> list[int]:
         """Return the same number for each value."""
-        return self._by_value(self._ends_of_names())
+        return self._by_value(self._places_of_names())
 
     def deeper_than(self, limit: int) -> list[int]:
         """Return the indexes of all values that are nested deeper than the limit, and perhaps of some others.
@@ -79,21 +81,36 @@ class NameScan:
 
     def _openings(self) -> Iterator[_Places]:
         """For each window, the places of brackets and braces that open, in bytes from the first value on."""
-        for number, window in enumerate(self._windows()):
-            yield np.flatnonzero((window[_LOOK_BACK:] | _BRACKET_TO_BRACE) == _OPEN_BRACE) + number * _WINDOW
+        for window, at in zip(self._windows(), count(0, _WINDOW), strict=False):
+            yield np.flatnonzero((window[_LOOK_BACK:] | _BRACKET_TO_BRACE) == _OPEN_BRACE) + at
 
-    def _ends_of_names(self) -> Iterator[_Places]:
+    def _places_of_names(self) -> Iterator[_Places]:
         """For each window, the places of the colons behind names, in bytes from the first value on."""
-        for number, window in enumerate(self._windows()):
-            third, second, first, here = window[:-3], window[1:-2], window[2:-1], window[3:]
-            colon = here == _COLON
-            ends = colon & (first == _QUOTE)
+        for window, at in zip(self._windows(), count(0, _WINDOW), strict=False):
+            ends, more = self._ends_of_names(window, at)
+            yield np.concatenate([np.flatnonzero(ends) + at, np.array(more, np.intp)])
+
+    def _ends_of_names(self, window: _Bytes, at: int) -> tuple[NDArray[np.bool_], list[int]]:
+        """Mark the colons behind names: by a mask those with a quote before them, or a quote and one blank.
+
+        Args:
+            window: a part of the text.
+            at: where it begins.
+
+        Returns:
+            the mask, and the places of those with more blanks before them.
+        """
+        third, second, first, here = window[:-3], window[1:-2], window[2:-1], window[3:]
+        colon = here == _COLON
+        ends = colon & (first == _QUOTE)
+        if self._has_backslash:
             ends &= ~((second == _BACKSLASH) & (third != _BACKSLASH))
-            behind_blank = colon & (first <= _LAST_BLANK)
-            ends |= behind_blank & (second == _QUOTE)
-            places = np.flatnonzero(ends) + number * _WINDOW
-            more = np.flatnonzero(behind_blank & (second <= _LAST_BLANK)) + number * _WINDOW
-            yield np.sort(np.concatenate([places, more[[self._is_behind_quote(place) for place in more.tolist()]]]))
+        behind_blank = colon & (first <= _LAST_BLANK)
+        if not behind_blank.any():
+            return ends, []
+        ends |= behind_blank & (second == _QUOTE)
+        more = np.flatnonzero(behind_blank & (second <= _LAST_BLANK)) + at
+        return ends, [place for place in more.tolist() if self._is_behind_quote(place)]
 
     def _is_behind_quote(self, place: int) -> bool:
         """Return whether only blanks stand between a quote and this place."""
