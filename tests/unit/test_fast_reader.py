@@ -144,3 +144,23 @@ def test_a_number_out_of_range_is_named_by_its_own_rule_unless_another_rule_is_b
     assert [str(rule) for rule in found.rules if rule] == ["out_of_range", "wrong_type"]
     assert found.errors[40].startswith("the field `amount` does not fit DECIMAL(5,2) exactly: ")  # type: ignore[union-attr]
     assert found.columns[0].null_count == 2
+
+
+def test_a_wrong_time_is_named_before_a_number_out_of_range_and_after_a_wrong_type() -> None:
+    schema = ValueSchema(ValueFormat.JSON, (*SCHEMA.columns, *(Column(name, ColumnType.TIMESTAMP) for name in "ab")))
+    good = b'{"id":1,"amount":1.25,"a":"2026-01-31T10:00:00Z","b":"2026-01-31T10:00:00Z"}'
+    bad = [
+        good.replace(b"1.25", b"1.255").replace(b'Z"}', b'X"}'),
+        good.replace(b"-31", b"-32"),
+        good.replace(b"-31", b"-32").replace(b'"id":1', b'"id":"1"'),
+        good.replace(b"-31T", b"-32T", 1).replace(b"1.25", b'"1_0"'),
+        good.replace(b"1.25", b"1.255").replace(b"2026-01-31T10:00:00Z", b"0001-01-01T00:00:00+14:00"),
+    ]
+    values = [*[good] * 40, *bad, *[good] * 40]
+    found = Decoder(schema, key_required=False).decode(values, [None] * 85, [0] * 85)
+    assert [str(rule) for rule in found.rules if rule] == [
+        *("wrong_type", "out_of_range", "wrong_type", "wrong_type", "out_of_range"),
+    ]
+    named = [error.split("`")[1] for error in found.errors if error and "Expected" not in error]
+    assert named == ["b", "a", "amount", "amount"]
+    assert [column.null_count for column in found.columns] == [5, 85, 5, 5, 5]  # no record has a note

@@ -42,15 +42,16 @@ class Built:
     """A column, or a part of one.
 
     Attributes:
-        array: its values; null where one is odd or out of range.
+        array: its values; null where one is odd, wrong or out of range.
         odd: the indexes of the values that need a closer look.
-        out_of_range: why the type cannot hold a value, by its index; unless its record breaks another rule, it breaks
-            this one.
+        wrong: why a text is no value of the type, by its index.
+        out_of_range: why the type cannot hold a value, by its index.
         cut: the indexes of the values that lost something.
     """
 
     array: pa.Array
     odd: list[int] = field(default_factory=list)
+    wrong: dict[int, Broken] = field(default_factory=dict)
     out_of_range: dict[int, Broken] = field(default_factory=dict)
     cut: list[int] = field(default_factory=list)
 
@@ -122,15 +123,18 @@ def _times_by_form(column: Column, texts: pa.Array) -> Built:
     odd, cut = _indexes(is_outside), [] if is_cut is None else _indexes(pc.and_(is_cut, is_common))
     others = pc.fill_null(pc.invert(is_common), False)
     found: list[datetime | None] = []
-    for index in _indexes(others):
+    wrong: dict[int, Broken] = {}
+    for index, text in zip(_indexes(others), texts.filter(others).to_pylist(), strict=True):
+        found.append(None)
         try:
-            time, is_cut_too = read_time(column, texts[index].as_py())
-            found.append(utc(time))
+            time, is_cut_too = read_time(column, text)
+            found[-1] = utc(time)
             cut += [index] * is_cut_too
-        except (BadRecordError, OverflowError):
-            found.append(None)
+        except BadRecordError as bad:
+            wrong[index] = bad.broken
+        except OverflowError:
             odd.append(index)
-    return Built(pc.replace_with_mask(times, others, pa.array(found, type=_TIMESTAMP)), odd, cut=cut)
+    return Built(pc.replace_with_mask(times, others, pa.array(found, type=_TIMESTAMP)), odd, wrong, cut=cut)
 
 
 def _decimals(column: Column, values: Sequence[Any]) -> Built:
@@ -177,7 +181,7 @@ def _decimals_one_by_one(column: Column, texts: Sequence[str | None], odd: list[
             numbers[index] = checked_decimal(column, number)
         except BadRecordError as bad:
             out_of_range[index] = bad.broken
-    return Built(pa.array(numbers, type=arrow_type(column)), odd, out_of_range)
+    return Built(pa.array(numbers, type=arrow_type(column)), odd, out_of_range=out_of_range)
 
 
 def _is_within(numbers: pa.Array, least: float, most: float) -> bool:

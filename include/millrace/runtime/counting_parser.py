@@ -111,7 +111,7 @@ class CountingParser:
             in_maps.append(self._names_in_maps([self._parse(value)]))
             seen.append([each() for each in left])
         worth = np.array(list(self._worth.values()))
-        found: list[int] = (self.fields + np.array(in_maps) - np.diff(np.array(seen), axis=0) @ worth).tolist()
+        found: list[int] = (self.fields + np.array(in_maps, np.intp) - np.diff(np.array(seen), axis=0) @ worth).tolist()
         return found
 
     def _names_in_maps(self, records: Sequence[Any]) -> int:

@@ -137,8 +137,9 @@ class Decoder:
             unread: rows that have to be read alone; so have those whose columns are odd.
         """
         unread = unread.union(*(each.odd for each in built)).difference(bad)
-        for each in built:
-            for row, broken in each.out_of_range.items():
+        # In this order: what a text is comes before what its type can hold, each in the order of the schema.
+        for reasons in (*(each.wrong for each in built), *(each.out_of_range for each in built)):
+            for row, broken in reasons.items():
                 if row not in unread:
                     bad.setdefault(row, broken)
         cut = {row for each in built for row in each.cut}

@@ -120,7 +120,7 @@ class NameScan:
         return self.text[end - 1] == _QUOTE
 
     def _by_value(self, parts: Iterable[_Places]) -> list[int]:
-        ends = np.cumsum([len(value) + 1 for value in self._values])
+        ends = np.cumsum(np.fromiter(map(len, self._values), np.intp, len(self._values)) + 1)
         counts = np.zeros(len(ends), np.intp)
         for places in parts:
             counts += np.bincount(np.searchsorted(ends, places, side="right"), minlength=len(ends))
