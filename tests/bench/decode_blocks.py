@@ -139,6 +139,10 @@ def lines(document: Document) -> bytes:
     return json.dumps(document, indent=2).encode()
 
 
+def with_text(draw: Draw, length: int) -> bytes:
+    return compact(mixed(draw) | {"customer": "x" * length})
+
+
 def bad(draw: Draw, share: float) -> bytes:
     """Make the value of a record that is bad this often, by one of four faults."""
     value = compact(mixed(draw))
@@ -173,9 +177,10 @@ def kinds() -> Mapping[str, Kind]:
             value = lambda draw, make=document, style=style: style(make(draw))  # noqa: E731
             found[f"{name}, {style.__name__}"] = Kind(columns, value, exact)
     return found | {
-        "nested": Kind(MIXED, lambda draw: usual(nested(draw)), "mixed, exact"),
-        "a map of ids": Kind(MIXED, lambda draw: usual(with_map(draw)), "mixed, exact"),
-        "1.2 KB, exact": Kind(MIXED, lambda draw: compact(mixed(draw) | {"customer": "x" * 950}), "1.2 KB, exact"),
+        "400 bytes, exact": Kind(MIXED, partial(with_text, length=240), "400 bytes, exact"),
+        "nested": Kind(MIXED, lambda draw: usual(nested(draw)), "400 bytes, exact"),
+        "a map of ids": Kind(MIXED, lambda draw: usual(with_map(draw)), "400 bytes, exact"),
+        "1.2 KB, exact": Kind(MIXED, partial(with_text, length=950), "1.2 KB, exact"),
         "30 fields, all declared": Kind(
             (*MIXED, *MORE[:22]), lambda draw: compact(mixed(draw) | more(draw, 22)), "30 fields, all declared"
         ),
