@@ -48,6 +48,13 @@ def test_fields_are_learned_although_every_hundredth_value_is_large() -> None:
     assert odd_of(reader, values[1:100]) == 0
 
 
+def test_a_large_value_hides_no_deep_one() -> None:
+    deep = b'{"id":1,"more":' + b"[" * 600 + b"]" * 600 + b"}"
+    values = [*values_of([{"id": 1, "more": "x"}] * 60), deep, b'{"id":1,"more":"%b"}' % (b"x" * 2_000_000), deep]
+    reader = FastReader(SCHEMA)
+    assert [odd_of(reader, values) for _ in range(2)] == [3, 3]
+
+
 def test_fields_are_learned_from_many_reads_of_one_value() -> None:
     reader = FastReader(SCHEMA)
     odd = [odd_of(reader, values_of([{"id": n, "more": n}])) for n in range(60)]

@@ -80,11 +80,15 @@ class FastReader:
 
     def _too_large_or_deep(self, values: Sequence[bytes]) -> list[int]:
         """Return the rows of values that are not worth parsing: their trees are large, or too deep."""
-        longest = max(map(len, values), default=0)
-        odd = [row for row, value in enumerate(values) if len(value) > LARGEST_VALUE] if longest > LARGEST_VALUE else []
-        if 2 * MAXIMUM_DEPTH < longest <= LARGEST_VALUE:
-            odd = NameScan(values).deeper_than(MAXIMUM_DEPTH)
-        return odd
+        sizes = list(map(len, values))
+        longest = max(sizes, default=0)
+        odd = [row for row, size in enumerate(sizes) if size > LARGEST_VALUE] if longest > LARGEST_VALUE else []
+        if longest <= 2 * MAXIMUM_DEPTH or len(odd) == len(values):
+            return odd
+        rows = [row for row, size in enumerate(sizes) if size <= LARGEST_VALUE]
+        return sorted(
+            odd + [rows[index] for index in NameScan([values[row] for row in rows]).deeper_than(MAXIMUM_DEPTH)]
+        )
 
     def _learn(self, odd: Sequence[bytes]) -> bool:
         """Learn fields from odd values; return whether to read these again. Lessons become rare if they teach nothing.
