@@ -160,7 +160,8 @@ class CountingParser:
         elif place.names or place.has_object:
             types.append(self._object_type(place, path))
         if place.elements is not None:
-            types.append(list[self._type_of(place.elements)])  # type: ignore[misc]
+            # Not a list: the garbage collector visits each list that lives, but soon forgets a tuple of such values.
+            types.append(tuple[self._type_of(place.elements), ...])  # type: ignore[misc]
         return reduce(or_, types, None)
 
     def _object_type(self, place: Place, path: Sequence[str]) -> Any:

@@ -65,30 +65,30 @@ class FastReader:
             return [None] * len(values), list(range(len(values)))
         self._seen += len(values)
         records: list[Any] = [None] * len(values)
-        odd = self._too_large_or_deep(values)
-        left = list(range(len(values))) if not odd else sorted(set(range(len(values))).difference(odd))
+        left, scan = self._worth_parsing(values)
+        odd = [] if len(left) == len(values) else sorted(set(range(len(values))).difference(left))
         while left:
-            found, still_odd = self._read([values[row] for row in left], tally)
+            found, still_odd = self._read(scan, tally)
             for row, record in zip(left, found, strict=True):
                 records[row] = record
-            left = [left[index] for index in still_odd]
-            if not self._learn([values[row] for row in left]):
+            left, scan = [left[index] for index in still_odd], scan.of(still_odd)
+            if not self._learn(scan.values):
                 break
         if len(left) > max(_MOSTLY * len(values), _SAMPLES):
             self._pause = _PAUSE
         return records, sorted(left + odd)
 
-    def _too_large_or_deep(self, values: Sequence[bytes]) -> list[int]:
-        """Return the rows of values that are not worth parsing: their trees are large, or too deep."""
-        sizes = list(map(len, values))
-        longest = max(sizes, default=0)
-        odd = [row for row, size in enumerate(sizes) if size > LARGEST_VALUE] if longest > LARGEST_VALUE else []
-        if longest <= 2 * MAXIMUM_DEPTH or len(odd) == len(values):
-            return odd
-        rows = [row for row, size in enumerate(sizes) if size <= LARGEST_VALUE]
-        return sorted(
-            odd + [rows[index] for index in NameScan([values[row] for row in rows]).deeper_than(MAXIMUM_DEPTH)]
-        )
+    def _worth_parsing(self, values: Sequence[bytes]) -> tuple[list[int], NameScan]:
+        """Return the rows of the values whose parsed trees are neither large nor too deep, with a scan of them."""
+        rows, scan = list(range(len(values))), NameScan(values)
+        if max(map(len, values), default=0) > LARGEST_VALUE:
+            rows = [row for row in rows if len(values[row]) <= LARGEST_VALUE]
+            scan = scan.of(rows)
+        deep = set(scan.deeper_than(MAXIMUM_DEPTH))
+        if deep:
+            shallow = [index for index in range(len(rows)) if index not in deep]
+            rows, scan = [rows[index] for index in shallow], scan.of(shallow)
+        return rows, scan
 
     def _learn(self, odd: Sequence[bytes]) -> bool:
         """Learn fields from odd values; return whether to read these again. Lessons become rare if they teach nothing.
@@ -121,7 +121,8 @@ class FastReader:
         self._next_lesson *= 2
         return False
 
-    def _read(self, values: Sequence[bytes], tally: FieldTally) -> tuple[list[Any], list[int]]:
+    def _read(self, scan: NameScan, tally: FieldTally) -> tuple[list[Any], list[int]]:
+        values = scan.values
         parsed = self._parser.parse(values)
         records, absent = parsed.records, parsed.absent
         rows: Sequence[int] = range(len(values))
@@ -129,7 +130,7 @@ class FastReader:
             rows = [row for row in rows if records[row] is not None]
         if not rows:
             return records, parsed.refused
-        odd = self._odd(values, rows, parsed)
+        odd = [rows[index] for index in self._odd(scan.of(rows), parsed)]
         if odd:
             less = self._parser.parse([values[row] for row in odd]).absent
             absent = {name: count - less[name] for name, count in absent.items()}
@@ -138,25 +139,22 @@ class FastReader:
         self._count(values, records, len(rows) - len(odd), absent, tally)
         return records, sorted(parsed.refused + odd)
 
-    def _odd(self, values: Sequence[bytes], rows: Sequence[int], parsed: Parsed) -> list[int]:
-        """Return the rows among these that break a rule which the parser does not know, or may break one.
+    def _odd(self, kept: NameScan, parsed: Parsed) -> list[int]:
+        """Return the indexes of values that break a rule which the parser does not know, or may break one.
 
         Args:
-            values: all values.
-            rows: the rows that the parser did not refuse, at least one.
-            parsed: what it made of the values.
+            kept: the values that the parser did not refuse, at least one.
+            parsed: what it made of all values.
         """
-        kept = values if len(rows) == len(values) else [values[row] for row in rows]
-        scan = NameScan(kept)
         odd: set[int] = set()
-        if not scan.text.isascii() and not is_utf8(scan.text):
-            odd.update(index for index, value in enumerate(kept) if not is_utf8(value))
-        if self._has_texts and b"\\" in scan.text and b"\\u0000" in scan.text:
-            odd.update(index for index, value in enumerate(kept) if b"\\u0000" in value)
-        if scan.names() != parsed.names:
-            pairs = zip(scan.names_by_value(), self._names_by_value(kept, parsed), strict=True)
+        if not kept.text.isascii() and not is_utf8(kept.text):
+            odd.update(index for index, value in enumerate(kept.values) if not is_utf8(value))
+        if self._has_texts and b"\\" in kept.text and b"\\u0000" in kept.text:
+            odd.update(index for index, value in enumerate(kept.values) if b"\\u0000" in value)
+        if kept.names() != parsed.names:
+            pairs = zip(kept.names_by_value(), self._names_by_value(kept.values, parsed), strict=True)
             odd.update(index for index, (shown, found) in enumerate(pairs) if shown != found)
-        return [rows[index] for index in sorted(odd)]
+        return sorted(odd)
 
     def _names_by_value(self, kept: Sequence[bytes], parsed: Parsed) -> Sequence[int]:
         """Return how many names the parser finds in each value that it does not refuse."""

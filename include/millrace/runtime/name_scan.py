@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import count
 
 import numpy as np
@@ -17,16 +18,27 @@ _OPEN_BRACE, _BRACKET_TO_BRACE = b"{"[0], b"{"[0] - b"["[0]
 
 
 class NameScan:
-    """Counts in the bytes of values.
+    """Counts in the bytes of values, all joined to one text.
 
     Args:
-        values: JSON documents without errors of syntax, at least one.
+        values: JSON documents; the counts of names mean nothing for one with an error of syntax.
     """
 
     def __init__(self, values: Sequence[bytes]) -> None:
-        self._values = values
-        self.text = b",".join((b",,", *values))  # so the first value has bytes before it, as the others have
-        self._has_backslash = b"\\" in self.text
+        self.values = values
+
+    @cached_property
+    def text(self) -> bytes:
+        """The values, with commas between and before them."""
+        return b",".join((b",,", *self.values))  # so the first value has bytes before it, as the others have
+
+    @cached_property
+    def _has_backslash(self) -> bool:
+        return b"\\" in self.text
+
+    def of(self, rows: Sequence[int]) -> NameScan:
+        """Return a scan of the values in these rows: this one if they are all."""
+        return self if len(rows) == len(self.values) else NameScan([self.values[row] for row in rows])
 
     def names(self) -> int:
         """Return the number of names in all values, at any depth; never too low.
@@ -50,7 +62,7 @@ class NameScan:
         Args:
             limit: objects and arrays inside one another.
         """
-        longest = max(map(len, self._values))
+        longest = max(map(len, self.values), default=0)
         if longest <= 2 * limit or not self._has_more_within(longest, limit):
             return []
         return [index for index, count in enumerate(self._by_value(self._openings())) if count > limit]
@@ -120,7 +132,7 @@ class NameScan:
         return self.text[end - 1] == _QUOTE
 
     def _by_value(self, parts: Iterable[_Places]) -> list[int]:
-        ends = np.cumsum(np.fromiter(map(len, self._values), np.intp, len(self._values)) + 1)
+        ends = np.cumsum(np.fromiter(map(len, self.values), np.intp, len(self.values)) + 1)
         counts = np.zeros(len(ends), np.intp)
         for places in parts:
             counts += np.bincount(np.searchsorted(ends, places, side="right"), minlength=len(ends))
