@@ -37,7 +37,7 @@ KNOWN = {
     ),
 }
 MAY_BE_ABSENT = ("note", "amount", *KNOWN)
-PARSER, BY_VALUE = CountingParser(SCHEMA, KNOWN), CountingParser(SCHEMA, KNOWN, by_value=True)
+PARSER = CountingParser(SCHEMA, KNOWN)
 FULL = (
     b'{"id":1,"note":"a","amount":1.5,"extra":null,"place":{"city":"Delft","point":{"x":1,"y":[2]}},'
     b'"lines":[{"x":1},{"y":2},{},{"x":1,"y":2}],"grid":[[{"x":1}],[],[{"y":1},{"x":null}]],"mixed":{"a":1,"b":{"c":2}}}'
@@ -72,10 +72,10 @@ def test_names_and_absent_fields_are_what_pythons_own_parser_finds() -> None:
 
 
 def test_names_by_value_add_up_to_the_names_of_all() -> None:
-    found = BY_VALUE.names_by_value(GOOD)
+    found = PARSER.names_by_value(GOOD)
     assert found == list(map(different_names_in, GOOD))
     assert sum(found) == PARSER.parse(GOOD).names
-    assert BY_VALUE.names_by_value(GOOD[::-1]) == found[::-1]
+    assert PARSER.names_by_value(GOOD[::-1]) == found[::-1]
 
 
 def test_records_hold_the_declared_fields_and_mark_absent_ones() -> None:
@@ -168,7 +168,7 @@ def test_a_doubled_name_of_an_object_counts_once(value: bytes) -> None:
     assert true < names_in(value)
     parsed = PARSER.parse([FULL, value, FULL])
     assert (parsed.refused, parsed.names) == ([], true + 2 * different_names_in(FULL))
-    assert BY_VALUE.names_by_value([FULL, value, FULL])[1] == true
+    assert PARSER.names_by_value([FULL, value, FULL])[1] == true
 
 
 def test_a_place_takes_what_was_seen_there_and_nothing_else() -> None:
@@ -207,11 +207,10 @@ def test_undeclared_names_may_be_those_that_the_parser_uses_itself() -> None:
 
 def test_a_parser_of_required_fields_alone_counts_too() -> None:
     schema = ValueSchema(ValueFormat.JSON, SCHEMA.columns[:1])
-    for by_value in (False, True):
-        parser = CountingParser(schema, {}, by_value=by_value)
-        assert parser.fields == 1
-        assert counts(parser.parse([b'{"id":1}', b"{", b'{"id":1,"id":2}'])) == (2, {})
-        assert parser.names_by_value([b'{"id":1}', b'{"id":1,"id":2}']) == [1, 1]
+    parser = CountingParser(schema, {})
+    assert parser.fields == 1
+    assert counts(parser.parse([b'{"id":1}', b"{", b'{"id":1,"id":2}'])) == (2, {})
+    assert parser.names_by_value([b'{"id":1}', b'{"id":1,"id":2}']) == [1, 1]
 
 
 MAPS = {
@@ -228,11 +227,11 @@ WITH_MAPS = [
 
 
 def test_names_of_maps_count() -> None:
-    parser, by_value = CountingParser(SCHEMA, MAPS), CountingParser(SCHEMA, MAPS, by_value=True)
+    parser = CountingParser(SCHEMA, MAPS)
     true = list(map(names_in, WITH_MAPS))
     parsed = parser.parse([WITH_MAPS[0] + b"x", *WITH_MAPS, WITH_MAPS[0][:-1], b'{"id":1,"map":{"k":{"x":1,"z":2}}}'])
     assert (parsed.refused, parsed.names) == ([0, 6, 7], sum(true))
-    assert by_value.names_by_value(WITH_MAPS) == true
+    assert parser.names_by_value(WITH_MAPS) == true
 
 
 @pytest.mark.parametrize(
@@ -249,11 +248,11 @@ def test_names_of_maps_count() -> None:
     ids=repr,
 )
 def test_a_doubled_name_in_or_beside_a_map_shows(value: bytes) -> None:
-    parser, by_value = CountingParser(SCHEMA, MAPS), CountingParser(SCHEMA, MAPS, by_value=True)
+    parser = CountingParser(SCHEMA, MAPS)
     parsed = parser.parse([WITH_MAPS[0], value])
     assert parsed.refused == []
     assert parsed.names < names_in(WITH_MAPS[0]) + names_in(value)
-    assert by_value.names_by_value([value])[0] < names_in(value)
+    assert parser.names_by_value([value])[0] < names_in(value)
 
 
 def members(values: dict[str, st.SearchStrategy[str]]) -> st.SearchStrategy[str]:
@@ -284,7 +283,7 @@ def test_of_any_values_the_kept_ones_are_counted_exactly(found: list[tuple[bytes
     parsed = PARSER.parse([*values, FULL])
     kept = [value for value, record in zip([*values, FULL], parsed.records, strict=True) if record is not None]
     assert counts(parsed) == expected(kept)
-    assert BY_VALUE.names_by_value(kept) == list(map(different_names_in, kept))
+    assert PARSER.names_by_value(kept) == list(map(different_names_in, kept))
     assert len(kept) + len(parsed.refused) == len(values) + 1
 
 

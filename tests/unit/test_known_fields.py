@@ -224,17 +224,22 @@ NODES = st.recursive(
 DOCUMENTS = st.dictionaries(NAMES.filter(lambda name: name not in DECLARED), NODES, max_size=5)
 
 
+def teach_and_parse(values: Sequence[bytes]) -> None:
+    """Learn from values and parse them: no value has more names by the parser than by Python's own."""
+    known = KnownFields(DECLARED)
+    known.learn(values)
+    parser = CountingParser(SCHEMA, known.undeclared)
+    parsed = parser.parse(values)
+    kept = [value for value, record in zip(values, parsed.records, strict=True) if record is not None]
+    counts = parser.names_by_value(kept) if kept else []
+    assert all(count <= names_in(value) for count, value in zip(counts, kept, strict=True))
+    assert sum(counts) == parsed.names
+
+
 @given(st.lists(DOCUMENTS, min_size=1, max_size=6), st.booleans())
 def test_a_parser_of_what_was_learned_never_counts_too_many_names(found: list[Any], escaped: bool) -> None:
     values = [json.dumps(each, ensure_ascii=escaped).encode() for each in found]
-    known = KnownFields(DECLARED)
-    known.learn(values)
-    parsed = CountingParser(SCHEMA, known.undeclared).parse(values)
-    by_value = CountingParser(SCHEMA, known.undeclared, by_value=True)
-    kept = [value for value, record in zip(values, parsed.records, strict=True) if record is not None]
-    counts = by_value.names_by_value(kept) if kept else []
-    assert all(count <= names_in(value) for count, value in zip(counts, kept, strict=True))
-    assert not kept or sum(counts) == parsed.names
+    teach_and_parse(values)
 
 
 @settings(max_examples=examples(30))
@@ -242,14 +247,7 @@ def test_a_parser_of_what_was_learned_never_counts_too_many_names(found: list[An
 def test_a_parser_of_maps_never_counts_too_many_names(found: list[Any], escaped: bool) -> None:
     documents = [{"map": each, "in": {"map": each}, "list": [each]} for each in found]
     values = [json.dumps(each, ensure_ascii=escaped).encode() for each in documents]
-    known = KnownFields(DECLARED)
-    known.learn(values)
-    parsed = CountingParser(SCHEMA, known.undeclared).parse(values)
-    by_value = CountingParser(SCHEMA, known.undeclared, by_value=True)
-    kept = [value for value, record in zip(values, parsed.records, strict=True) if record is not None]
-    counts = by_value.names_by_value(kept) if kept else []
-    assert all(count <= names_in(value) for count, value in zip(counts, kept, strict=True))
-    assert not kept or sum(counts) == parsed.names
+    teach_and_parse(values)
 
 
 EASY = st.recursive(

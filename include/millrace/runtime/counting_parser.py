@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import repeat
-from operator import or_, sub
+from itertools import compress, repeat
+from operator import length_hint, mul, or_, sub
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,52 +52,54 @@ class CountingParser:
     Args:
         schema: the topic's declared value schema.
         undeclared: the known undeclared fields.
-        by_value: whether it counts the names of each value; else of all at once, which is faster.
 
     Attributes:
         fields: the number of fields that it knows at the top level.
     """
 
-    def __init__(self, schema: ValueSchema, undeclared: Mapping[str, Place], *, by_value: bool = False) -> None:
-        self._only = _Defaults(None) if by_value else None
-        self._worth: dict[_Defaults, int] = {}  # the names that one default of a counter adds
-        self._absences: dict[str, _Defaults] = {}
+    def __init__(self, schema: ValueSchema, undeclared: Mapping[str, Place]) -> None:
+        self._counters: list[repeat[Any]] = []
+        self._worth: list[int] = []  # the names that one default of each counter adds
         self._maps: list[Sequence[str]] = []  # the fields that lead to each
         required: list[Any] = []
         optional: list[Any] = []
         names: dict[str, str] = {}
+        self._optional: list[str] = []  # the names of fields; their counters come first
         for index, column in enumerate(schema.columns):
             names[f"f{index}"] = column.name
             if column.required:
                 required.append((f"f{index}", python_type(column)))
             else:
-                self._absences[column.name] = absences = self._counter(_default(column.type))
-                optional.append((f"f{index}", python_type(column), absences.field()))
+                self._optional.append(column.name)
+                optional.append((f"f{index}", python_type(column), self._counter(_default(column.type))))
+        absences = [self._counter(msgspec.UNSET) for _ in undeclared]
         for index, (name, place) in enumerate(undeclared.items()):
             names[f"u{index}"] = name
-            self._absences[name] = absences = self._counter(msgspec.UNSET)
-            optional.append((f"u{index}", self._type_of(place, (f"u{index}",)), absences.field()))
+            self._optional.append(name)
+            optional.append((f"u{index}", self._type_of(place, (f"u{index}",)), absences[index]))
+        self._is_absence = [worth < 0 for worth in self._worth]
         self.fields = len(names)
         self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(_strict_type(required + optional, names)).decode
 
     def parse(self, values: Sequence[bytes]) -> Parsed:
         """Parse values."""
-        before = self._counts()
+        before = self._left()
         records, refused = self._parse_all(values)
-        counts = list(map(sub, self._counts(), before))
+        counts = list(map(sub, before, self._left()))
         if len(refused) == len(values):
             counts = [0] * len(counts)
         elif refused:  # they may have been counted in part: so parse them once more, and subtract what that counts
-            before = self._counts()
+            before = self._left()
             self._parse_all([values[row] for row in refused])
-            counts = list(map(sub, counts, map(sub, self._counts(), before)))
-        by_counter = dict(zip(self._worth, counts, strict=True))
-        names = (len(values) - len(refused)) * self.fields
-        names += sum(worth * by_counter[counter] for counter, worth in self._worth.items())
-        names += self._names_in_maps(records)
-        absent = {name: by_counter[each] for name, each in self._absences.items()}
-        fields_absent = sum(count for counter, count in by_counter.items() if self._worth[counter] < 0)
-        return Parsed(records, refused, names, absent, fields_absent)
+            counts = list(map(sub, counts, map(sub, before, self._left())))
+        names = (len(values) - len(refused)) * self.fields + sum(map(mul, counts, self._worth))
+        return Parsed(
+            records,
+            refused,
+            names + self._names_in_maps(records),
+            dict(zip(self._optional, counts, strict=False)),
+            sum(compress(counts, self._is_absence)),
+        )
 
     def names_by_value(self, values: Sequence[bytes]) -> list[int]:
         """Return for each value its names, a doubled one of an object counted once.
@@ -105,13 +107,14 @@ class CountingParser:
         Args:
             values: those that `parse` does not refuse.
         """
-        left = [counter.left for counter in self._worth]
-        seen, in_maps = [[each() for each in left]], []
+        left, in_maps = [self._left()], []
         for value in values:
             in_maps.append(self._names_in_maps([self._parse(value)]))
-            seen.append([each() for each in left])
-        worth = np.array(list(self._worth.values()))
-        found: list[int] = (self.fields + np.array(in_maps, np.intp) - np.diff(np.array(seen), axis=0) @ worth).tolist()
+            left.append(self._left())
+        counts = -np.diff(np.array(left, np.int64), axis=0)
+        found: list[int] = (
+            self.fields + np.array(in_maps, np.int64) + counts @ np.array(self._worth, np.int64)
+        ).tolist()
         return found
 
     def _names_in_maps(self, records: Sequence[Any]) -> int:
@@ -135,14 +138,19 @@ class CountingParser:
                 records.append(None)
         return records, refused
 
-    def _counts(self) -> list[int]:
-        return [counter.count() for counter in self._worth]
+    def _counter(self, default: object, worth: int = -1) -> Any:
+        """Return a field whose default is counted: an iterator knows how many of its values are left.
 
-    def _counter(self, default: object) -> _Defaults:
-        """Return a counter of absent fields: each of them is one name less."""
-        counter = self._only or _Defaults(default)
-        self._worth[counter] = -1
-        return counter
+        Args:
+            default: the default.
+            worth: the names that an object has more where it is set; an absent field is one name less.
+        """
+        self._counters.append(repeat(default, _PLENTY))
+        self._worth.append(worth)
+        return msgspec.field(default_factory=self._counters[-1].__next__)
+
+    def _left(self) -> list[int]:
+        return list(map(length_hint, self._counters))
 
     def _type_of(self, place: Place, path: Sequence[str] = ()) -> Any:
         """Return what an undeclared value is parsed as; where it has no known name inside, it is only skipped.
@@ -167,17 +175,13 @@ class CountingParser:
     def _object_type(self, place: Place, path: Sequence[str]) -> Any:
         names: dict[str, str] = {}
         fields: list[Any] = []
-        absences = self._counter(msgspec.UNSET)
         for index, (name, inside) in enumerate(place.names.items()):
             names[f"n{index}"] = name
             within = (*path, f"n{index}") if path else ()
-            fields.append((f"n{index}", self._type_of(inside, within), absences.field()))
-        objects = _Defaults(None)
-        self._worth[objects] = len(names)
-        names["every"] = "_" * (
-            1 + max(map(len, place.names), default=0)
-        )  # each object lacks this field: so all are counted
-        return _strict_type([*fields, ("every", None, objects.field())], names)
+            fields.append((f"n{index}", self._type_of(inside, within), self._counter(msgspec.UNSET)))
+        # Each object lacks this field, so all objects are counted.
+        names["every"] = "_" * (1 + max(map(len, place.names), default=0))
+        return _strict_type([*fields, ("every", None, self._counter(None, worth=len(fields)))], names)
 
 
 def lenient_parser(schema: ValueSchema) -> Callable[[bytes], Any]:
@@ -196,25 +200,6 @@ def lenient_parser(schema: ValueSchema) -> Callable[[bytes], Any]:
 def record_of_nulls(schema: ValueSchema) -> Any:
     """Return a record whose fields are all null, the required ones too."""
     return SimpleNamespace(**{f"f{index}": _default(column.type) for index, column in enumerate(schema.columns)})
-
-
-class _Defaults:
-    """Counts how often msgspec sets a default: an iterator knows how many of its values are left.
-
-    Args:
-        value: the default.
-    """
-
-    def __init__(self, value: object) -> None:
-        defaults = repeat(value, _PLENTY)
-        self._next = defaults.__next__
-        self.left: Callable[[], int] = defaults.__length_hint__
-
-    def field(self) -> Any:
-        return msgspec.field(default_factory=self._next)
-
-    def count(self) -> int:
-        return _PLENTY - self.left()
 
 
 def _default(column_type: ColumnType) -> object:

@@ -43,7 +43,6 @@ class FastReader:
         self._has_texts = any(column.type is ColumnType.STRING for column in schema.columns)
         self._known = KnownFields(tuple(self._fields))
         self._parser = CountingParser(schema, {})
-        self._parser_by_value: CountingParser | None = None
         self._seen = self._odd_ones = 0  # since the last lesson
         self._samples: list[bytes] = []  # of the odd ones
         self._next_lesson = _FIRST_LESSON
@@ -115,7 +114,7 @@ class FastReader:
             gain = share * (1 - len(parsed.refused) / len(samples)) * _ALONE
             price = share * parsed.fields_absent / len(samples) + (1 - share) * (known.number - self._known.number)
             if gain > price:
-                self._known, self._parser, self._parser_by_value = known, parser, None
+                self._known, self._parser = known, parser
                 self._seen, self._samples = len(odd), []
                 return True
         self._next_lesson *= 2
@@ -160,9 +159,7 @@ class FastReader:
         """Return how many names the parser finds in each value that it does not refuse."""
         if parsed.names == len(kept) * self._parser.fields and not any(parsed.absent.values()):
             return [self._parser.fields] * len(kept)
-        if self._parser_by_value is None:
-            self._parser_by_value = CountingParser(self._schema, self._known.undeclared, by_value=True)
-        return self._parser_by_value.names_by_value(kept)
+        return self._parser.names_by_value(kept)
 
     def _count(
         self, values: Sequence[bytes], records: list[Any], number: int, absent: Mapping[str, int], tally: FieldTally
