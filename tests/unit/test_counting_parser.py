@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSchema
-from millrace.runtime.counting_parser import NULL, CountingParser, Parsed
+from millrace.runtime.counting_parser import CountingParser, Parsed
+from millrace.runtime.field_types import NULL
 from millrace.runtime.known_fields import Place
 from support.json_names import different_names_in, names_in
 

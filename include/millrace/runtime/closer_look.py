@@ -16,7 +16,7 @@ from millrace.domain.declaration import Column, ColumnType, ValueSchema
 from millrace.domain.quarantine import Rule
 from millrace.runtime.decimals import DECIMAL_TEXT
 from millrace.runtime.decoded import BadRecordError
-from millrace.runtime.field_types import python_type
+from millrace.runtime.field_types import columns_by_field, record_parser
 from millrace.runtime.times import read_date, read_time
 
 _FLOATS = (ColumnType.FLOAT, ColumnType.DOUBLE)
@@ -34,16 +34,9 @@ class CloserLook:
     """
 
     def __init__(self, schema: ValueSchema) -> None:
-        self._columns = {f"f{index}": column for index, column in enumerate(schema.columns)}
+        self._columns = columns_by_field(schema)
         self._types = {column.name: column.type for column in schema.columns}
-        fields: list[Any] = []
-        for name, column in self._columns.items():
-            python = python_type(column, dates_as_text=True)
-            fields.append((name, python) if column.required else (name, python, None))
-        names = {field: column.name for field, column in self._columns.items()}
-        # Fields with defaults come last, or all are keyword-only: only so the order of the schema remains.
-        record = msgspec.defstruct("Record", fields, kw_only=True, rename=names, gc=False)
-        self._parse = msgspec.json.Decoder(record).decode
+        self._parse = record_parser(schema, dates_as_text=True)
 
     def record(self, value: bytes) -> tuple[Any, bool]:
         """Return the record, and whether a time of it was cut to microseconds.

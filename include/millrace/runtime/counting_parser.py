@@ -11,24 +11,21 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import compress, repeat
 from operator import length_hint, mul, or_, sub
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from millrace.domain.declaration import ColumnType, ValueSchema
-from millrace.runtime.field_types import python_type
+from millrace.domain.declaration import ValueSchema
+from millrace.runtime.field_types import columns_by_field, default_of, python_type
 from millrace.runtime.known_fields import Place
 
-NULL = msgspec.Raw(b"null")
-"""The value of an absent DECIMAL field."""
 _PLENTY = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a parser made of some values.
+    """Values after a parser has read them.
 
     Attributes:
         records: an object with a field `f0`, `f1`, ... for each column, and `u0`, `u1`, ... for each known undeclared
@@ -65,13 +62,13 @@ class CountingParser:
         optional: list[Any] = []
         names: dict[str, str] = {}
         self._optional: list[str] = []  # the names of fields; their counters come first
-        for index, column in enumerate(schema.columns):
-            names[f"f{index}"] = column.name
+        for field, column in columns_by_field(schema).items():
+            names[field] = column.name
             if column.required:
-                required.append((f"f{index}", python_type(column)))
+                required.append((field, python_type(column)))
             else:
                 self._optional.append(column.name)
-                optional.append((f"f{index}", python_type(column), self._counter(_default(column.type))))
+                optional.append((field, python_type(column), self._counter(default_of(column))))
         absences = [self._counter(msgspec.UNSET) for _ in undeclared]
         for index, (name, place) in enumerate(undeclared.items()):
             names[f"u{index}"] = name
@@ -182,28 +179,6 @@ class CountingParser:
         # Each object lacks this field, so all objects are counted.
         names["every"] = "_" * (1 + max(map(len, place.names), default=0))
         return _strict_type([*fields, ("every", None, self._counter(None, worth=len(fields)))], names)
-
-
-def lenient_parser(schema: ValueSchema) -> Callable[[bytes], Any]:
-    """Return what makes records as the counting parser does, from documents with any undeclared fields.
-
-    It counts nothing, so it does not see a doubled name.
-    """
-    fields: list[Any] = []
-    for index, column in enumerate(schema.columns):
-        default = () if column.required else (_default(column.type),)
-        fields.append((f"f{index}", python_type(column), *default))
-    names = {f"f{index}": column.name for index, column in enumerate(schema.columns)}
-    return msgspec.json.Decoder(msgspec.defstruct("Record", fields, kw_only=True, rename=names, gc=False)).decode
-
-
-def record_of_nulls(schema: ValueSchema) -> Any:
-    """Return a record whose fields are all null, the required ones too."""
-    return SimpleNamespace(**{f"f{index}": _default(column.type) for index, column in enumerate(schema.columns)})
-
-
-def _default(column_type: ColumnType) -> object:
-    return NULL if column_type is ColumnType.DECIMAL else None
 
 
 def _strict_type(fields: Sequence[Any], names: Mapping[str, str]) -> type:

@@ -27,15 +27,14 @@ from millrace.domain.quarantine import Broken, Rule
 from millrace.domain.years import LAST_MS
 from millrace.runtime.closer_look import CloserLook
 from millrace.runtime.columns import Built, column_builder
-from millrace.runtime.counting_parser import lenient_parser, record_of_nulls
 from millrace.runtime.decoded import BadRecordError, Decoded
-from millrace.runtime.fast_reader import FastReader
+from millrace.runtime.fast_reader import PARSED_AT_ONCE, FastReader
 from millrace.runtime.field_tally import FieldTally
+from millrace.runtime.field_types import columns_by_field, record_of_nulls, record_parser
 from millrace.runtime.json_document import DocumentCheck
 from millrace.runtime.range_checks import CHECKS
 
 _AT_FIRST, _AT_ONCE = 100, 1_000  # records that are read in one go; the first ones teach the reader
-_BYTES_AT_ONCE = 1024 * 1024  # of these records: what is parsed takes many times as much
 
 
 class Decoder:
@@ -50,11 +49,11 @@ class Decoder:
         self.schema = schema
         self._key_required = key_required
         self._fast = FastReader(schema)
-        self._parse = lenient_parser(schema)
+        self._parse = record_parser(schema)
         self._nothing = record_of_nulls(schema)
         self._has_texts = any(column.type is ColumnType.STRING for column in schema.columns)
         self._builders = tuple(map(column_builder, schema.columns))
-        self._fields = tuple(map(attrgetter, map("f{}".format, range(len(schema.columns)))))
+        self._fields = tuple(map(attrgetter, columns_by_field(schema)))
         self._arrow = tuple(map(arrow_type, schema.columns))
         self._first_part = _AT_FIRST
         self._document = DocumentCheck()
@@ -84,8 +83,8 @@ class Decoder:
         first, after, self._first_part = 0, self._first_part, _AT_ONCE
         while first < len(values):
             sizes = list(map(len, filter(None, values[first:after])))
-            if sum(sizes) > _BYTES_AT_ONCE:  # of as many as fit in any case
-                after = first + max(1, _BYTES_AT_ONCE // max(sizes))
+            if sum(sizes) > PARSED_AT_ONCE:  # of as many as fit in any case
+                after = first + max(1, PARSED_AT_ONCE // max(sizes))
             yield slice(first, after)
             first, after = after, after + _AT_ONCE
 
@@ -101,8 +100,9 @@ class Decoder:
         rows: Sequence[int] = range(len(values))
         if not self._are_whole(values, keys, timestamps_ms):
             for row in rows:
-                if not self._are_whole([values[row]], [keys[row]], [timestamps_ms[row]]):
-                    bad[row] = self._why_not_whole(values[row], keys[row], timestamps_ms[row]).broken
+                why = self._why_not_whole(values[row], keys[row], timestamps_ms[row])
+                if why is not None:
+                    bad[row] = why.broken
             rows = [row for row in rows if row not in bad]
         found, odd = self._fast.read([values[row] for row in rows], tally)  # type: ignore[misc]
         records: list[Any] = found if not odd and not bad else [self._nothing] * len(values)
@@ -169,8 +169,8 @@ class Decoder:
             return False
         return min(timestamps_ms, default=0) >= 0 and max(timestamps_ms, default=0) <= LAST_MS  # type: ignore[type-var, operator]
 
-    def _why_not_whole(self, value: bytes | None, key: bytes | None, timestamp_ms: int | None) -> BadRecordError:
-        """Return why a record is not whole."""
+    def _why_not_whole(self, value: bytes | None, key: bytes | None, timestamp_ms: int | None) -> BadRecordError | None:
+        """Return why a record is not whole; None: it is."""
         if value is None:
             return BadRecordError(Rule.NULL_VALUE, "the record has no value")
         if not value:
@@ -239,22 +239,14 @@ def _with_rows(arrays: Sequence[pa.Array], rows: Mapping[int, Sequence[Any]]) ->
 
 
 def null_key() -> BadRecordError:
-    """What is wrong with a record without a key in a topic that declares one."""
+    """Return the fault of a record without a key in a topic that declares one."""
     return BadRecordError(Rule.NULL_KEY, "the topic declares a key and the record has none")
 
 
-def bad_timestamp(timestamp_ms: int | None) -> BadRecordError:
-    """What is wrong with a record's own timestamp that is absent, negative or too late."""
+def bad_timestamp(timestamp_ms: int | None) -> BadRecordError | None:
+    """Return why no sink can hold a record's own timestamp; None: each can."""
     if timestamp_ms is None or timestamp_ms < 0:
         return BadRecordError(Rule.NO_TIMESTAMP, f"the record's timestamp is {timestamp_ms} ms")
-    return BadRecordError(Rule.FAR_TIMESTAMP, f"the record's timestamp, {timestamp_ms} ms, is after the year 9999")
-
-
-def check_timestamp(timestamp_ms: int | None) -> None:
-    """Refuse a record's own timestamp that no sink can hold.
-
-    Raises:
-        BadRecordError: it is absent, negative or too late.
-    """
-    if timestamp_ms is None or not 0 <= timestamp_ms <= LAST_MS:
-        raise bad_timestamp(timestamp_ms)
+    if timestamp_ms > LAST_MS:
+        return BadRecordError(Rule.FAR_TIMESTAMP, f"the record's timestamp, {timestamp_ms} ms, is after the year 9999")
+    return None

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from millrace.domain.declaration import Key, ValueFormat, ValueSchema
 from millrace.domain.quarantine import Rule
-from millrace.runtime.decode import Decoder, check_timestamp, null_key
+from millrace.runtime.decode import Decoder, bad_timestamp, null_key
 from millrace.runtime.decoded import BadRecordError, Decoded, RecordDecoder
 
 
@@ -107,7 +107,8 @@ class WithTombstones:
         """What a record without a value deletes."""
         if key is None:
             raise null_key()
-        check_timestamp(timestamp_ms)
+        if (fault := bad_timestamp(timestamp_ms)) is not None:
+            raise fault
         try:
             text = key.decode()
         except UnicodeDecodeError as error:

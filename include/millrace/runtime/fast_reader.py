@@ -9,18 +9,18 @@ import msgspec
 
 from millrace.adapters.value_ranges import is_utf8
 from millrace.domain.declaration import ColumnType, ValueSchema
-from millrace.runtime.counting_parser import NULL, CountingParser, Parsed
+from millrace.runtime.counting_parser import CountingParser, Parsed
 from millrace.runtime.field_tally import FieldTally
+from millrace.runtime.field_types import NULL, columns_by_field
 from millrace.runtime.json_document import MAXIMUM_DEPTH
 from millrace.runtime.known_fields import KnownFields
 from millrace.runtime.name_scan import NameScan
 
-LARGEST_VALUE = 1024 * 1024
-"""Bytes of the largest value that is read fast: what is parsed takes many times as much."""
+PARSED_AT_ONCE = 1024 * 1024
+"""Bytes: the trees that a parser makes of them take many times as much memory. A larger value is not read fast."""
 _NOT_GIVEN = (None, NULL)
 _names_of: Callable[[bytes], dict[str, Any]] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _SAMPLES = 32  # records that fields are learned from at a time
-_SAMPLE_BYTES = 1024 * 1024  # of all samples of a lesson
 _FIRST_LESSON = 25  # odd records: to check them alone takes as long as making another parser
 _ALONE = 300  # absent fields that a parser fills in while one record is checked alone
 _MOSTLY = 0.8  # of records: where so many are odd, reading them fast only costs
@@ -39,7 +39,7 @@ class FastReader:
 
     def __init__(self, schema: ValueSchema) -> None:
         self._schema = schema
-        self._fields = {column.name: f"f{index}" for index, column in enumerate(schema.columns)}
+        self._fields = {column.name: field for field, column in columns_by_field(schema).items()}
         self._has_texts = any(column.type is ColumnType.STRING for column in schema.columns)
         self._known = KnownFields(tuple(self._fields))
         self._parser = CountingParser(schema, {})
@@ -80,8 +80,8 @@ class FastReader:
     def _worth_parsing(self, values: Sequence[bytes]) -> tuple[list[int], NameScan]:
         """Return the rows of the values whose parsed trees are neither large nor too deep, with a scan of them."""
         rows, scan = list(range(len(values))), NameScan(values)
-        if max(map(len, values), default=0) > LARGEST_VALUE:
-            rows = [row for row in rows if len(values[row]) <= LARGEST_VALUE]
+        if max(map(len, values), default=0) > PARSED_AT_ONCE:
+            rows = [row for row in rows if len(values[row]) <= PARSED_AT_ONCE]
             scan = scan.of(rows)
         deep = set(scan.deeper_than(MAXIMUM_DEPTH))
         if deep:
@@ -99,7 +99,7 @@ class FastReader:
         size = 0
         samples: list[bytes] = []
         for sample in (*odd[:: -(-len(odd) // _SAMPLES) or 1], *self._samples):
-            if len(samples) < _SAMPLES and size + len(sample) <= _SAMPLE_BYTES:
+            if len(samples) < _SAMPLES and size + len(sample) <= PARSED_AT_ONCE:
                 samples.append(sample)
                 size += len(sample)
         self._samples = samples

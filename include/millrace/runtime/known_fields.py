@@ -22,7 +22,7 @@ _NEVER_KNOWN = frozenset('"\\') | frozenset(map(chr, range(32)))  # msgspec does
 
 @dataclass(slots=True)
 class Place:
-    """What samples hold at one place of their documents.
+    """The values of samples at one place of their documents.
 
     Attributes:
         names: the names of the objects there, each with what stands there in turn.
