@@ -89,9 +89,9 @@ def _times(column: Column, values: Sequence[Any]) -> Built:
     except pa.ArrowInvalid:
         return _times_by_form(column, texts)
     # Arrow takes hours without minutes, and any year.
-    if not (_have_minutes(texts) and _is_within(times.cast(pa.int64()), _FIRST.value, _LAST.value)):
+    if not (_have_minutes(texts) and _is_within(times.view(pa.int64()), _FIRST.value, _LAST.value)):
         return _times_by_form(column, texts)
-    return Built(times.cast(_TIMESTAMP))
+    return Built(times if arrow is _TIMESTAMP else times.cast(_TIMESTAMP))
 
 
 def _have_minutes(texts: pa.Array) -> bool:

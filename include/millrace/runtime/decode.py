@@ -12,7 +12,7 @@ is read alone by their texts (`closer_look`), with a reason where it is bad.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import ColumnType, ValueSchema
 from millrace.domain.quarantine import Broken, Rule
 from millrace.domain.years import LAST_MS
@@ -54,7 +53,6 @@ class Decoder:
         self._has_texts = any(column.type is ColumnType.STRING for column in schema.columns)
         self._builders = tuple(map(column_builder, schema.columns))
         self._fields = tuple(map(attrgetter, columns_by_field(schema)))
-        self._arrow = tuple(map(arrow_type, schema.columns))
         self._first_part = _AT_FIRST
         self._document = DocumentCheck()
         self._closer_look = CloserLook(schema)
@@ -67,26 +65,26 @@ class Decoder:
     ) -> Decoded:
         """Decode one block; all three sequences have one entry a record."""
         tally = FieldTally(column.name for column in self.schema.columns)
-        parts = [Decoded(tuple(pa.array([], type=arrow) for arrow in self._arrow), [], [], [])]
-        for part in self._parts(values):
-            parts.append(self._part(values[part], keys[part], timestamps_ms[part], tally))
+        parts = [self._part(values[part], keys[part], timestamps_ms[part], tally) for part in self._parts(values)]
         return Decoded(
-            tuple(pa.concat_arrays(column) for column in zip(*(part.columns for part in parts), strict=True)),
+            tuple(map(_joined, zip(*(part.columns for part in parts), strict=True))),
             list(chain.from_iterable(part.rules for part in parts)),
             list(chain.from_iterable(part.errors for part in parts)),
             list(chain.from_iterable(part.truncated for part in parts)),
             tally.counts(),
         )
 
-    def _parts(self, values: Sequence[bytes | None]) -> Iterator[slice]:
-        """Parts of a block; their parsed records are in memory at the same time."""
+    def _parts(self, values: Sequence[bytes | None]) -> list[slice]:
+        """Return the parts of a block, at least one; the parsed records of a part are in memory at the same time."""
+        parts: list[slice] = []
         first, after, self._first_part = 0, self._first_part, _AT_ONCE
         while first < len(values):
             sizes = list(map(len, filter(None, values[first:after])))
             if sum(sizes) > PARSED_AT_ONCE:  # of as many as fit in any case
                 after = first + max(1, PARSED_AT_ONCE // max(sizes))
-            yield slice(first, after)
+            parts.append(slice(first, after))
             first, after = after, after + _AT_ONCE
+        return parts or [slice(0)]
 
     def _part(
         self,
@@ -223,6 +221,10 @@ class Decoder:
             if isinstance(text, str) and "\0" in text:
                 what = f"the field `{column.name}` holds the character U+0000"
                 raise BadRecordError(Rule.NUL_CHARACTER, what)
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def _with_rows(arrays: Sequence[pa.Array], rows: Mapping[int, Sequence[Any]]) -> tuple[pa.Array, ...]:

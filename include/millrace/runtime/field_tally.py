@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
+from functools import cached_property
 
 from millrace.domain.printable import shown
 from millrace.domain.undeclared import Undeclared, kept
@@ -34,14 +35,19 @@ class FieldTally:
 
     def __init__(self, declared: Iterable[str]) -> None:
         self._declared = frozenset(declared)
-        self._columns: dict[str, list[str]] = {}
-        for name in sorted(self._declared):
-            self._columns.setdefault(_essence(name), []).append(name)
         self._records = 0
         self._names: Counter[str] = Counter()  # as they are shown
         self._shown: dict[str, str] = {}  # the names that were met, as they are shown
         self._candidates: dict[str, list[str]] = {}  # columns that met names are similar to; no record lacked one yet
         self._similar: dict[str, str] = {}
+
+    @cached_property
+    def _columns(self) -> dict[str, list[str]]:
+        """The declared names by their letters and digits."""
+        columns: dict[str, list[str]] = {}
+        for name in sorted(self._declared):
+            columns.setdefault(_essence(name), []).append(name)
+        return columns
 
     def add(self, names: set[str]) -> None:
         """Count the field names of one record."""
