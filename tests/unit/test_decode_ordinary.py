@@ -47,7 +47,7 @@ def rows(found: Decoded) -> list[Row]:
 
 
 class Alone(NamedTuple):
-    """What a decoder without any knowledge makes of one record."""
+    """A record as a decoder without any knowledge decodes it."""
 
     row: Row
     rule: Rule | None
@@ -58,7 +58,7 @@ class Alone(NamedTuple):
 
 @functools.cache
 def reader_of(schema: ValueSchema) -> Callable[[bytes | None], Alone]:
-    """What reads one record by a decoder of its own, once; the plain decoder agrees."""
+    """Return a function that reads one record by a decoder of its own, once; the plain decoder agrees."""
     plain_decoder = plain_decoder_of(schema, None)
 
     @functools.cache

@@ -358,7 +358,7 @@ class GroupMember:
             self._mark_lost(f"another member of the group was assigned {_names(taken)}")
 
     def _is_the_same_member(self, consumer: Consumer) -> bool:
-        """Whether no session ended since the first assignment: a client that rebalances keeps its id.
+        """Return whether the client has the id of its first assignment: it loses that id when a session ends.
 
         In a rebalance librdkafka looks at no session and tells of no lost assignment. It joins anew, with another id.
         """

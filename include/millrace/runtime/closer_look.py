@@ -67,7 +67,7 @@ class CloserLook:
         return record, truncated
 
     def _reason(self, message: str) -> BadRecordError:
-        """What the parser says of a field, in the words of its declared type."""
+        """Return the parser's message about a field as an error, in the words of its declared type."""
         found = _FIELD.search(message)
         column = self._types.get(found[1]) if found else None
         if "missing required field" in message:

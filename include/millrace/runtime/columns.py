@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal, DecimalException
 from functools import partial
 from typing import Any
@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import Column, ColumnType
 from millrace.domain.quarantine import Broken
+from millrace.domain.years import FIRST_MS, LAST_MS
 from millrace.runtime.decimals import DECIMAL_TEXT, LARGEST_PRECISION, require_exact
 from millrace.runtime.decoded import BadRecordError
 from millrace.runtime.range_checks import LARGEST_FLOAT32, checked_decimal, utc
 from millrace.runtime.times import read_time
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
-_FIRST = pa.scalar(datetime(1, 1, 1, tzinfo=UTC), _TIMESTAMP)
-_LAST = pa.scalar(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), _TIMESTAMP)
+_FIRST, _LAST = pa.scalar(FIRST_MS * 1_000, _TIMESTAMP), pa.scalar(LAST_MS * 1_000 + 999, _TIMESTAMP)
 _DAY, _MINUTES, _SECONDS = 10, 14, 20  # characters of a date, before minutes, and more than any time without them has
 _ZONE = re.compile("[Z+-]")
 _LOSES, _TOO_FINE = r"\.\d{6}0*[1-9]", r"(\.\d{6})\d+"

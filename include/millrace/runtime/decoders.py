@@ -1,4 +1,4 @@
-"""What decodes the records of a topic, by its declared format."""
+"""Decoders of the records of a topic, one for each declared format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Untouched:
         return Decoded(
             (pa.array(keys, type=pa.binary()), pa.array(given, type=pa.binary())),
             [Rule.NULL_KEY if wrong else None for wrong in bad],
-            ["the topic declares a key and the record has none" if wrong else None for wrong in bad],
+            [str(null_key()) if wrong else None for wrong in bad],
             [False] * len(values),
         )
 
@@ -104,7 +104,7 @@ class WithTombstones:
         )
 
     def _deleted_key(self, key: bytes | None, timestamp_ms: int | None) -> str:
-        """What a record without a value deletes."""
+        """Return the key that a record without a value deletes, as text."""
         if key is None:
             raise null_key()
         if (fault := bad_timestamp(timestamp_ms)) is not None:
@@ -121,7 +121,7 @@ class WithTombstones:
 
 
 def decoder_of(schema: ValueSchema, key: Key | None) -> RecordDecoder:
-    """What decodes the records of a topic.
+    """Return the decoder of a topic's records.
 
     Args:
         schema: the topic's declared value schema.
