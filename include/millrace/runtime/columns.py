@@ -24,13 +24,13 @@ from millrace.runtime.times import read_time
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _FIRST, _LAST = pa.scalar(FIRST_MS * 1_000, _TIMESTAMP), pa.scalar(LAST_MS * 1_000 + 999, _TIMESTAMP)
+_DAY_US = 86_400_000_000
 _DAY, _MINUTES, _SECONDS = 10, 14, 20  # characters of a date, before minutes, and more than any time without them has
 _ZONE = re.compile("[Z+-]")
 _LOSES, _TOO_FINE = r"\.\d{6}0*[1-9]", r"(\.\d{6})\d+"
 _FEW = 0.05  # of the texts: so many are read one by one before all are looked at more closely
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d"
 _WITHOUT_ZONE = rf"^.{{10}}[T ]{_CLOCK}(:[0-5]\d(\.\d+)?)?$"
-# Texts that Arrow reads as `read_time` does, unless there is no such day.
 _COMMON = (
     rf"^\d{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[T ]{_CLOCK}(:[0-5]\d(\.\d{{1,6}})?)?"
     r"(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)$"
@@ -88,8 +88,8 @@ def _times(column: Column, values: Sequence[Any]) -> Built:
         times = texts.cast(arrow)  # refuses both kinds of texts at once, and finer times
     except pa.ArrowInvalid:
         return _times_by_form(column, texts)
-    # Arrow takes hours without minutes, and any year.
-    if not (_have_minutes(texts) and _is_within(times.view(pa.int64()), _FIRST.value, _LAST.value)):
+    # Arrow takes hours without minutes, and any year: the end of the year 0 may be the first day of the year 1 in UTC.
+    if not (_have_minutes(texts) and _is_within(times.view(pa.int64()), _FIRST.value + _DAY_US, _LAST.value)):
         return _times_by_form(column, texts)
     return Built(times if arrow is _TIMESTAMP else times.cast(_TIMESTAMP))
 
@@ -105,14 +105,14 @@ def _have_minutes(texts: pa.Array) -> bool:
 def _times_by_form(column: Column, texts: pa.Array) -> Built:
     """Read texts of all forms: Arrow reads the common ones."""
     is_cut: pa.Array = None
-    is_common = pc.match_substring_regex(texts, _COMMON)
+    is_common = _are_common(texts)
     kept = texts
     if pc.sum(pc.invert(is_common)).as_py() > _FEW * len(texts):
         is_cut = pc.match_substring_regex(texts, _LOSES)
         kept = pc.replace_substring_regex(pc.ascii_upper(texts), _TOO_FINE, r"\1")
         zone = pc.if_else(pc.match_substring_regex(kept, _WITHOUT_ZONE), "Z", "")
         kept = pc.binary_join_element_wise(kept, zone, "")
-        is_common = pc.match_substring_regex(kept, _COMMON)
+        is_common = _are_common(kept)
     try:
         times = _without(kept, pc.invert(is_common)).cast(_TIMESTAMP)
     except pa.ArrowInvalid:  # a day that does not exist
@@ -135,6 +135,11 @@ def _times_by_form(column: Column, texts: pa.Array) -> Built:
         except OverflowError:
             odd.append(index)
     return Built(pc.replace_with_mask(times, others, pa.array(found, type=_TIMESTAMP)), odd, wrong, cut=cut)
+
+
+def _are_common(texts: pa.Array) -> pa.Array:
+    """Return for each text whether Arrow reads it as `read_time` does, unless there is no such day."""
+    return pc.and_not(pc.match_substring_regex(texts, _COMMON), pc.starts_with(texts, "0000"))
 
 
 def _decimals(column: Column, values: Sequence[Any]) -> Built:
