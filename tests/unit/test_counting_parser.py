@@ -72,6 +72,12 @@ def test_names_and_absent_fields_are_what_pythons_own_parser_finds() -> None:
     assert (parsed.refused, len(parsed.records)) == ([], len(GOOD) * 3)
 
 
+def test_fields_that_objects_lack_at_any_depth_count_as_absent() -> None:
+    lacking = b'{"id":1,"note":"a","amount":1.5,"place":{"city":"Delft"},"lines":[{"x":1},{}],"mixed":null}'
+    assert PARSER.parse([lacking]).fields_absent == 2 + 1 + 1 + 2  # of the record, of the place, of each line
+    assert PARSER.parse([lacking, b"{", lacking]).fields_absent == 12
+
+
 def test_names_by_value_add_up_to_the_names_of_all() -> None:
     found = PARSER.names_by_value(GOOD)
     assert found == list(map(different_names_in, GOOD))

@@ -50,9 +50,18 @@ def test_fields_are_learned_although_every_hundredth_value_is_large() -> None:
 
 def test_a_large_value_hides_no_deep_one() -> None:
     deep = b'{"id":1,"more":' + b"[" * 600 + b"]" * 600 + b"}"
-    values = [*values_of([{"id": 1, "more": "x"}] * 60), deep, b'{"id":1,"more":"%b"}' % (b"x" * 2_000_000), deep]
+    good = values_of([{"id": 1, "more": "x"}] * 60)
+    values = [*good, deep, b'{"id":1,"more":"%b"}' % (b"x" * 2_000_000), deep, *good]
     reader = FastReader(SCHEMA)
     assert [odd_of(reader, values) for _ in range(2)] == [3, 3]
+    assert reader.read(values, FieldTally(["id"]))[1] == [60, 61, 62]
+
+
+def test_a_doubled_name_shows_beside_a_record_with_as_many_names_more() -> None:
+    full, doubled = b'{"id":1,"note":"a","amount":1,"extra":{"x":1}}', b'{"id":1,"note":"a","note":"b","amount":1}'
+    reader = FastReader(SCHEMA)
+    assert odd_of(reader, [full] * 60) == 0
+    assert reader.read([full, doubled], FieldTally(["id", "note", "amount"]))[1] == [1]
 
 
 def test_fields_are_learned_from_many_reads_of_one_value() -> None:
