@@ -98,6 +98,13 @@ def with_map(draw: Draw) -> Document:
     return mixed(draw) | {"prices": {f"item-{draw.getrandbits(40)}": draw.randrange(100) for _ in range(5)}}
 
 
+def of_ten_kinds(draw: Draw, doubled: float) -> bytes:
+    """Make a record with an object of 90 names, one of ten such objects; a name of it is doubled this often."""
+    kind = draw.randrange(10)
+    value = compact(mixed(draw) | {f"kind_{kind}": dict.fromkeys((f"name_{kind}_{index}" for index in range(90)), 1)})
+    return value[:-1] + b',"id":"x"}' if draw.random() < doubled else value
+
+
 def one_more(draw: Draw, document: Document) -> Document:
     return document | {"undeclared": draw.randrange(1_000_000)}
 
@@ -189,6 +196,8 @@ def kinds() -> Mapping[str, Kind]:
         "200 fields, 8 declared": Kind(
             MIXED, lambda draw: compact(mixed(draw) | more(draw, 192)), "200 fields, all declared"
         ),
+        "ten kinds of 90 names": Kind(MIXED, partial(of_ten_kinds, doubled=0.0), "ten kinds of 90 names"),
+        "ten kinds, 0.2 % doubled": Kind(MIXED, partial(of_ten_kinds, doubled=0.002), "ten kinds of 90 names"),
         "one bad": Kind(MIXED, partial(first_bad, seen=[]), "mixed, exact"),
         "1 % bad": Kind(MIXED, partial(bad, share=0.01), "mixed, exact"),
         "10 % bad": Kind(MIXED, partial(bad, share=0.1), "mixed, exact"),

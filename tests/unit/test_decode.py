@@ -65,6 +65,8 @@ def test_key_and_timestamp_are_part_of_the_record():
     assert decode_one(changed(), key=None)[1] is Rule.NULL_KEY
     assert decode_one(changed(), timestamp=-1)[1] is Rule.NO_TIMESTAMP
     assert Decoder(PURCHASE, key_required=False).decode([changed()], [None], [0]).rules == [None]
+    found = Decoder(PURCHASE, key_required=False).decode([changed(), None, changed()], [None] * 3, [0, 0, -1])
+    assert found.rules == [None, Rule.NULL_VALUE, Rule.NO_TIMESTAMP]
 
 
 def test_an_escaped_backslash_before_u0000_is_text():

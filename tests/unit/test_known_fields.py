@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.domain.declaration import Column, ColumnType, ValueFormat, ValueSchema
-from millrace.runtime.counting_parser import CountingParser
+from millrace.runtime.counting_parser import CountingParser, NameCounter
 from millrace.runtime.field_tally import LONGEST_NAME
 from millrace.runtime.known_fields import MOST_KNOWN, KnownFields, Place
 from support.json_names import names_in
@@ -228,10 +228,9 @@ def teach_and_parse(values: Sequence[bytes]) -> None:
     """Learn from values and parse them: no value has more names by the parser than by Python's own."""
     known = KnownFields(DECLARED)
     known.learn(values)
-    parser = CountingParser(SCHEMA, known.undeclared)
-    parsed = parser.parse(values)
+    parsed = CountingParser(SCHEMA, known.undeclared).parse(values)
     kept = [value for value, record in zip(values, parsed.records, strict=True) if record is not None]
-    counts = parser.names_by_value(kept) if kept else []
+    counts = NameCounter(SCHEMA, known.undeclared).names_by_value(kept) if kept else []
     assert all(count <= names_in(value) for count, value in zip(counts, kept, strict=True))
     assert sum(counts) == parsed.names
 

@@ -24,7 +24,7 @@ from millrace.runtime.times import read_time
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _FIRST, _LAST = pa.scalar(FIRST_MS * 1_000, _TIMESTAMP), pa.scalar(LAST_MS * 1_000 + 999, _TIMESTAMP)
-_DAY_US = 86_400_000_000
+_DAY_US, _YEAR_0 = 86_400_000_000, "0000"
 _DAY, _MINUTES, _SECONDS = 10, 14, 20  # characters of a date, before minutes, and more than any time without them has
 _ZONE = re.compile("[Z+-]")
 _LOSES, _TOO_FINE = r"\.\d{6}0*[1-9]", r"(\.\d{6})\d+"
@@ -88,8 +88,7 @@ def _times(column: Column, values: Sequence[Any]) -> Built:
         times = texts.cast(arrow)  # refuses both kinds of texts at once, and finer times
     except pa.ArrowInvalid:
         return _times_by_form(column, texts)
-    # Arrow takes hours without minutes, and any year: the end of the year 0 may be the first day of the year 1 in UTC.
-    if not (_have_minutes(texts) and _is_within(times.view(pa.int64()), _FIRST.value + _DAY_US, _LAST.value)):
+    if not (_have_minutes(texts) and _have_years(texts, times)):  # Arrow takes hours without minutes, and any year
         return _times_by_form(column, texts)
     return Built(times if arrow is _TIMESTAMP else times.cast(_TIMESTAMP))
 
@@ -100,6 +99,16 @@ def _have_minutes(texts: pa.Array) -> bool:
         return True
     has_minutes = pc.equal(pc.utf8_slice_codeunits(texts, _MINUTES - 1, _MINUTES), ":")
     return pc.all(pc.or_(has_minutes, pc.equal(pc.utf8_length(texts), _DAY))).as_py() is not False
+
+
+def _have_years(texts: pa.Array, times: pa.Array) -> bool:
+    """Return whether all years are 1 to 9999: in UTC, and in the texts, where the year 0 may end on the day after."""
+    low, high = _bounds(times.view(pa.int64()))
+    if low is None:
+        return True
+    if not _FIRST.value <= low <= high <= _LAST.value:
+        return False
+    return low >= _FIRST.value + _DAY_US or pc.any(pc.starts_with(texts, _YEAR_0)).as_py() is not True
 
 
 def _times_by_form(column: Column, texts: pa.Array) -> Built:
@@ -139,7 +148,7 @@ def _times_by_form(column: Column, texts: pa.Array) -> Built:
 
 def _are_common(texts: pa.Array) -> pa.Array:
     """Return for each text whether Arrow reads it as `read_time` does, unless there is no such day."""
-    return pc.and_not(pc.match_substring_regex(texts, _COMMON), pc.starts_with(texts, "0000"))
+    return pc.and_not(pc.match_substring_regex(texts, _COMMON), pc.starts_with(texts, _YEAR_0))
 
 
 def _decimals(column: Column, values: Sequence[Any]) -> Built:
@@ -190,9 +199,14 @@ def _decimals_one_by_one(column: Column, texts: Sequence[str | None], odd: list[
 
 
 def _is_within(numbers: pa.Array, least: float, most: float) -> bool:
-    bounds = pc.min_max(numbers)
-    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    low, high = _bounds(numbers)
     return low is None or least <= low <= high <= most
+
+
+def _bounds(numbers: pa.Array) -> tuple[Any, Any]:
+    """Return the least and the greatest number; None: all are null."""
+    bounds = pc.min_max(numbers)
+    return bounds["min"].as_py(), bounds["max"].as_py()
 
 
 def _is_outside(times: pa.Array) -> pa.Array:

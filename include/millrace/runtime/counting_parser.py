@@ -43,7 +43,7 @@ class Parsed:
     fields_absent: int
 
 
-class CountingParser:
+class _Parser:
     """Parses records whose undeclared fields are all known; it refuses every other one.
 
     Args:
@@ -74,45 +74,8 @@ class CountingParser:
             names[f"u{index}"] = name
             self._optional.append(name)
             optional.append((f"u{index}", self._type_of(place, (f"u{index}",)), absences[index]))
-        self._is_absence = [worth < 0 for worth in self._worth]
         self.fields = len(names)
         self._parse: Callable[[bytes], Any] = msgspec.json.Decoder(_strict_type(required + optional, names)).decode
-
-    def parse(self, values: Sequence[bytes]) -> Parsed:
-        """Parse values."""
-        before = self._left()
-        records, refused = self._parse_all(values)
-        counts = list(map(sub, before, self._left()))
-        if len(refused) == len(values):
-            counts = [0] * len(counts)
-        elif refused:  # they may have been counted in part: so parse them once more, and subtract what that counts
-            before = self._left()
-            self._parse_all([values[row] for row in refused])
-            counts = list(map(sub, counts, map(sub, before, self._left())))
-        names = (len(values) - len(refused)) * self.fields + sum(map(mul, counts, self._worth))
-        return Parsed(
-            records,
-            refused,
-            names + self._names_in_maps(records),
-            dict(zip(self._optional, counts, strict=False)),
-            sum(compress(counts, self._is_absence)),
-        )
-
-    def names_by_value(self, values: Sequence[bytes]) -> list[int]:
-        """Return for each value its names, a doubled one of an object counted once.
-
-        Args:
-            values: those that `parse` does not refuse.
-        """
-        left, in_maps = [self._left()], []
-        for value in values:
-            in_maps.append(self._names_in_maps([self._parse(value)]))
-            left.append(self._left())
-        counts = -np.diff(np.array(left, np.int64), axis=0)
-        found: list[int] = (
-            self.fields + np.array(in_maps, np.int64) + counts @ np.array(self._worth, np.int64)
-        ).tolist()
-        return found
 
     def _names_in_maps(self, records: Sequence[Any]) -> int:
         names = 0
@@ -122,18 +85,6 @@ class CountingParser:
                 found = [getattr(each, field, None) for each in found]
             names += sum(len(each) for each in found if type(each) is dict)
         return names
-
-    def _parse_all(self, values: Sequence[bytes]) -> tuple[list[Any], list[int]]:
-        records: list[Any] = []
-        refused: list[int] = []
-        parsed = map(self._parse, values)
-        while len(records) < len(values):
-            try:
-                records.extend(parsed)  # keeps what came before an error
-            except (ValueError, RecursionError):
-                refused.append(len(records))
-                records.append(None)
-        return records, refused
 
     def _counter(self, default: object, worth: int = -1) -> Any:
         """Return a field whose default is counted: an iterator knows how many of its values are left.
@@ -179,6 +130,79 @@ class CountingParser:
         # Each object lacks this field, so all objects are counted.
         names["every"] = "_" * (1 + max(map(len, place.names), default=0))
         return _strict_type([*fields, ("every", None, self._counter(None, worth=len(fields)))], names)
+
+
+class CountingParser(_Parser):
+    """Parses records and counts their names, all at once; it refuses a record with an unknown undeclared field.
+
+    Args:
+        schema: the topic's declared value schema.
+        undeclared: the known undeclared fields.
+    """
+
+    def __init__(self, schema: ValueSchema, undeclared: Mapping[str, Place]) -> None:
+        super().__init__(schema, undeclared)
+        self._is_absence = [worth < 0 for worth in self._worth]
+
+    def parse(self, values: Sequence[bytes]) -> Parsed:
+        """Parse values."""
+        before = self._left()
+        records, refused = self._parse_all(values)
+        counts = list(map(sub, before, self._left()))
+        if len(refused) == len(values):
+            counts = [0] * len(counts)
+        elif refused:  # they may have been counted in part: so parse them once more, and subtract what that counts
+            before = self._left()
+            self._parse_all([values[row] for row in refused])
+            counts = list(map(sub, counts, map(sub, before, self._left())))
+        names = (len(values) - len(refused)) * self.fields + sum(map(mul, counts, self._worth))
+        return Parsed(
+            records,
+            refused,
+            names + self._names_in_maps(records),
+            dict(zip(self._optional, counts, strict=False)),
+            sum(compress(counts, self._is_absence)),
+        )
+
+    def _parse_all(self, values: Sequence[bytes]) -> tuple[list[Any], list[int]]:
+        records: list[Any] = []
+        refused: list[int] = []
+        parsed = map(self._parse, values)
+        while len(records) < len(values):
+            try:
+                records.extend(parsed)  # keeps what came before an error
+            except (ValueError, RecursionError):
+                refused.append(len(records))
+                records.append(None)
+        return records, refused
+
+
+class NameCounter(_Parser):
+    """Counts the names of each record.
+
+    Counters that are worth the same are one here, so few of them are read after each record.
+    """
+
+    def names_by_value(self, values: Sequence[bytes]) -> list[int]:
+        """Return for each value its names, a doubled one of an object counted once.
+
+        Args:
+            values: those that the counting parser does not refuse.
+        """
+        left, in_maps = [self._left()], []
+        for value in values:
+            in_maps.append(self._names_in_maps([self._parse(value)]))
+            left.append(self._left())
+        counts = -np.diff(np.array(left, np.int64), axis=0)
+        found: list[int] = (
+            self.fields + np.array(in_maps, np.int64) + counts @ np.array(self._worth, np.int64)
+        ).tolist()
+        return found
+
+    def _counter(self, default: object, worth: int = -1) -> Any:
+        if worth in self._worth:
+            return msgspec.field(default_factory=self._counters[self._worth.index(worth)].__next__)
+        return super()._counter(default, worth)
 
 
 def _strict_type(fields: Sequence[Any], names: Mapping[str, str]) -> type:

@@ -130,10 +130,11 @@ class Decoder:
 
         Args:
             values: all its values.
-            built: its columns, null where a row is bad or unread.
-            bad: why rows are bad.
+            built: its columns.
+            bad: why rows are bad; all their columns are null.
             unread: rows that have to be read alone; so have those whose columns are odd.
         """
+        are_null = set(bad)
         unread = unread.union(*(each.odd for each in built)).difference(bad)
         # In this order: what a text is comes before what its type can hold, each in the order of the schema.
         for reasons in (*(each.wrong for each in built), *(each.out_of_range for each in built)):
@@ -149,6 +150,8 @@ class Decoder:
                 cut.update([row] * is_cut)
             except BadRecordError as error:
                 bad[row] = error.broken
+        arrays = [each.array for each in built]
+        alone.update(dict.fromkeys(bad.keys() - are_null, (None,) * len(arrays)))
         rules: list[Rule | None] = [None] * len(values)
         errors: list[str | None] = [None] * len(values)
         truncated = [False] * len(values)
@@ -156,8 +159,7 @@ class Decoder:
             rules[row], errors[row] = broken.rule, broken.error
         for row in cut.difference(bad):
             truncated[row] = True
-        arrays = [each.array for each in built]
-        return Decoded(_with_rows(arrays, alone | dict.fromkeys(bad, (None,) * len(arrays))), rules, errors, truncated)
+        return Decoded(_with_rows(arrays, alone), rules, errors, truncated)
 
     def _are_whole(
         self, values: Sequence[bytes | None], keys: Sequence[bytes | None], timestamps_ms: Sequence[int | None]

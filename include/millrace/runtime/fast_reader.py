@@ -9,7 +9,7 @@ import msgspec
 
 from millrace.adapters.value_ranges import is_utf8
 from millrace.domain.declaration import ColumnType, ValueSchema
-from millrace.runtime.counting_parser import CountingParser, Parsed
+from millrace.runtime.counting_parser import CountingParser, NameCounter, Parsed
 from millrace.runtime.field_tally import FieldTally
 from millrace.runtime.field_types import NULL, columns_by_field
 from millrace.runtime.json_document import MAXIMUM_DEPTH
@@ -43,6 +43,7 @@ class FastReader:
         self._has_texts = any(column.type is ColumnType.STRING for column in schema.columns)
         self._known = KnownFields(tuple(self._fields))
         self._parser = CountingParser(schema, {})
+        self._name_counter: NameCounter | None = None  # made when it is needed
         self._seen = self._odd_ones = 0  # since the last lesson
         self._samples: list[bytes] = []  # of the odd ones
         self._next_lesson = _FIRST_LESSON
@@ -59,6 +60,8 @@ class FastReader:
             a record for each value, with a field `f0`, `f1`, ... for each column (`field_types`), or None; and the
             indexes where it is None: these values have to be checked alone.
         """
+        if not values:
+            return [], []
         if self._pause:
             self._pause -= 1
             return [None] * len(values), list(range(len(values)))
@@ -114,7 +117,7 @@ class FastReader:
             gain = share * (1 - len(parsed.refused) / len(samples)) * _ALONE
             price = share * parsed.fields_absent / len(samples) + (1 - share) * (known.number - self._known.number)
             if gain > price:
-                self._known, self._parser = known, parser
+                self._known, self._parser, self._name_counter = known, parser, None
                 self._seen, self._samples = len(odd), []
                 return True
         self._next_lesson *= 2
@@ -159,7 +162,9 @@ class FastReader:
         """Return how many names the parser finds in each value that it does not refuse."""
         if parsed.names == len(kept) * self._parser.fields and not any(parsed.absent.values()):
             return [self._parser.fields] * len(kept)
-        return self._parser.names_by_value(kept)
+        if self._name_counter is None:
+            self._name_counter = NameCounter(self._schema, self._known.undeclared)
+        return self._name_counter.names_by_value(kept)
 
     def _count(
         self, values: Sequence[bytes], records: list[Any], number: int, absent: Mapping[str, int], tally: FieldTally

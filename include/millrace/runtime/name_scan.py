@@ -22,6 +22,9 @@ class NameScan:
 
     Args:
         values: JSON documents; the counts of names mean nothing for one with an error of syntax.
+
+    Attributes:
+        values: the same.
     """
 
     def __init__(self, values: Sequence[bytes]) -> None:
