@@ -1,4 +1,4 @@
-"""What the fast reader learns, and when it gives up; results do not depend on it (`test_decode_ordinary`)."""
+"""The fast reader learns fields and pauses in time; results do not depend on either (`test_decode_ordinary`)."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _have_minutes(texts: pa.Array) -> bool:
 
 
 def _have_years(texts: pa.Array, times: pa.Array) -> bool:
-    """Return whether all years are 1 to 9999: in UTC, and in the texts, where the year 0 may end on the day after."""
+    """Return whether all years are 1 to 9999, in UTC and in the texts: a zone moves the year 0 into the year 1."""
     low, high = _bounds(times.view(pa.int64()))
     if low is None:
         return True

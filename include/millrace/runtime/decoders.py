@@ -26,10 +26,11 @@ class Untouched:
         """As `Decoder.decode`; the columns are the keys and the values."""
         bad = [self._key_required and key is None for key in keys]
         given = [None if wrong else value for value, wrong in zip(values, bad, strict=True)]
+        fault = null_key().broken
         return Decoded(
             (pa.array(keys, type=pa.binary()), pa.array(given, type=pa.binary())),
-            [Rule.NULL_KEY if wrong else None for wrong in bad],
-            [str(null_key()) if wrong else None for wrong in bad],
+            [fault.rule if wrong else None for wrong in bad],
+            [fault.error if wrong else None for wrong in bad],
             [False] * len(values),
         )
 

@@ -81,9 +81,13 @@ class FastReader:
         return records, sorted(left + odd)
 
     def _worth_parsing(self, values: Sequence[bytes]) -> tuple[list[int], NameScan]:
-        """Return the rows of the values whose parsed trees are neither large nor too deep, with a scan of them."""
+        """Return the rows of the values whose parsed trees are neither large nor too deep, with a scan of these.
+
+        Args:
+            values: at least one.
+        """
         rows, scan = list(range(len(values))), NameScan(values)
-        if max(map(len, values), default=0) > PARSED_AT_ONCE:
+        if max(map(len, values)) > PARSED_AT_ONCE:
             rows = [row for row in rows if len(values[row]) <= PARSED_AT_ONCE]
             scan = scan.of(rows)
         deep = set(scan.deeper_than(MAXIMUM_DEPTH))
