@@ -184,6 +184,43 @@ def test_a_whole_run_takes_the_turn_hands_it_on_and_says_what_failed(
     assert "tests/integration 2.0 s 3 tests" in " ".join(output.split())
 
 
+CRASH = """
+import faulthandler, os
+faulthandler.enable()
+print("tests/contract/test_a.py::test_b ", end="", flush=True)
+print("a word of native code", *["x"] * 5000, sep="\\n", flush=True)
+os.abort()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "end", "first", "lines"),
+    [
+        (CRASH, "was ended by signal 6 (Aborted)", "Fatal Python error: Aborted", None),
+        ("print(*range(1000), sep='\\n'); raise SystemExit(3)", "ended with exit code 3", "970", 30),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by signal 9 (Killed)", None, 0),
+    ],
+    ids=["native code crashed", "it ended itself", "it was killed"],
+)
+def test_the_summary_ends_with_the_last_words_of_a_pytest_that_left_no_report(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    code: str,
+    end: str,
+    first: str | None,
+    lines: int | None,
+) -> None:
+    steps = {"one": [Step("tests with servers", python(code)), Step("after", OK)]}
+    monkeypatch.setattr(checks, "fast_lanes", lambda root: steps)
+    assert run_checks(tmp_path, ["--fast"]) == 1
+    _before, found, words = capfd.readouterr().out.partition(f"\ntests with servers {end} and named no test. ")
+    assert found
+    told = [line.strip() for line in words.splitlines()[1:]]
+    assert told[0] == first if first else not told
+    assert lines is None or len(told) == lines
+
+
 @pytest.mark.parametrize(
     ("arguments", "command", "kept"),
     [

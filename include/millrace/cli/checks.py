@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -34,17 +35,31 @@ _WIDTH = 28
 """Characters of a name in the summary."""
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_WORDS = timedelta(seconds=10)
+_CRASHED = "Fatal Python error"
+"""Begins what Python writes of itself when native code crashes: its threads, the one that crashed first."""
+_LINES = 30
+"""How much of a check's output the summary repeats where no report names what failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one check ended; a pytest leaves a report."""
+    """How one check ended.
+
+    Attributes:
+        name: the step's.
+        exit_code: the process's; negative is the signal that ended it.
+        seconds: how long it took.
+        interrupted: whether the run was told to end meanwhile.
+        report: what a pytest leaves; one that crashed or was killed leaves none.
+        words: the last lines of its output, of a crash those from its beginning; none of a check that runs alone.
+    """
 
     name: str
     exit_code: int
     seconds: float
     interrupted: bool
     report: Report | None = None
+    words: Sequence[str] = ()
 
 
 def run_checks(root: Path, arguments: Sequence[str]) -> int:
@@ -132,8 +147,19 @@ def print_summary(outcomes: Sequence[Outcome], took: timedelta, *, fine: bool) -
     for name, spent in sorted(folders.items()):
         print(f"          {name:<{_WIDTH}} {spent.seconds(everything=True):6.1f} s  {spent.tests} tests")
     print(f"          {'all together':<{_WIDTH}} {took.total_seconds():6.1f} s")
+    for outcome in outcomes:
+        if outcome.exit_code and not (outcome.report and outcome.report.failures):
+            print(f"{outcome.name} {_end(outcome.exit_code)} and named no test. Its last words:")
+            for line in outcome.words:
+                _say("", f"  {line}")
     if took > AIM:
         print(f"it took longer than the {AIM.total_seconds() / 60:.0f} minutes that a change may take to be judged")
+
+
+def _end(exit_code: int) -> str:
+    if exit_code > 0:
+        return f"ended with exit code {exit_code}"
+    return f"was ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
 
 
 @dataclass
@@ -215,13 +241,15 @@ class Run:
         try:
             if signal.SIGTERM in self._received:  # it came while the check was being started
                 process.send_signal(signal.SIGTERM)
-            reading = _read_aloud(process, lane) if lane else None
+            words = _Words()
+            reading = _read_aloud(process, lane, words) if lane else None
             code = process.wait()
             if reading:  # what a process that was left behind still writes is not waited for
                 reading.join(_LAST_WORDS.total_seconds())
         finally:
             self._at_work.discard(process)
-        return Outcome(step.name, code, time.monotonic() - began, bool(self._received), Report.read(report))
+        seconds, interrupted = time.monotonic() - began, bool(self._received)
+        return Outcome(step.name, code, seconds, interrupted, Report.read(report), words.kept())
 
     def exit_code_after_second_try(self, outcomes: Sequence[Outcome]) -> int:
         """0 when all ended well, at the second try too; else the exit code of the first that did not."""
@@ -241,11 +269,29 @@ class Run:
         return second.exit_code or int(second.interrupted or not passed)
 
 
-def _read_aloud(process: subprocess.Popen[bytes], lane: str) -> threading.Thread:
+class _Words:
+    """What of an output tells why it ended: its last lines, or the first ones of a crash."""
+
+    def __init__(self) -> None:
+        self._last: deque[str] = deque(maxlen=_LINES)
+        self._crash: list[str] = []
+
+    def add(self, line: str) -> None:
+        self._last.append(line)
+        if (_CRASHED in line or self._crash) and len(self._crash) < _LINES:
+            self._crash.append(line)
+
+    def kept(self) -> Sequence[str]:
+        return self._crash or list(self._last)
+
+
+def _read_aloud(process: subprocess.Popen[bytes], lane: str, words: _Words) -> threading.Thread:
     def read() -> None:
         assert process.stdout is not None
-        for line in process.stdout:  # to the end in any case: a check that nobody reads stands still
-            _say(lane, line.decode("utf-8", "replace").rstrip())
+        for raw in process.stdout:  # to the end in any case: a check that nobody reads stands still
+            line = raw.decode("utf-8", "replace").rstrip()
+            words.add(line)
+            _say(lane, line)
 
     thread = threading.Thread(target=read, name=f"{lane} output", daemon=True)
     thread.start()
