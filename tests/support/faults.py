@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import sqlalchemy as sa
+from psycopg.pq import TransactionStatus
 
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.group_member import GroupMember
@@ -287,11 +288,17 @@ def unexpected(life: Life, ended: MillraceError | None) -> list[str]:
 
 
 def hang_up(connection: psycopg.Connection[Any]) -> None:
-    """End a connection as the death of its process does: the server reads the end of the stream, and no farewell."""
+    """End a connection as the death of its process does: the server reads the end of the stream, and no farewell.
+
+    Another thread may be using it. libpq frees what a connection that is closed still reads into, and the process
+    crashes. So the thread is told by its socket, and waited for, unless it copies: psycopg copies without its lock.
+    """
     with suppress(OSError, psycopg.Error):  # closed already
         with socket.socket(fileno=os.dup(connection.fileno())) as same:
             same.shutdown(socket.SHUT_RDWR)
-        connection.close()
+        with connection.lock:
+            if connection.info.transaction_status != TransactionStatus.ACTIVE:
+                connection.close()
 
 
 def silence(member: GroupMember) -> None:

@@ -36,7 +36,9 @@ _WIDTH = 28
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_WORDS = timedelta(seconds=10)
 _CRASHED = "Fatal Python error"
-"""Begins what Python writes of itself when native code crashes: its threads, the one that crashed first."""
+"""Begins what Python writes of its threads when native code crashes."""
+_FRAMES_OF_PYTEST = ("/_pytest/", "/pluggy/", "<frozen ")
+"""Dozens of them stand below each test."""
 _LINES = 30
 """How much of a check's output the summary repeats where no report names what failed."""
 
@@ -278,7 +280,8 @@ class _Words:
 
     def add(self, line: str) -> None:
         self._last.append(line)
-        if (_CRASHED in line or self._crash) and len(self._crash) < _LINES:
+        crashed = bool(self._crash) or _CRASHED in line
+        if crashed and len(self._crash) < _LINES and not any(part in line for part in _FRAMES_OF_PYTEST):
             self._crash.append(line)
 
     def kept(self) -> Sequence[str]:
