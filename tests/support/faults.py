@@ -290,8 +290,9 @@ def unexpected(life: Life, ended: MillraceError | None) -> list[str]:
 def hang_up(connection: psycopg.Connection[Any]) -> None:
     """End a connection as the death of its process does: the server reads the end of the stream, and no farewell.
 
-    Another thread may be using it. libpq frees what a connection that is closed still reads into, and the process
-    crashes. So the thread is told by its socket, and waited for, unless it copies: psycopg copies without its lock.
+    Another thread may use the connection. A close would free memory that this thread still reads, and the process
+    would crash. So the socket ends first, and the close waits for the thread. A COPY holds no lock to wait for: its
+    connection is left to the thread, which finds it broken.
     """
     with suppress(OSError, psycopg.Error):  # closed already
         with socket.socket(fileno=os.dup(connection.fileno())) as same:

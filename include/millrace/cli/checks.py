@@ -36,11 +36,11 @@ _WIDTH = 28
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_WORDS = timedelta(seconds=10)
 _CRASHED = "Fatal Python error"
-"""Begins what Python writes of its threads when native code crashes."""
+"""Python writes this, and then its stacks, when native code crashes."""
 _FRAMES_OF_PYTEST = ("/_pytest/", "/pluggy/", "<frozen ")
-"""Dozens of them stand below each test."""
+"""Stack frames that are left out: each test has dozens of them."""
 _LINES = 30
-"""How much of a check's output the summary repeats where no report names what failed."""
+"""The most lines of output that the summary repeats for a check without a report of failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Outcome:
         seconds: how long it took.
         interrupted: whether the run was told to end meanwhile.
         report: what a pytest leaves; one that crashed or was killed leaves none.
-        words: the last lines of its output, of a crash those from its beginning; none of a check that runs alone.
+        words: the last lines of its output, or the first lines of its crash; empty for a check outside a lane.
     """
 
     name: str
@@ -272,7 +272,7 @@ class Run:
 
 
 class _Words:
-    """What of an output tells why it ended: its last lines, or the first ones of a crash."""
+    """Keeps the last lines of an output, or the first lines of a crash in it."""
 
     def __init__(self) -> None:
         self._last: deque[str] = deque(maxlen=_LINES)
@@ -285,7 +285,7 @@ class _Words:
             self._crash.append(line)
 
     def kept(self) -> Sequence[str]:
-        return self._crash or list(self._last)
+        return list(self._crash or self._last)
 
 
 def _read_aloud(process: subprocess.Popen[bytes], lane: str, words: _Words) -> threading.Thread:

@@ -18,7 +18,7 @@ SLOW = "SELECT pg_sleep(0.5)"
 
 
 class ClosedConnection(psycopg.Connection[Any]):
-    """Keeps what it was in the midst of when it was closed."""
+    """Remembers its transaction status when it was first closed."""
 
     closed_while: TransactionStatus | None = None
 
