@@ -78,8 +78,13 @@ class StreamRunner(Protocol):
         """
         ...
 
-    def find(self, stream: str) -> Sequence[RunningApp]:
-        """Every app of this stream that is alive, newest epoch first, whoever started it."""
+    def find(self, stream: str, *, fresh: bool = False) -> Sequence[RunningApp]:
+        """Every app of this stream that is alive, newest epoch first, whoever started it.
+
+        Args:
+            stream: PIPELINE.STREAM.
+            fresh: look anew. Else a look of up to a second ago may do, though not from before an own submit or kill.
+        """
         ...
 
     def find_all(self) -> Mapping[str, Sequence[RunningApp]]:

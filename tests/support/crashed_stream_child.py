@@ -15,7 +15,7 @@ from typing import Any
 
 from millrace.domain.streams import ExitReason
 from millrace.runtime.life import Launch
-from support.crashed_streams import BATCH, CrashedStreams
+from support.crashed_streams import BATCH, HERE, CrashedStreams
 from support.driver_without_spark import without_spark
 from support.faults import Moment, crash_at_call
 from support.streams_project import StreamProject
@@ -30,7 +30,7 @@ def main(root: str, project: str, name: str, epoch: str, instance: str, call: st
     stream = streams.new(name)
     life = crash_at_call(call, Moment.AFTER, occurrence=int(occurrence), dying=lambda: os._exit(int(ExitReason.KILLED)))
     with without_spark(streams.project.root):
-        ended = stream.live(life, Launch(stream.stream, int(epoch), instance, False, "localhost"))
+        ended = stream.live(life, Launch(stream.stream, int(epoch), instance, False, HERE))
     print(f"it was not struck and ended with {ended}")
 
 

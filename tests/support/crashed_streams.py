@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from millrace import spec
 from millrace.adapters.control_db import ControlStore
 from millrace.domain.declaration import Pipeline
+from millrace.domain.hosts import Host
 from millrace.domain.streams import DesiredState, ExitReason
 from millrace.errors import MillraceError
 from millrace.runtime.life import Launch
@@ -38,6 +39,7 @@ CHILD = Path(__file__).with_name("crashed_stream_child.py")
 GONE = "gone in the middle"
 RECORDS = 10
 BATCH = 6
+HERE = Host("here", "localhost", "")
 ACTOR = "test"
 
 
@@ -164,9 +166,9 @@ class CrashedStream(StreamProject):
         """What supervision does before it submits an app."""
         streams = self.of.control.streams
         wanted = streams.set_desired(self.stream, actor=ACTOR, reason="to be crashed", state=DesiredState.RUNNING)
-        epoch = streams.raise_epoch(self.stream, wanted.epoch)
+        epoch = streams.raise_epoch(self.stream, wanted.epoch, host=HERE.identity)
         assert epoch is not None
-        return Launch(self.stream, epoch, uuid.uuid4().hex, False, "localhost")
+        return Launch(self.stream, epoch, uuid.uuid4().hex, False, HERE)
 
     def live(self, life: Life, launch: Launch | None = None) -> MillraceError | None:
         """One epoch with adapters of its own, until all records are done; what ended it before, but for a crash."""

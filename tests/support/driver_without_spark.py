@@ -132,6 +132,16 @@ class NobodyOnTheLookout:
     def watch_log(self, kafka: Any, positions: Any) -> None: ...
 
 
+class NoHeartbeat:
+    """In the place of a thread that would call between a life's own calls."""
+
+    def __init__(self, beat: Any) -> None: ...
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class EachTaskAnAttempt:
     """In the place of a `TaskContext`: what a former task of a batch staged is told from what another one did."""
 
@@ -169,6 +179,7 @@ def without_spark(root: Path) -> Iterator[None]:
         patch.object(runtime_writing, "TaskContext", EachTaskAnAttempt),
         patch.object(runtime_life, "Reporter", PromptReporter),
         patch.object(runtime_life, "Lookout", NobodyOnTheLookout),
+        patch.object(runtime_life, "Heartbeat", NoHeartbeat),
         patch.dict(os.environ, {"MILLRACE_ROOT": str(root)}),  # where an app looks for connections
         patch.object(sys, "path", list(sys.path)),  # an app's folder is put there
     ):

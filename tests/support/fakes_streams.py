@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
-from millrace.domain.control import Alarm, Attempt, DesiredStream, StreamLook, StreamProgress
+from millrace.domain.control import Alarm, Attempt, Claim, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.declaration import S3Sink
+from millrace.domain.hosts import Heartbeat, Host, HostSign
 from millrace.domain.streams import DesiredState
 from millrace.errors import PartFailedError, UnreachableError, UsageError
 from millrace.ports import RunningApp, RunState, Submission
@@ -37,6 +38,7 @@ class FakeStreams:
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self.said: dict[str, StreamProgress] = {}
         self.looks: dict[str, StreamLook] = {}
+        self.claims: dict[tuple[str, int], Claim] = {}
         self.down = False
         self.busy = ""
 
@@ -66,6 +68,7 @@ class FakeStreams:
         state: DesiredState | None = None,
         accept_recreated: bool | None = None,
         reset_backoff: bool = False,
+        end_now: bool = False,
     ) -> DesiredStream:
         self._ask()
         now = self._clock.now
@@ -80,16 +83,17 @@ class FakeStreams:
             changed_at=now,
             changed_by=actor,
             reason=reason,
+            end_now=known.end_now if state is None else end_now,
         )
         self._desired[stream] = changed
         return changed
 
-    def raise_epoch(self, stream: str, expected: int, *, above: int = 0) -> int | None:
+    def raise_epoch(self, stream: str, expected: int, *, host: str, above: int = 0) -> int | None:
         self._ask()
         known = self._desired[stream]
-        if known.epoch != expected or known.state is not DesiredState.RUNNING:
+        if known.epoch != expected or known.state is not DesiredState.RUNNING or known.host not in (None, host):
             return None
-        self._desired[stream] = replace(known, epoch=max(expected, above) + 1)
+        self._desired[stream] = replace(known, epoch=max(expected, above) + 1, host=host)
         return max(expected, above) + 1
 
     def consume_acceptance(self, stream: str) -> bool:
@@ -137,12 +141,80 @@ class FakeStreams:
         self._ask()
         self.looks[look.stream] = look
 
+    def look(self, stream: str) -> StreamLook | None:
+        self._ask()
+        return self.looks.get(stream)
+
+    def claimed(self, stream: str, epoch: int) -> Claim | None:
+        self._ask()
+        return self.claims.get((stream, epoch))
+
+    def own(self, stream: str, host: str | None) -> None:
+        """Have a stream belong to this host."""
+        self._desired[stream] = replace(self._desired[stream], host=host)
+
+    def abandon(self, stream: str) -> None:
+        """End all open attempts as an adoption does."""
+        for key, known in self._attempts.items():
+            if known.stream == stream and known.ended_at is None:
+                self._attempts[key] = replace(known, ended_at=self._clock.now, outcome="host lost")
+
     def progress(self, stream: str) -> StreamProgress | None:
         return self.said.get(stream)
 
     def all_progress(self) -> tuple[StreamProgress, ...]:
         self._ask()
         return tuple(self.said[name] for name in sorted(self.said))
+
+
+class FakeHosts:
+    """Owners, signs and heartbeats. A sign or a heartbeat grows older with the clock."""
+
+    def __init__(self, clock: Clock, streams: FakeStreams) -> None:
+        self._clock = clock
+        self._streams = streams
+        self.signs: dict[str, tuple[str, datetime]] = {}
+        self.beats: dict[str, tuple[Heartbeat, datetime]] = {}
+
+    def give_sign(self, host: Host) -> None:
+        self.signs[host.identity] = (host.name, self._clock.now)
+
+    def sign(self, identity: str) -> HostSign | None:
+        known = self.signs.get(identity)
+        return HostSign(known[0], self._clock.now - known[1]) if known else None
+
+    def beat(self, stream: str, epoch: int, host: Host, phase: str = "running") -> None:
+        """Give an app's heartbeat now."""
+        self.give_sign(host)
+        given = Heartbeat(stream, epoch, "app", host.identity, host.namespace, phase, "batch 7: copy", timedelta())
+        self.beats[stream] = (given, self._clock.now)
+
+    def heartbeat(self, stream: str) -> Heartbeat | None:
+        known = self.beats.get(stream)
+        return replace(known[0], age=self._clock.now - known[1]) if known else None
+
+    def newest_of_twin(self, host: Host) -> Heartbeat | None:
+        found = [
+            replace(beat, age=self._clock.now - at)
+            for beat, at in self.beats.values()
+            if (beat.host, beat.phase) == (host.identity, "running") and beat.namespace != host.namespace
+        ]
+        return min(found, key=lambda beat: beat.age, default=None)
+
+    def take(self, stream: str, host: Host, *, was: str | None) -> bool:
+        wanted = self._streams.desired(stream)
+        if wanted is None or wanted.host != was:
+            return False
+        self._streams.own(stream, host.identity)
+        return True
+
+    def adopt(
+        self, stream: str, host: Host, *, was: str | None, actor: str, reason: str, names: tuple[str, str]
+    ) -> bool:
+        if not self.take(stream, host, was=was):
+            return False
+        self._streams.abandon(stream)
+        return True
 
 
 class FakeAlarms:
@@ -235,7 +307,7 @@ class FakeRunner:
             raise PartFailedError("nobody answered in time")
         return app
 
-    def find(self, stream: str) -> Sequence[RunningApp]:
+    def find(self, stream: str, *, fresh: bool = False) -> Sequence[RunningApp]:
         return self.find_all().get(stream, ())
 
     def find_all(self) -> Mapping[str, Sequence[RunningApp]]:
@@ -278,6 +350,9 @@ class FakePlatform:
         self.alarms = FakeAlarms(self.clock)
         self.logged: list[dict[str, object]] = []
         self.app_runner = FakeRunner(self.clock)
+        self.hosts = FakeHosts(self.clock, self.streams)
+        self.here = Host("here", "alpha", "boot 1")
+        self.signed: dict[str, float] = {}
         self.epochs: dict[str, int | None] = {"fence": 0, "group": 0, "dataset": 0}  # None: it does not answer
         self.asked: list[str] = []
         self.unanswered: dict[str, float] = {}
@@ -285,7 +360,15 @@ class FakePlatform:
 
     def control(self) -> SimpleNamespace:
         log: Callable[..., None] = lambda **entry: self.logged.append(entry)  # noqa: E731
-        return SimpleNamespace(streams=self.streams, alarms=self.alarms, log=SimpleNamespace(append=log))
+        return SimpleNamespace(
+            streams=self.streams, alarms=self.alarms, hosts=self.hosts, log=SimpleNamespace(append=log)
+        )
+
+    def host(self) -> Host:
+        return self.here
+
+    def make_host(self) -> Host:
+        return self.here
 
     def runner(self) -> FakeRunner:
         return self.app_runner

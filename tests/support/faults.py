@@ -322,6 +322,7 @@ def watched_control(life: Life, store: ControlStore) -> Any:
 
     return SimpleNamespace(
         streams=life.watch("streams", store.streams, hang_up=drop, blocks=("supervising",)),
+        hosts=life.watch("hosts", store.hosts, hang_up=drop),
         plans=life.watch("plans", store.plans, hang_up=drop, blocks=("running",)),
         log=life.watch("log", store.log, hang_up=drop),
         alarms=life.watch("alarms", store.alarms, hang_up=drop),

@@ -99,7 +99,7 @@ class Apps:
             self._living.append(app)
         return app
 
-    def find(self, stream: str) -> Sequence[RunningApp]:
+    def find(self, stream: str, *, fresh: bool = False) -> Sequence[RunningApp]:
         return list(self._living)
 
     def find_all(self) -> Mapping[str, Sequence[RunningApp]]:

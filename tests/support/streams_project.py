@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import uuid
 from collections import Counter
@@ -26,6 +27,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from millrace.adapters.host_identity import FILE as HOST_FILE
+from millrace.adapters.host_identity import make_host
 from millrace.adapters.kafka_ids import topic_id_text
 from millrace.settings import (
     KafkaSettings,
@@ -174,7 +177,10 @@ class StreamProject:
         return open_platform(self.settings)
 
     def second_machine(self, root: Path, mutants: tuple[str, ...] = ()) -> StreamProject:
-        """The same pipeline in another folder, where nobody sees the processes of this one."""
+        """Return the same pipeline in another folder, where nobody sees the processes of this one.
+
+        It bears this one's identity, as a copied state folder does: nothing but claims and fences keeps them apart.
+        """
         other = type(self)(
             root,
             self.stack,
@@ -186,7 +192,10 @@ class StreamProject:
             mutants,
             mode=self.mode,
         )
-        return other.make()
+        made = other.make()
+        make_host(self.root)
+        shutil.copy(self.root / HOST_FILE, root / HOST_FILE)
+        return made
 
     def _connect_to_stack(self) -> None:
         variables = read_environment_file(self.stack.root / ".millrace" / "env")

@@ -83,8 +83,8 @@ def test_a_start_that_somebody_else_was_first_at_is_none(platform: FakePlatform)
     """Looking elsewhere takes a while: who looked before the other's start must not start again."""
     platform.epochs = {"fence": 40, "group": 40}
     platform.streams.set_desired(STREAM, actor="cli:me", reason="test", state=DesiredState.RUNNING)
-    assert platform.streams.raise_epoch(STREAM, 0, above=40) == 41
-    assert platform.streams.raise_epoch(STREAM, 0, above=40) is None
+    assert platform.streams.raise_epoch(STREAM, 0, host="here", above=40) == 41
+    assert platform.streams.raise_epoch(STREAM, 0, host="here", above=40) is None
 
 
 @pytest.mark.parametrize(

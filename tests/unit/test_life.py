@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from millrace.domain.declaration import App, BackupApp, PostgresSink, Stream
+from millrace.domain.hosts import Host
 from millrace.errors import UnreachableError
 from millrace.runtime import life
 from millrace.runtime.life import ClaimLostError, Launch, Life
@@ -30,8 +31,12 @@ class Lived(Life):
     """
 
     def __init__(self, folder: Path, app: App = STREAM, *, claimed: bool = True) -> None:
-        control: Any = SimpleNamespace(streams=SimpleNamespace(claim=lambda *claim: claimed))
-        launch = Launch(app.qualified_name, 3, "me", False, "here")
+        self.beats: list[str] = []
+        control: Any = SimpleNamespace(
+            streams=SimpleNamespace(claim=lambda *claim: claimed),
+            hosts=SimpleNamespace(beat=lambda *app, phase, step: self.beats.append(phase)),
+        )
+        launch = Launch(app.qualified_name, 3, "me", False, Host("here", "localhost", ""))
         super().__init__(MagicMock(), control, MagicMock(), app, launch, folder)
         self.ended: list[tuple[str, str]] = []
         self.session = SimpleNamespace(stop=lambda: self.end("spark"))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from millrace.domain.control import Alarm, Attempt, DesiredStream, StreamLook, StreamProgress
-from millrace.domain.standing import Level, StreamFacts, standing
+from millrace.domain.standing import Level, StreamFacts, former_error, standing
 from millrace.domain.streams import DesiredState, ExitReason, StreamState
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -102,7 +102,10 @@ def test_all_that_is_wrong_is_told_the_worst_first_and_nothing_twice() -> None:
     assert found.why == "waits for a lock; alarm stream.sink_exhausted: disk; 3 bad records in the last hour"
 
 
-@pytest.mark.parametrize(("code", "told"), [(ExitReason.FAILED, "epoch 2: failed. boom"), (ExitReason.STOPPED, "")])
+@pytest.mark.parametrize(("code", "told"), [(ExitReason.FAILED, "epoch 3: failed. boom"), (ExitReason.STOPPED, "")])
 def test_the_last_error_is_that_of_an_end_nobody_asked_for(code: ExitReason, told: str) -> None:
-    end = Attempt(STREAM, 2, "process", NOW, ended_at=NOW, exit_code=code, outcome=code.name.lower(), detail="boom")
+    end = Attempt(STREAM, 3, "process", NOW, ended_at=NOW, exit_code=code, outcome=code.name.lower(), detail="boom")
     assert replace(WELL, last_end=end).last_error == told
+    former = replace(end, epoch=2)
+    assert replace(WELL, last_end=former).last_error == ""
+    assert former_error(former, 3) == told.replace("epoch 3", "epoch 2")

@@ -81,6 +81,7 @@ def test_a_start_that_succeeds_prints_one_document(platform: FakePlatform) -> No
         "epoch": 1,
         "why": "",
         "until": None,
+        "host": None,
         "error": None,
     }
 

@@ -31,7 +31,7 @@ class BusyRunner(FakeRunner):
 
     looks = 5
 
-    def find(self, stream: str) -> Sequence[RunningApp]:
+    def find(self, stream: str, *, fresh: bool = False) -> Sequence[RunningApp]:
         for app in super().find(stream):
             if app.stopping_since is not None:
                 self.looks -= 1

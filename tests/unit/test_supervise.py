@@ -257,22 +257,24 @@ def test_a_lost_app_is_swept_and_started_again(platform: FakePlatform) -> None:
     assert living(platform) == [2]
 
 
-def last_error(platform: FakePlatform) -> str:
+def errors(platform: FakePlatform) -> tuple[str, str]:
     [row] = [row for row in list_streams(platform, with_lag=False).streams if row.stream == STREAM]
-    return row.last_error
+    return row.last_error, row.former_error
 
 
 @pytest.mark.parametrize("code", [1, None], ids=["exited", "lost"])
-def test_the_last_end_is_named_while_the_stream_backs_off_and_while_the_next_app_runs(
+def test_the_error_of_the_present_epoch_is_listed_and_that_of_a_former_one_apart_from_it(
     platform: FakePlatform, code: int | None
 ) -> None:
     started(platform)
     platform.app_runner.end(STREAM, 1, code, "out of memory")
     supervise(platform, 1)
-    assert last_error(platform).startswith("epoch 1: ")
+    present, former = errors(platform)
+    assert (present[:9], former) == ("epoch 1: ", "")
     supervise(platform, 6)
     assert living(platform) == [2]
-    assert last_error(platform).startswith("epoch 1: ")
+    present, former = errors(platform)
+    assert (present, former[:9]) == ("", "epoch 1: ")
 
 
 def test_an_app_given_up_at_once_is_one_alarm_that_says_how_it_ended(platform: FakePlatform) -> None:
@@ -347,7 +349,7 @@ def test_two_living_epochs_leave_the_newer(platform: FakePlatform) -> None:
 
 def test_an_unanswered_attempt_is_not_called_dead_while_it_may_still_come(platform: FakePlatform) -> None:
     _wish(platform, DesiredState.RUNNING)
-    platform.streams.raise_epoch(STREAM, 0)
+    platform.streams.raise_epoch(STREAM, 0, host="here")
     platform.streams.record_submitted(STREAM, 1, runner="fake", instance="x")
     assert supervise(platform, SETTLING.total_seconds() - 1).state is StreamState.STARTING
     assert platform.streams.attempts(STREAM)[0].ended_at is None

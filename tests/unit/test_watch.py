@@ -19,6 +19,7 @@ from millrace.domain.watch import (
 
 STANDS_IN = {
     StreamState.STOPPED: "stopped",
+    StreamState.HOST_LOST: "stopped",
     StreamState.BACKING_OFF: "backing_off",
     StreamState.GIVEN_UP: "given_up",
     StreamState.RECREATED: "given_up",
@@ -38,6 +39,14 @@ def test_each_state_stands_in_one_task(state: StreamState) -> None:
 def test_an_undeclared_stream_is_watched_as_long_as_it_lives() -> None:
     assert task_of(StreamState.UNDECLARED, lives=True) is WatchTask.RUNNING
     assert task_of(StreamState.UNDECLARED, lives=False) is WatchTask.STOPPED
+
+
+@pytest.mark.parametrize("state", StreamState)
+def test_a_stream_of_another_host_is_as_one_that_is_stopped_unless_an_app_of_it_is_left_here(
+    state: StreamState,
+) -> None:
+    assert task_of(state, lives=False, elsewhere=True) is WatchTask.STOPPED
+    assert task_of(state, lives=True, elsewhere=True) is WatchTask.RUNNING
 
 
 def test_a_task_and_the_state_it_shows_have_the_same_word() -> None:

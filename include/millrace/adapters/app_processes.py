@@ -15,6 +15,7 @@ import itertools
 import os
 import signal
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -86,19 +87,22 @@ def app_folder(root: Path, stream: str, epoch: int) -> Path:
 
 def mark_namespace(root: Path) -> None:
     """Note that this root's apps run where this process does: in another process namespace nobody sees them."""
-    (root / NAMESPACE_FILE).write_text(_namespace(), encoding="utf-8")
+    (root / NAMESPACE_FILE).write_text(process_namespace(), encoding="utf-8")
 
 
 def is_elsewhere(root: Path) -> bool:
     """Whether this root's apps were noted to run in another process namespace, a container's."""
     try:
-        return (root / NAMESPACE_FILE).read_text(encoding="utf-8") != _namespace()
+        return (root / NAMESPACE_FILE).read_text(encoding="utf-8") != process_namespace()
     except FileNotFoundError:
         return False
 
 
-def _namespace() -> str:
-    """This process's namespace of process ids; an id of the kernel's, told apart by boot. See pid_namespaces(7)."""
+def process_namespace() -> str:
+    """Return this process's namespace of process ids, with the machine's boot: two that differ see other processes.
+
+    Source: pid_namespaces(7).
+    """
     boot = (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{boot} {os.readlink(PROC / 'self/ns/pid')}\n"
 
@@ -171,6 +175,50 @@ def apps_of(root: Path, wanted: Callable[[AppName], bool] = lambda name: True) -
         app.all.append(one)
         _put_in_role(app, one)
     return [found[name] for name in sorted(found)]
+
+
+class SharedScan:
+    """One scan of /proc for everybody of this process who looks at about the same time.
+
+    Safe between threads: who comes while a scan is taken waits for it.
+
+    Args:
+        root: whose apps are looked for.
+        tick_seconds: how old a scan may be.
+        clock: seconds of the machine's monotonic clock.
+    """
+
+    def __init__(self, root: Path, tick_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._root = root
+        self._tick_seconds = tick_seconds
+        self._clock = clock
+        self._scanning = threading.Lock()
+        self._known: tuple[float, list[AppProcesses]] | None = None
+        self._changes = itertools.count(1)
+        self._change = 0  # the number of the last change that this process made itself
+        self.taken = 0
+
+    def apps(self, *, fresh: bool = False) -> list[AppProcesses]:
+        """Return every app that has a living process, by name.
+
+        Args:
+            fresh: take a scan that begins now. Whoever concludes something from an absence needs that.
+        """
+        asked_at = self._clock()
+        with self._scanning:
+            oldest = asked_at if fresh else asked_at - self._tick_seconds
+            if self._known is not None and self._known[0] >= oldest:
+                return self._known[1]
+            began, change = self._clock(), self._change
+            found = apps_of(self._root)
+            self.taken += 1
+            self._known = (began, found) if change == self._change else None
+            return found
+
+    def forget(self) -> None:
+        """Have the next look take a scan of its own, because this process started or ended an app."""
+        self._change = next(self._changes)
+        self._known = None
 
 
 def _put_in_role(app: AppProcesses, one: Process) -> None:

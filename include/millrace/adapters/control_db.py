@@ -14,6 +14,7 @@ from millrace.adapters.control_books import BooksTable
 from millrace.adapters.control_connection import open_engine, translated
 from millrace.adapters.control_forecasts import ForecastTable
 from millrace.adapters.control_holds import HoldTable
+from millrace.adapters.control_hosts import HostTables
 from millrace.adapters.control_log import ActionLog
 from millrace.adapters.control_plans import PlanTable
 from millrace.adapters.control_quality import QualityTable
@@ -24,7 +25,7 @@ from millrace.settings import PostgresSettings
 
 
 class ControlStore:
-    """One room a noun: `streams`, `plans`, `log`, `alarms`, `backups`, `snapshots`, `holds`, and so on.
+    """One room a noun: `streams`, `hosts`, `plans`, `log`, `alarms`, `backups`, `snapshots`, `holds`, and so on.
 
     Connects on first use; safe between threads.
     """
@@ -33,6 +34,7 @@ class ControlStore:
         self._settings = settings
         self._engine = open_engine(settings)
         self.streams = StreamTables(self._engine, settings)
+        self.hosts = HostTables(self._engine, settings)
         self.plans = PlanTable(self._engine, settings)
         self.log = ActionLog(self._engine, settings)
         self.alarms = AlarmTable(self._engine, settings)

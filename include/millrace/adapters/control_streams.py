@@ -60,6 +60,7 @@ class StreamTables:
         state: DesiredState | None = None,
         accept_recreated: bool | None = None,
         reset_backoff: bool = False,
+        end_now: bool = False,
     ) -> DesiredStream:
         """Say what is wanted, and write that to the action log in the same transaction.
 
@@ -70,6 +71,7 @@ class StreamTables:
             state: running or stopped; None leaves it (stopped, for a stream that is new here).
             accept_recreated: whether the next start may take topics of the same name but another id.
             reset_backoff: whether attempts made until now no longer count against the stream.
+            end_now: whether a stop does not wait for the batch in flight; each later `state` says it anew.
         """
         desired_state = tables.desired_state
         values: dict[str, object] = {"changed_at": sa.func.now(), "changed_by": actor, "reason": reason}
@@ -86,7 +88,7 @@ class StreamTables:
             locked = sa.select(desired_state).where(desired_state.c.stream == stream).with_for_update()
             before = desired_of(connection.execute(locked).one())
             if state is not None:
-                values["state"] = state.value
+                values |= {"state": state.value, "end_now": end_now}
             changed = desired_state.update().where(desired_state.c.stream == stream).values(values)
             after = desired_of(connection.execute(changed.returning(desired_state)).one())
             control_log.append(
@@ -101,16 +103,18 @@ class StreamTables:
             )
         return after
 
-    def raise_epoch(self, stream: str, expected: int, *, above: int = 0) -> int | None:
-        """Begin a start: the new epoch, which is `expected` + 1, or `above` + 1 where that is more.
+    def raise_epoch(self, stream: str, expected: int, *, host: str, above: int = 0) -> int | None:
+        """Begin a start on this host: the new epoch, which is `expected` + 1, or `above` + 1 where that is more.
 
-        None where another start was first, or the stream is no longer wanted running: look again.
+        The first start has the stream belong to the host. None where another start was first, the stream belongs to
+        another host, or it is no longer wanted running: look again.
         """
         table = tables.desired_state
+        is_expected = sa.and_(table.c.epoch == expected, table.c.state == DesiredState.RUNNING.value)
         statement = (
             table.update()
-            .where(table.c.stream == stream, table.c.epoch == expected, table.c.state == DesiredState.RUNNING.value)
-            .values(epoch=sa.func.greatest(table.c.epoch, above) + 1)
+            .where(table.c.stream == stream, is_expected, _belongs_to(host))
+            .values(epoch=sa.func.greatest(table.c.epoch, above) + 1, host=host)
             .returning(table.c.epoch)
         )
         with self._transaction() as connection:
@@ -131,9 +135,15 @@ class StreamTables:
     # Who may run an epoch
 
     def claim(self, stream: str, epoch: int, instance: str, host: str) -> bool:
-        """Claim an epoch for an instance: True for the first to ask, and for the same instance asking again."""
+        """Claim an epoch for an instance: True for the first to ask, and for the same instance asking again.
+
+        False, and no claim, where the stream belongs to another host: it was adopted since the start.
+        """
         statement = insert(tables.claim).values(stream=stream, epoch=epoch, instance=instance, host=host)
         with self._transaction() as connection:
+            owner = sa.select(tables.desired_state.c.host).where(tables.desired_state.c.stream == stream)
+            if connection.scalar(owner.with_for_update(read=True)) not in (None, host):  # no adoption comes between
+                return False
             first = statement.on_conflict_do_nothing().returning(tables.claim.c.epoch)
             if connection.execute(first).first() is not None:
                 return True
@@ -294,12 +304,19 @@ def _claim(connection: sa.Connection, stream: str, epoch: int) -> Claim | None:
     return None if row is None else Claim(**row._mapping)
 
 
+def _belongs_to(host: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a stream belongs to this host, or to none yet."""
+    owner = tables.desired_state.c.host
+    return sa.or_(owner.is_(None), owner == host)
+
+
 def _facts(desired: DesiredStream) -> dict[str, str]:
-    return {
+    facts = {
         "state": desired.state.value,
         "epoch": str(desired.epoch),
         "accept_recreated": str(desired.accept_recreated).lower(),
     }
+    return facts | ({"end_now": "true"} if desired.end_now else {})
 
 
 def _verb(state: DesiredState | None, accept_recreated: bool | None) -> str:

@@ -18,6 +18,8 @@ desired_state = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("epoch", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("accept_recreated", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("host", sa.Text),
+    sa.Column("end_now", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("backoff_reset_at", TIMESTAMP),
     sa.Column("changed_at", TIMESTAMP, nullable=False, server_default=NOW),
     sa.Column("changed_by", sa.Text, nullable=False),
@@ -79,6 +81,29 @@ stream_look = sa.Table(
     sa.Column("since", TIMESTAMP),
     sa.Column("why", sa.Text, nullable=False),
     sa.Column("until", TIMESTAMP),
+    sa.Column("wished_at", TIMESTAMP),
+)
+
+host = sa.Table(
+    "host",
+    METADATA,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("seen_at", TIMESTAMP, nullable=False, server_default=NOW),
+)
+
+app_heartbeat = sa.Table(
+    "app_heartbeat",
+    METADATA,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("instance", sa.Text, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("namespace", sa.Text, nullable=False),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("step", sa.Text, nullable=False),
+    sa.Column("at", TIMESTAMP, nullable=False, server_default=NOW),
+    sa.Index("app_heartbeat_host_idx", "host"),
 )
 
 batch_second = sa.Table(

@@ -24,6 +24,7 @@ from millrace.adapters.app_processes import (
     AppName,
     AppProcesses,
     Process,
+    SharedScan,
     app_folder,
     apps_of,
     end_all,
@@ -40,6 +41,7 @@ from millrace.ports import RunningApp, RunState, Submission
 from millrace.settings import Settings
 
 KEPT_EPOCHS = 10
+TICK_SECONDS = 1.0
 SUBMIT_SECONDS = 30.0
 
 CommandOf = Callable[[Submission], Sequence[str]]
@@ -66,6 +68,7 @@ class ProcessRunner:
         self._settings = settings
         self._root = settings.root
         self._command_of = command_of or self._driver_command
+        self.scan = SharedScan(settings.root, TICK_SECONDS)
 
     def submit(self, submission: Submission) -> RunningApp:
         """Start an app; returns when its driver was started, not when it is ready.
@@ -97,19 +100,21 @@ class ProcessRunner:
                 )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise self._not_started(name, str(error)) from error
+        finally:
+            self.scan.forget()
         if done.returncode != 0:
             raise self._not_started(name, "\n".join(last_lines(folder / "driver.log", LAST_LINES)))
         self._remove_old_epochs(submission.stream)
         return self.status(submission.stream, submission.epoch) or self._running(AppProcesses(name))
 
-    def find(self, stream: str) -> Sequence[RunningApp]:
+    def find(self, stream: str, *, fresh: bool = False) -> Sequence[RunningApp]:
         """Every app of this stream whose guard or driver lives, newest epoch first."""
-        return self._living(lambda name: name.stream == stream)
+        return self._living(lambda name: name.stream == stream, fresh=fresh)
 
     def find_all(self) -> Mapping[str, Sequence[RunningApp]]:
         """Every living app of this root by stream, also of streams that no declaration names."""
         found: dict[str, list[RunningApp]] = {}
-        for app in self._living(lambda name: True):
+        for app in self._living(lambda name: True, fresh=True):
             found.setdefault(app.stream, []).append(app)
         return found
 
@@ -121,11 +126,11 @@ class ProcessRunner:
         submitted = _read_json(folder / "submission.json")
         name = AppName.parse(str(submitted.get("name", ""))) if submitted else None
         if name is None:  # never submitted here, or its folder was deleted under it
-            living = self._living(lambda other: (other.stream, other.epoch) == (stream, epoch))
+            living = self._living(lambda other: (other.stream, other.epoch) == (stream, epoch), fresh=True)
             return living[0] if living else None
         if self._recorded_process_lives(folder, name):
             return self._running(AppProcesses(name))
-        living = self._living(lambda other: other == name)
+        living = self._living(lambda other: other == name, fresh=True)
         if living:
             return living[0]
         if ended := _read_json(folder / "exit.json"):  # written while we looked
@@ -163,7 +168,9 @@ class ProcessRunner:
 
         end_all(below_guard)
         self._let_guard_write(app)
-        if not end_all(everything):
+        all_ended = end_all(everything)
+        self.scan.forget()
+        if not all_ended:
             raise PartFailedError(
                 "some of its processes cannot be ended",
                 where=f"{app.stream} epoch {app.epoch}: {', '.join(str(one.pid) for one in everything())}",
@@ -175,11 +182,11 @@ class ProcessRunner:
 
         Afterwards no process of any app of this root is left.
         """
-        living = self._living(lambda name: True)
+        living = self._living(lambda name: True, fresh=True)
         for app in living:
             self.stop(app)
         deadline = time.monotonic() + grace.total_seconds()
-        while time.monotonic() < deadline and any(True for _ in self._living(lambda name: True)):
+        while time.monotonic() < deadline and self._living(lambda name: True, fresh=True):
             time.sleep(0.1)
         for found in apps_of(self._root):
             self.kill(self._running(found))
@@ -242,8 +249,9 @@ class ProcessRunner:
             next_step=f"read {self.folder(name.stream, name.epoch) / 'driver.log'}",
         )
 
-    def _living(self, wanted: Callable[[AppName], bool]) -> list[RunningApp]:
-        living = [found for found in apps_of(self._root, wanted) if found.guard or found.driver]
+    def _living(self, wanted: Callable[[AppName], bool], *, fresh: bool = False) -> list[RunningApp]:
+        scanned = self.scan.apps(fresh=fresh)
+        living = [found for found in scanned if wanted(found.name) and (found.guard or found.driver)]
         return sorted((self._running(found) for found in living), key=lambda app: -app.epoch)
 
     def _running(self, found: AppProcesses) -> RunningApp:
@@ -297,7 +305,7 @@ class ProcessRunner:
 
     def _remove_old_epochs(self, stream: str) -> None:
         folders = [entry for entry in self.folder(stream, 0).parent.iterdir() if entry.name.isdigit()]
-        alive = {app.epoch for app in self.find(stream)}
+        alive = {app.epoch for app in self.find(stream, fresh=True)}
         for old in sorted(folders, key=lambda entry: int(entry.name))[:-KEPT_EPOCHS]:
             if int(old.name) not in alive:
                 shutil.rmtree(old, ignore_errors=True)

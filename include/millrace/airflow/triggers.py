@@ -146,7 +146,7 @@ class StreamWaits(_StreamTrigger):
                 supervised_at = time.monotonic()
                 report = await self._supervise() or report
             self._tell(_described(report))
-            stands_in = task_of(report.state, lives=bool(seen.apps))
+            stands_in = task_of(report.state, lives=bool(seen.apps), elsewhere=bool(report.host))
             if end := end_of_waiting(self.waiting, stands_in, applied=applied):
                 yield EVENTS[end]()
                 return
@@ -236,7 +236,7 @@ class StreamRuns(_AppTrigger):
                 return epoch
             report = seen.report
             self._tell(_described(report))
-            if end := end_before_app(task_of(report.state, lives=False)):
+            if end := end_before_app(task_of(report.state, lives=False, elsewhere=bool(report.host))):
                 return end
             if seen.due:
                 await self._supervise()
@@ -247,7 +247,7 @@ class StreamRuns(_AppTrigger):
         stuck: list[str] = []
 
         def over(report: Supervised) -> TaskEnd | None:
-            end = end_of_running(task_of(report.state, lives=True))
+            end = end_of_running(task_of(report.state, lives=True, elsewhere=bool(report.host)))
             if end:
                 stuck.append(report.why)
             return end
@@ -338,4 +338,4 @@ def _recorded(seen: Seen | None, epoch: int) -> str:
 def _described(report: Supervised) -> str:
     until = f" until {report.until:%H:%M:%S} UTC" if report.until else ""
     epoch = f" (epoch {report.epoch})" if report.epoch else ""
-    return f"{report.stream} is {report.state}{until}{epoch}" + (f": {report.why}" if report.why else "")
+    return f"{report.stream} is {report.state}{until}{epoch}" + (f": {report.told}" if report.told else "")

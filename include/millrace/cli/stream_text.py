@@ -30,6 +30,8 @@ def print_stream(console: Console, row: StreamRow) -> None:
             _section(console, "next offsets", _positions(row.progress))
     if row.last_error:
         _section(console, "last error", iter([("", row.last_error)]))
+    if row.former_error:
+        _section(console, "error of a former epoch", iter([("", row.former_error)]))
     if row.attempts:
         console.print()
         console.print(_attempts(row.attempts))
@@ -61,6 +63,7 @@ def _state(row: StreamRow) -> Facts:
     since = f", since {moment(report.since)}" if report.since else ""
     yield "is", f"{report.state.value}{epoch}{since}"
     yield "why", report.why
+    yield "host", report.host
     yield "until", moment(report.until) if report.until else ""
     yield "declared", "" if row.declared else "no: no sound declaration names it"
 

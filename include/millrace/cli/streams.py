@@ -26,7 +26,7 @@ from millrace.domain.streams import StreamState
 from millrace.domain.time_travel import Policy
 from millrace.errors import MillraceError, PartFailedError, UsageError
 from millrace.settings import open_settings
-from millrace.usecases import rewind_plan, stream_list, streams
+from millrace.usecases import adoption, rewind_plan, stream_list, streams
 from millrace.usecases.stream_list import StreamList, StreamRow
 from millrace.usecases.stream_look import Supervised
 from millrace.wiring import Platform, open_platform
@@ -45,6 +45,7 @@ DOOMED = frozenset(
         StreamState.BACKING_OFF,
         StreamState.UNDECLARED,
         StreamState.STUCK,
+        StreamState.HOST_LOST,
     }
 )
 LOG_LINES = 200
@@ -121,7 +122,10 @@ def stop(stream: Name, reason: Reason, wait: Waiting = True, now: Hard = False, 
         answer.report = streams.stop(platform, stream, actor(), reason, hard=now)
         if wait:
             answer.report = _until(
-                platform, answer.report, lambda now: now.state is StreamState.STOPPED, slow=_slow_stop
+                platform,
+                answer.report,
+                lambda now: now.state in (StreamState.STOPPED, StreamState.HOST_LOST),
+                slow=_slow_stop,
             )
             if answer.report.state is not StreamState.STOPPED:
                 raise _not_so(answer.report, "has not stopped")
@@ -170,6 +174,13 @@ def accept(stream: OnlyStream, reason: Reason, as_json: Json = False) -> None:
         answer.report = streams.accept(open_platform(open_settings()), stream, actor(), reason)
 
 
+@app.command()
+def adopt(stream: Name, reason: Reason, as_json: Json = False) -> None:
+    """Have a stream or a backup belong to this host: its host is lost, or it is stopped there."""
+    with _answering("adopt", stream, as_json=as_json) as answer:
+        answer.report = adoption.adopt(open_platform(open_settings()), stream, actor(), reason)
+
+
 @dataclass
 class _Answer:
     """What a command came to; no report where it failed before there was one."""
@@ -195,6 +206,7 @@ def _answering(verb: str, stream: str, *, as_json: bool) -> Iterator[_Answer]:
         "epoch": report.epoch if report else None,
         "why": report.why if report else "",
         "until": report.until if report else None,
+        "host": (report.host or None) if report else None,
         **answer.more,
         "error": error_document(error) if error else None,
     }
@@ -228,7 +240,7 @@ def _until(
 
     def tell(report: Supervised) -> None:
         nonlocal slow
-        text = f"{report.stream}: {report.state.value}" + (f" ({report.why})" if report.why else "")
+        text = f"{report.stream}: {report.state.value}" + (f" ({report.told})" if report.told else "")
         if said[-1:] != [text]:
             say(text)
         if slow is not None and not done(report) and time.monotonic() >= slow_at:
@@ -301,10 +313,12 @@ def _document(row: StreamRow) -> dict[str, object]:
         "until": row.report.until,
         "epoch": row.report.epoch,
         "since": row.report.since,
+        "host": row.report.host or None,
         "declared": row.declared,
         "group": row.group,
         "lag": row.lag,
         "last_error": row.last_error,
+        "former_error": row.former_error,
         "progress": row.progress,
         "changed_by": row.changed_by,
         "changed_at": row.changed_at,
@@ -330,7 +344,7 @@ def _print_list(console: Console, found: StreamList, pipeline: str | None) -> No
 def _cells(row: StreamRow) -> tuple[str, ...]:
     report = row.report
     more = f" until {report.until:%H:%M:%S}" if report.until and report.state is StreamState.BACKING_OFF else ""
-    if report.state is StreamState.STUCK:
+    if report.state is StreamState.STUCK or report.host:
         more = f": {report.why}"
     return (
         row.stream,

@@ -18,7 +18,8 @@ SHORTEST_REASON = 5
 class DesiredStream:
     """What people want of one stream, and the number of its latest start.
 
-    `epoch` 0 means never started. Attempts older than `backoff_reset_at` no longer count against the stream.
+    `epoch` 0 means never started. Attempts older than `backoff_reset_at` no longer count against the stream. `host` is
+    the identity of the host it belongs to, None before its first start; `end_now`: a stop does not wait for a batch.
     """
 
     stream: str
@@ -29,6 +30,8 @@ class DesiredStream:
     changed_at: datetime
     changed_by: str
     reason: str
+    host: str | None = None
+    end_now: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,7 @@ class Bucket:
 class StreamLook:
     """How a stream was when somebody last supervised it: a copy for people, nothing is decided by it.
 
-    `until` is when something is due, as the end of a backoff.
+    `until` is when something is due, as the end of a backoff; `wished_at` is the `changed_at` of the wish it knew of.
     """
 
     stream: str
@@ -171,6 +174,7 @@ class StreamLook:
     since: datetime | None
     why: str
     until: datetime | None
+    wished_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from millrace.domain.declared_sinks import PostgresSink as PostgresSink
 from millrace.domain.declared_sinks import S3Sink as S3Sink
 from millrace.domain.declared_sinks import Sink as Sink
 from millrace.domain.declared_sinks import SinkMode as SinkMode
+from millrace.domain.hosts import HOST_LOST_AFTER
 from millrace.domain.quality.rules import StreamQuality
 from millrace.domain.vitals import STUCK_AFTER
 
@@ -425,3 +426,4 @@ class Environment:
     most_rewound: int | None = 1_000_000
     ignored_readers: tuple[str, ...] = ()
     readers_within: timedelta = timedelta(days=7)
+    host_lost_after: timedelta = HOST_LOST_AFTER

@@ -53,8 +53,8 @@ class StreamFacts:
 
     @property
     def last_error(self) -> str:
-        """Why its last attempt ended, if not as asked; else what it last said."""
-        return last_error(self.progress, self.last_end)
+        """Return why its present epoch ended, if not as asked; else what that epoch last said."""
+        return last_error(self.progress, self.last_end, self.look.epoch if self.look else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,29 @@ class Standing:
     why: str
 
 
-def last_error(progress: StreamProgress | None, last_end: Attempt | None) -> str:
-    """What went wrong with a stream last; empty where nothing did since it was stopped as asked."""
-    if last_end and last_end.exit_code != ExitReason.STOPPED:  # also where none is known: killed with its guard
-        return f"epoch {last_end.epoch}: {last_end.outcome}. {last_end.detail or ''}".strip()
-    return (progress.last_error if progress else None) or ""
+def last_error(progress: StreamProgress | None, last_end: Attempt | None, epoch: int | None) -> str:
+    """Return what went wrong last in a stream's present epoch; empty where nothing did, or it stopped as asked.
+
+    Args:
+        progress: the latest.
+        last_end: the last attempt that has ended.
+        epoch: of the living app, else of the last attempt; None where nobody knows, which leaves no error out.
+    """
+    if last_end and (epoch is None or last_end.epoch >= epoch) and (text := _end_text(last_end)):
+        return text
+    is_present = progress is not None and epoch in (None, progress.epoch)
+    return (progress.last_error if progress and is_present else None) or ""
+
+
+def former_error(last_end: Attempt | None, epoch: int | None) -> str:
+    """Return how the epoch before the present one ended, if not as asked."""
+    return _end_text(last_end) if last_end and epoch is not None and last_end.epoch < epoch else ""
+
+
+def _end_text(end: Attempt) -> str:
+    if end.exit_code == ExitReason.STOPPED:
+        return ""
+    return f"epoch {end.epoch}: {end.outcome}. {end.detail or ''}".strip()  # no exit code: killed with its guard
 
 
 def standing(facts: StreamFacts, now: datetime) -> Standing:
@@ -85,6 +103,7 @@ _OF_STATE = {
     StreamState.GIVEN_UP: Level.WRONG,
     StreamState.RECREATED: Level.WRONG,
     StreamState.STUCK: Level.WRONG,
+    StreamState.HOST_LOST: Level.WRONG,
     StreamState.BACKING_OFF: Level.WARNING,
     StreamState.UNDECLARED: Level.WARNING,
     StreamState.STARTING: Level.CHANGING,

@@ -55,13 +55,17 @@ HOPELESS = {
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What an operator wants of one stream, since when, and from when on failures count."""
+    """What an operator wants of one stream, since when, and from when on failures count.
+
+    `end_now`: a stop does not wait for the batch in flight.
+    """
 
     state: DesiredState
     epoch: int  # the last epoch that was raised for this stream; 0 before the first start
     changed_at: datetime | None = None
     backoff_reset_at: datetime | None = None
     accept_recreated: bool = False
+    end_now: bool = False
 
 
 class Phase(StrEnum):
@@ -199,8 +203,8 @@ def decide(desired: Desired | None, observed: Observed, now: datetime, *, grace:
 
     Guarantees:
         Never `Start` while an app is alive, or before the backoff of the last failures is over. A stop is asked
-        for at once and enforced after `grace`, or as soon as the app does not answer. An undeclared stream is
-        stopped by an operator's wish only and never started.
+        for at once and enforced after `grace`, or as soon as the app does not answer; `end_now` leaves no grace. An
+        undeclared stream is stopped by an operator's wish only and never started.
 
     Does not guarantee:
         That only one app runs: the claim and the fences of the sinks do. Deciding twice only wastes a start.
@@ -209,10 +213,12 @@ def decide(desired: Desired | None, observed: Observed, now: datetime, *, grace:
         return Nothing("never started")
     newest = observed.newest
     older = sorted((app for app in observed.apps if app is not newest), key=lambda app: app.epoch)
+    if desired.state is DesiredState.STOPPED and desired.end_now and observed.apps:
+        return Kill(observed.apps[0].epoch, "a stop asked for its end at once")
     if older:
         return _end(older[0], now, grace)
     if desired.state is DesiredState.STOPPED:
-        return _end(newest, now, grace) if newest else Nothing("stopped as wanted")
+        return _end(newest, now, grace) if newest else _unsettled(observed, now) or Nothing("stopped as wanted")
     if newest:
         return _end(newest, now, grace) if newest.stopping_since else _watch(newest, desired, observed)
     if not observed.declared:
@@ -250,11 +256,18 @@ def _patience(app: LivingApp, desired: Desired, observed: Observed) -> int:
     return 1 << min(killed, _MOST_DOUBLED)
 
 
-def _start_or_wait(desired: Desired, observed: Observed, now: datetime) -> Action:
-    attempts = sorted(observed.attempts, key=lambda attempt: attempt.epoch, reverse=True)
-    last = attempts[0] if attempts else None
+def _unsettled(observed: Observed, now: datetime) -> Wait | None:
+    """Return the wait for a submit without an answer: its app may still appear."""
+    last = max(observed.attempts, key=lambda attempt: attempt.epoch, default=None)
     if last and last.ended_at is None and not last.answered and now < last.submitted_at + SETTLING:
-        return Wait(last.submitted_at + SETTLING, f"whether epoch {last.epoch} was started is not known yet")
+        return Wait(last.submitted_at + SETTLING, f"epoch {last.epoch} may still start: its submit has no answer yet")
+    return None
+
+
+def _start_or_wait(desired: Desired, observed: Observed, now: datetime) -> Action:
+    if wait := _unsettled(observed, now):
+        return wait
+    attempts = sorted(observed.attempts, key=lambda attempt: attempt.epoch, reverse=True)
     counted = _failures_that_count(attempts, desired.backoff_reset_at)
     if counted and (reason := counted[0].hopeless) and not _accepted(reason, desired):
         return GiveUp(reason, HOPELESS[reason])
@@ -314,6 +327,7 @@ class StreamState(StrEnum):
     GIVEN_UP = "given up"  # until an operator starts it
     RECREATED = "recreated"  # given up too, until an operator accepts the new topic
     UNDECLARED = "undeclared"  # no declaration names it
+    HOST_LOST = "host lost"  # the host it belongs to is silent
     UNKNOWN = "unknown"  # the control database does not answer, so nobody knows what is wanted
 
 

@@ -37,6 +37,7 @@ class TaskEnd(StrEnum):
 
 _TASKS = {
     StreamState.STOPPED: WatchTask.STOPPED,
+    StreamState.HOST_LOST: WatchTask.STOPPED,
     StreamState.BACKING_OFF: WatchTask.BACKING_OFF,
     StreamState.GIVEN_UP: WatchTask.GIVEN_UP,
     StreamState.RECREATED: WatchTask.GIVEN_UP,
@@ -47,13 +48,16 @@ _TASKS = {
 }
 
 
-def task_of(state: StreamState, *, lives: bool) -> WatchTask | None:
+def task_of(state: StreamState, *, lives: bool, elsewhere: bool = False) -> WatchTask | None:
     """The task a stream stands in; None where nobody knows how it is, so nothing may end for that.
 
     Args:
         state: how the stream is.
-        lives: whether an app of it is alive. One without a declaration is watched as long as it lives.
+        lives: whether an app of it is alive here. One without a declaration is watched as long as it lives.
+        elsewhere: whether it belongs to another host, whose own DAG watches it: here it is as one that is stopped.
     """
+    if elsewhere:
+        return WatchTask.RUNNING if lives else WatchTask.STOPPED
     if state is StreamState.UNDECLARED:
         return WatchTask.RUNNING if lives else WatchTask.STOPPED
     return _TASKS.get(state)

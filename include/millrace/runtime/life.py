@@ -20,9 +20,11 @@ from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.domain.declaration import App, BackupApp
+from millrace.domain.hosts import Host
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.streams import Phase
 from millrace.errors import FencedError, MillraceError
+from millrace.runtime.heartbeat import Heartbeat
 from millrace.runtime.lookout import Lookout
 from millrace.runtime.pulse import Pulse
 from millrace.runtime.reporter import Reporter
@@ -40,11 +42,11 @@ class Launch:
     epoch: int
     instance: str
     accept_recreated: bool
-    host: str
+    host: Host
 
 
 class ClaimLostError(FencedError):
-    """Another instance has claimed this epoch."""
+    """Another instance has claimed this epoch, or another host has adopted the stream."""
 
 
 class Life:
@@ -81,6 +83,7 @@ class Life:
         )
         self.reporter = Reporter(self._save_progress, self._set_alarm)
         self.pulse = Pulse(folder / "status.json", app.stuck_after)
+        self.heartbeat = Heartbeat(self._beat)
         self.lookout = Lookout(self.pulse)
         self._reached: Mapping[TopicPartition, int] = {}  # by the last batch
 
@@ -95,6 +98,7 @@ class Life:
             ClaimLostError: another instance runs this epoch: nothing was written, the epoch's folder is the winner's.
         """
         self._claim()
+        self.heartbeat.start()
         self.pulse.phase(Phase.STARTING)
         error: str | None = None
         try:
@@ -111,6 +115,7 @@ class Life:
         finally:
             self.pulse.phase(Phase.ENDED, error=error)
             self.reporter.close()
+            self.heartbeat.close()
             self.pulse.close()
 
     def join(self, partitions: Sequence[TopicPartition], topics: Collection[str] | None = None) -> None:
@@ -137,9 +142,17 @@ class Life:
 
     def _claim(self) -> None:
         launch = self.launch
-        if not self.control.streams.claim(launch.stream, launch.epoch, launch.instance, launch.host):
-            raise ClaimLostError(f"another instance has claimed epoch {launch.epoch}", where=f"stream {launch.stream}")
+        if not self.control.streams.claim(launch.stream, launch.epoch, launch.instance, launch.host.identity):
+            raise ClaimLostError(
+                f"another instance has claimed epoch {launch.epoch}, or another host has adopted the stream",
+                where=f"stream {launch.stream}",
+            )
         log.info("claimed", stream=launch.stream, epoch=launch.epoch, instance=launch.instance)
+
+    def _beat(self) -> None:
+        launch = self.launch
+        phase, step = self.pulse.doing
+        self.control.hosts.beat(launch.stream, launch.epoch, launch.instance, launch.host, phase=phase, step=step)
 
     def _open_session(self, options: Mapping[str, str]) -> SparkSession:
         listing = self.settings.state_folder / "spark-jars"

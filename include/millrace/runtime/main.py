@@ -12,7 +12,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ import structlog
 
 from millrace import spec
 from millrace.adapters.group_member import MembershipLostError
+from millrace.adapters.host_identity import make_host
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.streams import ExitReason
 from millrace.errors import (
@@ -60,7 +60,6 @@ _EXIT_REASONS: tuple[tuple[type[MillraceError], ExitReason], ...] = (
 
 def main(argv: Sequence[str]) -> int:
     """Run one instance of one epoch of an app; returns its `ExitReason`."""
-    launch = _parse(argv)
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -70,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, on_signal)
     _configure_logging()
     try:
-        _run(launch, stop)
+        _run(_parse(argv), stop)
     except MillraceError as error:
         reason = exit_reason(error)
         log.error("ended", reason=reason.name, error=str(error))
@@ -127,7 +126,7 @@ def _parse(argv: Sequence[str]) -> Launch:
     parser.add_argument("--instance", required=True)
     parser.add_argument("--accept-recreated", action="store_true")
     found = parser.parse_args(argv)
-    return Launch(found.stream, found.epoch, found.instance, found.accept_recreated, socket.gethostname())
+    return Launch(found.stream, found.epoch, found.instance, found.accept_recreated, make_host(project_root()))
 
 
 def _configure_logging() -> None:

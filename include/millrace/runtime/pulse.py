@@ -154,6 +154,12 @@ class Pulse:
                 self._behind_at = self._clock()
 
     @property
+    def doing(self) -> tuple[str, str]:
+        """Return the present phase and step."""
+        with self._lock:
+            return self._phase.value, self._step
+
+    @property
     def in_sink_step(self) -> tuple[str, float] | None:
         """The present step and its age in seconds, if it may wait for locks of the sink's database."""
         with self._lock:

@@ -25,6 +25,7 @@ from millrace.domain.declaration import (
     Tombstones,
     ValueFormat,
 )
+from millrace.domain.hosts import HOST_LOST_AFTER
 from millrace.domain.vitals import STUCK_AFTER
 from millrace.spec.ddl import parse_schema
 from millrace.spec.fields import (
@@ -337,3 +338,6 @@ class EnvironmentDocument(Document):
     operators: list[Person] = Field(default_factory=list)
     unapproved_rewind: UnapprovedDocument = Field(default_factory=UnapprovedDocument)
     headroom: HeadroomDocument = Field(default_factory=HeadroomDocument)
+    host_lost_after: Annotated[timedelta, bounded_duration(timedelta(minutes=1), timedelta(days=1), "1m to 1d", {})] = (
+        HOST_LOST_AFTER
+    )

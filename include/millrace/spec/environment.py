@@ -92,6 +92,7 @@ def _environment(name: str, document: EnvironmentDocument, notifiers: tuple[Noti
         most_rewound=found.most_rewound if bounds.records is None else bounds.records,
         ignored_readers=tuple(document.headroom.ignore),
         readers_within=document.headroom.within,
+        host_lost_after=document.host_lost_after,
     )
 
 

@@ -37,7 +37,15 @@ LOOK_EVERY = timedelta(seconds=0.5)
 PROGRESS_EVERY = timedelta(seconds=2)
 _FOR_EVER = timedelta(days=365)
 _LOGGED = 50
-_NEVER = frozenset({StreamState.STOPPED, StreamState.GIVEN_UP, StreamState.RECREATED, StreamState.UNDECLARED})
+_NEVER = frozenset(
+    {
+        StreamState.STOPPED,
+        StreamState.GIVEN_UP,
+        StreamState.RECREATED,
+        StreamState.UNDECLARED,
+        StreamState.HOST_LOST,
+    }
+)
 _WANTED = "wanted"
 
 

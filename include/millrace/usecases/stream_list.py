@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import App, Pipeline, is_backup
 from millrace.domain.headroom import Headroom
-from millrace.domain.standing import last_error
+from millrace.domain.standing import former_error, last_error
 from millrace.domain.streams import StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.spec import Finding, Project, load, load_pipeline
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class StreamRow:
     """One stream. `lag` is in records; None where Kafka does not answer or the topic is not there yet.
 
+    `last_error` is of the present epoch, `former_error` of the one before it.
+
     `headroom`, of a backup that is shown alone, is the unarchived record that may be deleted first; None: none may, or
     nobody can tell.
     """
@@ -38,6 +40,7 @@ class StreamRow:
     group: str = ""
     lag: int | None = None
     last_error: str = ""
+    former_error: str = ""
     progress: StreamProgress | None = None
     attempts: Sequence[Attempt] = ()
     changed_by: str = ""
@@ -132,14 +135,16 @@ def _row(
     seen = look(platform, name)
     progress = platform.control().streams.progress(name)
     last = next((attempt for attempt in seen.attempts if attempt.ended_at), None)
+    report = seen.report
     return StreamRow(
         stream=name,
         wanted=seen.desired.state.value if seen.desired else "stopped",
-        report=seen.report,
+        report=report,
         declared=declared is not None,
         group=declared[1].group if declared else "",
         lag=lags.get(name),
-        last_error=last_error(progress, last),
+        last_error=last_error(progress, last, report.epoch),
+        former_error=former_error(last, report.epoch),
         progress=progress,
         attempts=seen.attempts,
         changed_by=seen.desired.changed_by if seen.desired else "",

@@ -1,4 +1,7 @@
-"""A look at one stream or backup: what is wanted, lives and was tried, and what `domain.streams.decide` makes of it."""
+"""A look at one stream or backup: what is wanted, lives and was tried, and what `domain.streams.decide` makes of it.
+
+A stream of another host is looked at in the control database alone; see `usecases.stream_owner`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from millrace.domain import streams as domain
 from millrace.domain.declaration import CONTROL
+from millrace.domain.durations import roughly
+from millrace.domain.hosts import FRESH_FOR, Elsewhere
 from millrace.domain.streams import (
     Action,
     Desired,
@@ -26,6 +31,7 @@ from millrace.domain.vitals import STUCK_AFTER
 from millrace.errors import MillraceError, UsageError
 from millrace.ports import RunningApp, RunState
 from millrace.spec import load_pipeline
+from millrace.usecases.stream_owner import elsewhere
 
 if TYPE_CHECKING:
     from millrace.domain.control import Attempt, DesiredStream
@@ -34,7 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Supervised:
-    """How a stream is after a look at it. Nothing is due before `until`; `busy`: somebody else supervises it now."""
+    """How a stream is after a look at it. Nothing is due before `until`; `busy`: somebody else supervises it now.
+
+    `host` is the name of the other host that it belongs to; empty where it belongs to this one, or to none.
+    """
 
     stream: str
     state: StreamState
@@ -43,6 +52,12 @@ class Supervised:
     why: str = ""
     until: datetime | None = None
     busy: bool = False
+    host: str = ""
+
+    @property
+    def told(self) -> str:
+        """Return the reason without the ages in it, so that it changes only with the stream."""
+        return f"it belongs to {self.host}" if self.host else self.why
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,7 @@ class Seen:
     action: Action
     at: datetime
     stuck_after: timedelta = STUCK_AFTER
+    elsewhere: Elsewhere | None = None
 
     @property
     def due(self) -> bool:
@@ -96,6 +112,8 @@ class Seen:
     @property
     def report(self) -> Supervised:
         """The look in words for people."""
+        if self.elsewhere:
+            return self._report_elsewhere(self.elsewhere)
         newest = self.apps[0] if self.apps else None
         state = domain.state_of(self.observed, self.action)
         why = getattr(self.action, "why", "") or (newest.vitals.notice if newest and newest.vitals else "")
@@ -107,6 +125,11 @@ class Seen:
         until = self.action.until if isinstance(self.action, Wait) else None
         return Supervised(self.stream, state, epoch, since, why, until)
 
+    def _report_elsewhere(self, there: Elsewhere) -> Supervised:
+        last = self.attempts[0] if self.attempts else None
+        since = (last.ended_at or last.submitted_at) if last else None
+        return Supervised(self.stream, there.state, last.epoch if last else None, since, there.why, host=there.name)
+
 
 def look(platform: Platform, stream: str, *, now: datetime | None = None) -> Seen:
     """Look at a stream and decide, without doing anything.
@@ -115,13 +138,29 @@ def look(platform: Platform, stream: str, *, now: datetime | None = None) -> See
         UnreachableError: the control database does not answer. Then nothing may be done: let running apps run.
     """
     at = now or datetime.now(UTC)
+    seen = _look(platform, stream, at, fresh=False)
+    return _look(platform, stream, at, fresh=True) if _concludes_from_absence(seen) else seen
+
+
+def _concludes_from_absence(seen: Seen) -> bool:
+    """Return whether the look says that something is not alive, which a scan made earlier cannot know."""
+    if seen.elsewhere:  # nothing is alive here by what the control database says
+        return False
+    alive = {app.epoch for app in seen.apps}
+    is_missing = any(attempt.ended_at is None and attempt.epoch not in alive for attempt in seen.attempts)
+    return is_missing or isinstance(seen.action, Start)
+
+
+def _look(platform: Platform, stream: str, at: datetime, *, fresh: bool) -> Seen:
     control = platform.control()
     desired = control.streams.desired(stream)
     attempts = control.streams.attempts(stream)
-    apps = platform.runner().find(stream)
+    apps = platform.runner().find(stream, fresh=fresh)
+    if there := elsewhere(platform, desired, attempts, apps):
+        return _look_elsewhere(stream, desired, attempts, apps, there, at)
     ended = [found for attempt in attempts if (found := _ended(platform, attempt, apps, at))]
     observed = Observed(
-        apps=[LivingApp(app.epoch, app.stopping_since, app.phase, app.vitals) for app in apps],
+        apps=_living(apps),
         attempts=[_attempt(attempt, ended) for attempt in attempts],
     )
     action = domain.decide(_desired(desired), observed, at)
@@ -132,6 +171,8 @@ def look(platform: Platform, stream: str, *, now: datetime | None = None) -> See
         action = domain.decide(_desired(desired), observed, at)
     if isinstance(action, Restart) and declaration.problem:  # it would be ended and not started again
         action = Stuck(action.epoch, action.why)
+    if (ended or isinstance(action, Start)) and (wait := _wait_for_twin(platform, at)):
+        ended, action = [], wait
     return Seen(
         stream,
         desired,
@@ -147,10 +188,47 @@ def look(platform: Platform, stream: str, *, now: datetime | None = None) -> See
     )
 
 
+def _look_elsewhere(
+    stream: str,
+    desired: DesiredStream | None,
+    attempts: Sequence[Attempt],
+    apps: Sequence[RunningApp],
+    there: Elsewhere,
+    at: datetime,
+) -> Seen:
+    """Return the look at a stream of another host: of it, this host ends only what it has left of an older epoch."""
+    observed = Observed(apps=_living(apps))
+    stopped = _desired(desired)
+    if stopped is not None:
+        stopped = replace(stopped, state=domain.DesiredState.STOPPED)
+    action = domain.decide(stopped, observed, at)
+    return Seen(stream, desired, apps, attempts, (), (), None, observed, action, at, elsewhere=there)
+
+
+def _wait_for_twin(platform: Platform, at: datetime) -> Wait | None:
+    """Return how long this host must wait for apps that bear its identity and cannot be seen from here.
+
+    They are alive where the state folder was copied to a second machine, and may be where a container was killed.
+    """
+    host = platform.host()
+    found = platform.control().hosts.newest_of_twin(host) if host.identity else None
+    if found is None or not found.is_fresh:
+        return None
+    why = (
+        f"epoch {found.epoch} of {found.stream} gave a heartbeat {roughly(found.age)} ago with this host's "
+        "identity, in another boot or container; if the state folder was copied, delete .millrace/host.json here"
+    )
+    return Wait(at + FRESH_FOR - found.age, why)
+
+
+def _living(apps: Sequence[RunningApp]) -> list[LivingApp]:
+    return [LivingApp(app.epoch, app.stopping_since, app.phase, app.vitals) for app in apps]
+
+
 def _desired(row: DesiredStream | None) -> Desired | None:
     if row is None:
         return None
-    return Desired(row.state, row.epoch, row.changed_at, row.backoff_reset_at, row.accept_recreated)
+    return Desired(row.state, row.epoch, row.changed_at, row.backoff_reset_at, row.accept_recreated, row.end_now)
 
 
 def _attempt(row: Attempt, ended: Sequence[Ended]) -> domain.Attempt:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,11 @@ from millrace.domain.streams import (
     ExitReason,
     GiveUp,
     Kill,
+    Nothing,
     Phase,
     Restart,
     Start,
+    StreamState,
     Stuck,
 )
 from millrace.domain.vitals import trouble
@@ -36,6 +39,7 @@ from millrace.spec import load_pipeline
 from millrace.usecases.declared_apps import declared_app
 from millrace.usecases.epochs import newest_elsewhere
 from millrace.usecases.stream_look import Seen, Supervised, look
+from millrace.usecases.stream_owner import give_sign, take_if_found
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 DIED, GAVE_UP, RECREATED, STUCK = "stream.died", "stream.gave_up", "stream.recreated", "stream.stuck"
+HOST_LOST = "stream.host_lost"
 WELL_AFTER = timedelta(seconds=60)
 BUSY_TRIES = 20
 BUSY_SECONDS = 0.25
@@ -63,7 +68,8 @@ def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | No
 
     Guarantees:
         Where the control database does not answer, nothing is done. Each step may be cut short anywhere and be
-        done again: a raised epoch that was never submitted is skipped, a lost answer is settled by `find`.
+        done again: a raised epoch that was never submitted is skipped, a lost answer is settled by `find`. A stream of
+        another host is reported and not acted on; only what this host still runs of it is ended.
 
     Does not guarantee:
         That only one supervisor acts: the stream's claim and its sink's fence do.
@@ -71,25 +77,43 @@ def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | No
     Raises:
         UnreachableError: the control database does not answer.
     """
+    give_sign(platform)
     with platform.control().streams.supervising(stream) as mine:
         seen = look(platform, stream, now=now)
         if not mine:
-            report = seen.report
-            return Supervised(stream, report.state, report.epoch, report.since, report.why, report.until, busy=True)
+            return replace(seen.report, busy=True)
+        if seen.elsewhere:
+            return _supervise_elsewhere(platform, seen, actor)
         if isinstance(seen.action, Restart) and _answers_after_all(platform, seen):
             seen = look(platform, stream, now=now)
         _record(platform, seen)
         _alarms(platform, seen)  # first: an app that cannot be ended is told as well
         if _act(platform, seen, actor):
             seen = look(platform, stream, now=now)
+            if isinstance(seen.action, Nothing):  # it was killed to stop: nobody is told of that end
+                _record(platform, seen)
         _save_look(platform, seen)
         return seen.report
+
+
+def _supervise_elsewhere(platform: Platform, seen: Seen, actor: str) -> Supervised:
+    """Report a stream of another host, end what is left of it here, and tell where its host is lost."""
+    _act(platform, seen, actor)
+    report, alarms = seen.report, platform.control().alarms
+    if report.state is StreamState.HOST_LOST and seen.desired and seen.desired.state is DesiredState.RUNNING:
+        alarms.open(HOST_LOST, seen.stream, f"it is wanted running and belongs to {report.host}: {report.why}")
+    elif report.state is not StreamState.HOST_LOST:
+        alarms.close(HOST_LOST, seen.stream)
+    return report
 
 
 def _save_look(platform: Platform, seen: Seen) -> None:
     """Keep what was seen for those who read it where no runner is, as the pages do: a copy, so it may fail."""
     report = seen.report
-    found = StreamLook(seen.stream, seen.at, report.state, report.epoch, report.since, report.why, report.until)
+    wished_at = seen.desired.changed_at if seen.desired else None
+    found = StreamLook(
+        seen.stream, seen.at, report.state, report.epoch, report.since, report.why, report.until, wished_at
+    )
     try:
         platform.control().streams.save_look(found)
     except UnreachableError as error:
@@ -112,6 +136,7 @@ def _answers_after_all(platform: Platform, seen: Seen) -> bool:
 def _record(platform: Platform, seen: Seen) -> None:
     """Write down what ended, sweep what it left, and fill in answers that were lost."""
     streams = platform.control().streams
+    take_if_found(platform, seen.desired, seen.apps)
     for found in seen.ended:
         if found.lost:
             platform.runner().kill(found.lost)
@@ -198,7 +223,9 @@ def raise_epoch(platform: Platform, seen: Seen) -> int | None:
     """Begin a start: the new epoch, above all that are known anywhere; None where somebody else was first."""
     expected = seen.desired.epoch if seen.desired else 0
     above = max(_newest_on_record(seen), newest_elsewhere(platform, seen.stream))
-    return platform.control().streams.raise_epoch(seen.stream, expected, above=above)
+    host = platform.make_host()
+    give_sign(platform)  # before the stream is its own: an owner without a sign might be taken for an old one
+    return platform.control().streams.raise_epoch(seen.stream, expected, host=host.identity, above=above)
 
 
 def _newest_on_record(seen: Seen) -> int:
@@ -220,7 +247,7 @@ def submit_app(platform: Platform, submission: Submission) -> RunningApp | None:
     try:
         return runner.submit(submission)
     except (PartFailedError, RefusedError, UnreachableError) as error:
-        for app in runner.find(submission.stream):
+        for app in runner.find(submission.stream, fresh=True):
             if app.instance == submission.instance:
                 return app
         platform.control().streams.record_ended(
@@ -261,7 +288,7 @@ def _alarms(platform: Platform, seen: Seen) -> None:
     if seen.problem:
         alarms.open(GAVE_UP, seen.stream, f"its declaration is wrong: {seen.problem.what}")
     elif _is_well(seen):
-        for kind in (DIED, GAVE_UP, RECREATED, STUCK):
+        for kind in (DIED, GAVE_UP, RECREATED, STUCK, HOST_LOST):
             alarms.close(kind, seen.stream)
         if not seen.apps:  # stopped as wanted: nobody waits for the sink any more
             alarms.close(SINK_EXHAUSTED, seen.stream)
@@ -300,7 +327,7 @@ def start(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
     platform.control().streams.set_desired(
         stream, actor=actor, reason=reason, state=DesiredState.RUNNING, reset_backoff=True
     )
-    return _supervise_at_once(platform, stream, actor)
+    return supervise_at_once(platform, stream, actor)
 
 
 def stop(platform: Platform, stream: str, actor: str, reason: str, *, hard: bool = False) -> Supervised:
@@ -311,8 +338,8 @@ def stop(platform: Platform, stream: str, actor: str, reason: str, *, hard: bool
         stream: PIPELINE.STREAM.
         actor: who wants it, for the action log.
         reason: why, for the action log.
-        hard: end its processes now instead of asking them; what the batch in flight had not put on record is read
-            again by the next start.
+        hard: end its processes now instead of asking them, on whichever host they are; the next start reads again
+            what the batch in flight had not put on record.
 
     Raises:
         UsageError: nobody ever heard of this stream.
@@ -320,11 +347,11 @@ def stop(platform: Platform, stream: str, actor: str, reason: str, *, hard: bool
     control = platform.control()
     if control.streams.desired(stream) is None and not platform.runner().find(stream):
         declared_app(platform.settings.root, stream)
-    control.streams.set_desired(stream, actor=actor, reason=reason, state=DesiredState.STOPPED)
-    if hard:
-        for app in platform.runner().find(stream):
+    control.streams.set_desired(stream, actor=actor, reason=reason, state=DesiredState.STOPPED, end_now=hard)
+    if hard:  # at once: whoever supervises it now may be in the middle of a look
+        for app in platform.runner().find(stream, fresh=True):
             _kill(platform, app, actor, reason)
-    return _supervise_at_once(platform, stream, actor)
+    return supervise_at_once(platform, stream, actor)
 
 
 def accept(platform: Platform, stream: str, actor: str, reason: str) -> Supervised:
@@ -345,10 +372,10 @@ def accept(platform: Platform, stream: str, actor: str, reason: str) -> Supervis
     platform.control().streams.set_desired(
         stream, actor=actor, reason=reason, accept_recreated=True, reset_backoff=True
     )
-    return _supervise_at_once(platform, stream, actor)
+    return supervise_at_once(platform, stream, actor)
 
 
-def _supervise_at_once(platform: Platform, stream: str, actor: str) -> Supervised:
+def supervise_at_once(platform: Platform, stream: str, actor: str) -> Supervised:
     """Supervise, waiting a moment for whoever is at it: they may have looked before the wish changed."""
     for _ in range(BUSY_TRIES):
         report = supervise(platform, stream, actor)
@@ -383,6 +410,6 @@ def supervise_until(
     while True:
         report = supervise(platform, stream, actor)
         tell(report)
-        if done(report) or datetime.now(UTC) >= deadline:
+        if (done(report) and not report.busy) or datetime.now(UTC) >= deadline:
             return report
         pause()

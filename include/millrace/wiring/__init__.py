@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.control import MigrationReport
     from millrace.domain.declaration import BackupApp, Pipeline, Stream
+    from millrace.domain.hosts import Host
     from millrace.ports import ObjectStore, Recomputation, Redriving, StreamRunner, TopicAdmin
     from millrace.usecases.example import ExampleParts
     from millrace.usecases.sources import LoadProgress, LoadReport
@@ -53,6 +54,7 @@ class Platform:
 
     Attributes:
         unanswered: connections that did not answer a look that can be left out, and when by `time.monotonic`.
+        signed: when this host last gave a sign of life, by `time.monotonic`, under its identity.
     """
 
     settings: Settings
@@ -62,6 +64,7 @@ class Platform:
     _groups: dict[str, KafkaGroups] = field(default_factory=dict, repr=False)
     _pages: list[PageReader] = field(default_factory=list, repr=False)
     unanswered: dict[str, float] = field(default_factory=dict, repr=False)
+    signed: dict[str, float] = field(default_factory=dict, repr=False)
     _logs: dict[str, KafkaLog] = field(default_factory=dict, repr=False)
     _stores: dict[str, ObjectStore] = field(default_factory=dict, repr=False)
     _cluster_readers: dict[str, ClusterReader] = field(default_factory=dict, repr=False)
@@ -275,6 +278,26 @@ class Platform:
 
             self._pages.append(PageReader(self.settings.postgres(CONTROL), timedelta(seconds=PAGE_SECONDS)))
         return self._pages[0]
+
+    def host(self) -> Host:
+        """Return this host; its identity is empty before the first start.
+
+        Raises:
+            RefusedError: the file of its identity is damaged.
+        """
+        from millrace.adapters.host_identity import read_host
+
+        return read_host(self.settings.root)
+
+    def make_host(self) -> Host:
+        """Return this host, with a new identity where it has none.
+
+        Raises:
+            RefusedError: the file of its identity is damaged, or cannot be written.
+        """
+        from millrace.adapters.host_identity import make_host
+
+        return make_host(self.settings.root)
 
     def runner(self) -> StreamRunner:
         """Where stream apps run: `process` for a `millrace_spark` whose host is `local`.

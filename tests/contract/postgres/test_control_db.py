@@ -259,28 +259,28 @@ def test_a_stream_nobody_spoke_of_is_unknown_and_its_first_start_gets_epoch_one(
     assert store.streams.desired(stream) is None
     after = store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="cli:ann", reason="go")
     assert (after.state, after.epoch, after.changed_by, after.reason) == (DesiredState.RUNNING, 0, "cli:ann", "go")
-    assert store.streams.raise_epoch(stream, 0) == 1
+    assert store.streams.raise_epoch(stream, 0, host="here") == 1
     assert stream in {desired.stream for desired in store.streams.all_desired()}
 
 
 def test_only_one_of_many_starts_raises_the_epoch(store: ControlStore, stream: str) -> None:
     store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="a", reason="r")
-    starts = [lambda: store.streams.raise_epoch(stream, 0)] * 6
+    starts = [lambda: store.streams.raise_epoch(stream, 0, host="here")] * 6
     epochs = at_once(starts, within=Deadline.THREAD, what="six starts")
     assert sorted(epochs, key=str) == [1, None, None, None, None, None]
 
 
 def test_a_start_is_above_the_epochs_that_others_know(store: ControlStore, stream: str) -> None:
     store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="a", reason="r")
-    assert store.streams.raise_epoch(stream, 0, above=41) == 42
-    assert store.streams.raise_epoch(stream, 0, above=41) is None
-    assert store.streams.raise_epoch(stream, 42, above=7) == 43
+    assert store.streams.raise_epoch(stream, 0, host="here", above=41) == 42
+    assert store.streams.raise_epoch(stream, 0, host="here", above=41) is None
+    assert store.streams.raise_epoch(stream, 42, host="here", above=7) == 43
 
 
 def test_no_start_begins_once_a_stop_is_stored(store: ControlStore, stream: str) -> None:
     store.streams.set_desired(stream, state=DesiredState.RUNNING, actor="a", reason="r")
     store.streams.set_desired(stream, state=DesiredState.STOPPED, actor="a", reason="r")
-    assert store.streams.raise_epoch(stream, 0) is None
+    assert store.streams.raise_epoch(stream, 0, host="here") is None
 
 
 def test_what_is_wanted_is_logged_with_who_why_before_and_after(store: ControlStore, stream: str) -> None:

@@ -214,7 +214,7 @@ def test_a_killed_app_is_one_red_run_and_is_started_again_by_airflow(pipeline: A
         began = time.monotonic()
         produce(pipeline, 100)
     tell("app killed: another app is watched after", time.monotonic() - began)
-    assert f"epoch {killed.epoch}" in row_of(pipeline)["last_error"]
+    assert f"epoch {killed.epoch}" in row_of(pipeline)["former_error"]
     pipeline.wait_for_books()
     tell("app killed: all records in the sink after", time.monotonic() - began)
 

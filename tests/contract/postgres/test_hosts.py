@@ -1,0 +1,150 @@
+"""Hosts in a real control database: owners change by compare-and-set, ages go by the database's clock."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from millrace.adapters.control_db import ControlStore
+from millrace.domain.hosts import HOST_LOST_AFTER, Host
+from millrace.domain.streams import DesiredState
+from support.control_databases import ControlDatabase, Databases
+from support.waiting import Deadline, at_once
+
+WHY = {"actor": "cli:me", "reason": "a test"}
+NAMES = ("alpha", "beta")
+
+
+@pytest.fixture(scope="module")
+def database(control_databases: Databases) -> ControlDatabase:
+    return control_databases.create_upgraded()
+
+
+@pytest.fixture(scope="module")
+def store(database: ControlDatabase) -> Iterator[ControlStore]:
+    store = ControlStore(database.working)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def stream(store: ControlStore) -> str:
+    name = f"shop.s{uuid.uuid4().hex[:8]}"
+    store.streams.set_desired(name, state=DesiredState.RUNNING, **WHY)
+    return name
+
+
+@pytest.fixture
+def alpha() -> Host:
+    return Host(uuid.uuid4().hex, "alpha", "boot a")
+
+
+@pytest.fixture
+def beta() -> Host:
+    return Host(uuid.uuid4().hex, "beta", "boot b")
+
+
+def age(database: ControlDatabase, host: Host, by: timedelta) -> None:
+    """Have all signs of a host be older."""
+    with psycopg.connect(**database.owner.keywords()) as connection:  # type: ignore[arg-type]
+        connection.execute("UPDATE host SET seen_at = seen_at - %s WHERE id = %s", (by, host.identity))
+        connection.execute("UPDATE app_heartbeat SET at = at - %s WHERE host = %s", (by, host.identity))
+
+
+def owner(store: ControlStore, stream: str) -> str | None:
+    wanted = store.streams.desired(stream)
+    assert wanted is not None
+    return wanted.host
+
+
+def test_the_first_start_has_a_stream_belong_to_its_host_and_no_other_starts_it(
+    store: ControlStore, stream: str, alpha: Host, beta: Host
+) -> None:
+    assert owner(store, stream) is None
+    starts: list[Callable[[], object]] = [
+        lambda host=host: store.streams.raise_epoch(stream, 0, host=host.identity) for host in (alpha, beta) * 3
+    ]
+    assert sorted(map(str, at_once(starts, within=Deadline.COMMAND, what="six starts"))) == ["1", *["None"] * 5]
+    [other] = {alpha.identity, beta.identity} - {owner(store, stream)}
+    assert store.streams.raise_epoch(stream, 1, host=other) is None
+    assert not store.streams.claim(stream, 1, "an instance", other)
+    assert store.streams.claimed(stream, 1) is None
+
+
+def test_one_of_many_hosts_adopts_a_stream_and_its_former_host_claims_nothing_more(
+    store: ControlStore, stream: str, alpha: Host
+) -> None:
+    assert store.streams.raise_epoch(stream, 0, host=alpha.identity) == 1
+    store.streams.record_submitted(stream, 1, runner="process")
+    hosts = [Host(uuid.uuid4().hex, f"h{number}", "") for number in range(6)]
+    adopting: list[Callable[[], object]] = [
+        lambda host=host: store.hosts.adopt(stream, host, was=alpha.identity, names=NAMES, **WHY) for host in hosts
+    ]
+    answers = at_once(adopting, within=Deadline.COMMAND, what="six adoptions")
+    assert sorted(map(bool, answers)) == [False] * 5 + [True]
+    assert owner(store, stream) == hosts[answers.index(True)].identity
+    [attempt] = store.streams.attempts(stream)
+    assert (attempt.outcome, attempt.detail) == ("host lost", "adopted from alpha")
+    assert not store.streams.claim(stream, 1, "a late app of alpha", alpha.identity)
+    [entry] = [found for found in store.log.list(subject=stream) if found.action == "stream.adopt"]
+    assert (entry.actor, entry.reason, entry.before, entry.after) == (
+        "cli:me", "a test", {"host": "alpha"}, {"host": "beta"},
+    )  # fmt: skip
+
+
+def test_a_stream_found_alive_is_taken_only_from_whom_it_was_thought_to_belong(
+    store: ControlStore, stream: str, alpha: Host, beta: Host
+) -> None:
+    assert store.hosts.take(stream, alpha, was=None)
+    assert not store.hosts.take(stream, beta, was=None)
+    assert store.hosts.take(stream, beta, was=alpha.identity)
+    assert owner(store, stream) == beta.identity
+
+
+def test_a_heartbeat_is_that_of_the_newest_epoch_and_a_sign_of_its_host(
+    store: ControlStore, stream: str, alpha: Host, beta: Host, database: ControlDatabase
+) -> None:
+    assert store.hosts.sign(alpha.identity) is None
+    assert store.hosts.heartbeat(stream) is None
+    assert store.hosts.beat(stream, 2, "second", beta, phase="running", step="batch 7: copy")
+    assert not store.hosts.beat(stream, 1, "first", alpha, phase="running", step="batch 9: copy")
+    found = store.hosts.heartbeat(stream)
+    assert found is not None
+    assert (found.epoch, found.instance, found.host, found.step) == (2, "second", beta.identity, "batch 7: copy")
+    assert found.is_fresh
+    age(database, beta, timedelta(minutes=6))
+    older, sign = store.hosts.heartbeat(stream), store.hosts.sign(beta.identity)
+    assert older is not None
+    assert not older.is_fresh
+    assert sign is not None
+    assert sign.name == "beta"
+    assert older.age >= timedelta(minutes=6)
+    assert sign.age > HOST_LOST_AFTER
+    store.hosts.give_sign(replace(beta, name="beta-renamed"))
+    renewed = store.hosts.sign(beta.identity)
+    assert renewed is not None
+    assert (renewed.name, renewed.age < timedelta(minutes=1)) == ("beta-renamed", True)
+
+
+def test_an_app_of_the_same_identity_elsewhere_is_found_until_it_ends(
+    store: ControlStore, stream: str, alpha: Host
+) -> None:
+    copied = replace(alpha, name="beta", namespace="boot b")
+    store.hosts.beat(stream, 1, "app", alpha, phase="running", step="")
+    assert store.hosts.newest_of_twin(alpha) is None
+    found = store.hosts.newest_of_twin(copied)
+    assert found is not None
+    assert (found.stream, found.is_fresh) == (stream, True)
+    store.hosts.beat(stream, 1, "app", alpha, phase="ended", step="")
+    assert store.hosts.newest_of_twin(copied) is None
+
+
+def test_a_stop_at_once_is_stored_with_the_wish_and_forgotten_by_the_next(store: ControlStore, stream: str) -> None:
+    assert store.streams.set_desired(stream, state=DesiredState.STOPPED, end_now=True, **WHY).end_now
+    assert store.streams.set_desired(stream, accept_recreated=True, **WHY).end_now
+    assert not store.streams.set_desired(stream, state=DesiredState.STOPPED, **WHY).end_now
