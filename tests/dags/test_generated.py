@@ -320,7 +320,7 @@ def test_the_form_asks_for_a_reason() -> None:
     params = dags_of("shop.py")["shop.operate"].params
     assert params.get_param("reason").schema["minLength"] >= 5
     assert params.get_param("stream").schema["enum"] == ["purchases", "backup"]
-    assert params.get_param("action").schema["enum"] == ["start", "stop", "accept-recreated"]
+    assert params.get_param("action").schema["enum"] == ["start", "stop", "accept-recreated", "adopt"]
 
 
 def test_the_form_presets_nothing() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from millrace.domain.hosts import Host
 from millrace.domain.plan import ChangeResult, Outcome
 from millrace.usecases.sources import LoadReport
 from millrace.usecases.topics import ProvisionReport
@@ -96,3 +97,13 @@ def test_the_form_has_nothing_to_accept_of_a_backup_and_says_so(with_backup: Fak
     with pytest.raises(AirflowFailException, match="begins a new chain by itself"):
         operate("accept-recreated")
     assert with_backup.streams.desired("shop.backup") is None
+
+
+def test_the_form_adopts_a_stream_of_a_lost_host(with_backup: FakePlatform) -> None:
+    operate("start")
+    with_backup.streams.own("shop.backup", "b")
+    with_backup.app_runner.apps.clear()
+    with_backup.hosts.give_sign(Host("b", "beta", "boot b"))
+    with_backup.clock.pass_seconds(301)
+    operate("adopt")
+    assert [app.epoch for app in with_backup.app_runner.find("shop.backup")] == [2]

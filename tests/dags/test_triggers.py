@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from millrace.domain.hosts import Host
 from millrace.domain.vitals import Vitals
 from millrace.errors import UnreachableError
 from millrace.settings import Settings
@@ -486,3 +487,33 @@ def test_no_trigger_has_a_hook_that_acts_on_a_users_click() -> None:
     for trigger in (triggers.StreamWaits, triggers.StreamRuns, triggers.StreamStuck, triggers.UntoldAlarm):
         assert trigger.on_kill is BaseTrigger.on_kill
         assert trigger.cleanup is BaseTrigger.cleanup
+
+
+# A stream of another host
+
+
+def of_another_host(platform: WatchedPlatform) -> None:
+    """It was started on beta, where its app gives heartbeats."""
+    start(platform)
+    platform.streams.own(STREAM, "b")
+    platform.app_runner.apps.clear()
+    platform.hosts.beat(STREAM, 1, Host("b", "beta", "boot b"))
+
+
+def test_a_stream_of_another_host_is_watched_there_and_stands_in_stopped_here_until_it_is_adopted(
+    platform: WatchedPlatform, log: Callable[[], str]
+) -> None:
+    from millrace.airflow.triggers import StreamRuns, StreamWaits
+
+    of_another_host(platform)
+    assert asyncio.run(event_at_once(StreamWaits(STREAM, "given_up"))).payload == "skipped"
+    assert asyncio.run(event_at_once(began(StreamRuns(STREAM), platform))).payload == "skipped"
+
+    def adopt() -> None:
+        assert platform.streams.attempts(STREAM)[0].ended_at is None
+        assert len(platform.app_runner.submissions) == 1
+        platform.streams.own(STREAM, "here")
+
+    event = asyncio.run(first_event(platform, StreamWaits(STREAM, "stopped"), adopt))
+    assert event.payload == "success"
+    assert "it belongs to beta" in log()

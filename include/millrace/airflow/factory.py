@@ -32,7 +32,7 @@ from millrace.domain.watch import WAITING, WatchTask
 from millrace.spec import load_pipeline
 from millrace.spec.spelling import spell_duration
 
-ACTIONS = ("start", "stop", "accept-recreated")
+ACTIONS = ("start", "stop", "accept-recreated", "adopt")
 WAITING_DOCS = {
     WatchTask.STOPPED: "Stopped as wanted. Skipped where it is not.",
     WatchTask.BACKING_OFF: "It ended by itself and is started again; the log says when, and why it ended.",
@@ -225,7 +225,7 @@ def _kept(topic: Topic) -> str:
 def _tasks_doc(app: App, kind: str, or_else: str) -> str:
     return (
         f"| task | the {kind} |\n|---|---|\n"
-        "| `stopped` | is stopped as wanted |\n"
+        "| `stopped` | is stopped as wanted, or belongs to another host |\n"
         "| `backing_off` | ended by itself and is started again when its time has come |\n"
         f"| `given_up` | is not started again until an operator starts it{or_else} |\n"
         "| `running` | has a living app; failed: the app died |\n"
@@ -239,10 +239,11 @@ def _tasks_doc(app: App, kind: str, or_else: str) -> str:
 def _operate_dag(pipeline: Pipeline) -> DAG:
     dag = DAG(
         dag_id=names.operate(pipeline),
-        description=f"Start, stop or accept a stream of {pipeline.name}: press Trigger and fill in the form.",
+        description=f"Start, stop, accept or adopt a stream of {pipeline.name}: press Trigger and fill in the form.",
         doc_md=(
             "Press **Trigger**. `start` also forgets past failures; `stop` lets the app finish its batch; "
-            "`accept-recreated` lets the next start read a topic that was deleted and made again. Who, what and why "
+            "`accept-recreated` lets the next start read a topic that was deleted and made again; `adopt` takes over a "
+            "stream whose host is lost, or that is stopped there. Who, what and why "
             "goes to the action log: `millrace log`." + (BACKUP_DOC if pipeline.backup else "")
         ),
         schedule=None,

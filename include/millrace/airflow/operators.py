@@ -205,10 +205,10 @@ class OperateStream(BaseOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> None:
-        """Start, stop or accept; refused for whom the environment does not name as operator."""
+        """Start, stop, accept or adopt; refused for whom the environment does not name as operator."""
         from millrace.airflow.settings import airflow_platform
         from millrace.errors import MillraceError
-        from millrace.usecases import streams
+        from millrace.usecases import adoption, streams
         from millrace.usecases.alarms import environment_of
 
         platform = airflow_platform()
@@ -220,10 +220,15 @@ class OperateStream(BaseOperator):
                 f"{user or 'who triggered this'} may not operate streams: the environment's operators are "
                 + ", ".join(operators)
             )
-        act = {"start": streams.start, "stop": streams.stop, "accept-recreated": streams.accept}[params["action"]]
+        actions = {
+            "start": streams.start,
+            "stop": streams.stop,
+            "accept-recreated": streams.accept,
+            "adopt": adoption.adopt,
+        }
         stream = f"{self.pipeline}.{params['stream']}"
         try:
-            report = act(platform, stream, f"airflow:{user or 'unknown'}", params["reason"])
+            report = actions[params["action"]](platform, stream, f"airflow:{user or 'unknown'}", params["reason"])
         except MillraceError as error:
             raise AirflowFailException(str(error)) from error
         self.log.info("%s: %s, epoch %s. %s", report.stream, report.state, report.epoch, report.why)

@@ -7,8 +7,9 @@ import platform
 import shutil
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from configparser import ConfigParser
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,6 +29,8 @@ CONNECTIONS = (
     "millrace_spark",
 )
 PACKAGES = ("apache-airflow", "pyspark", "confluent-kafka", "boto3", "great-expectations", "psycopg", "supervisor")
+EXECUTOR_VARIABLE = "AIRFLOW__CORE__EXECUTOR"
+LOCAL_EXECUTOR = "LocalExecutor"
 LEAST_FREE_BYTES = 2 * 10**9
 LEAST_MEMORY_BYTES = 5 * 10**9
 
@@ -58,6 +61,7 @@ def examine(root: Path) -> list[Check]:
         _memory(),
         _versions(),
         _permissions(layout),
+        executor_check(layout, os.environ),
     ]
 
 
@@ -147,6 +151,34 @@ def _versions() -> Check:
             absent.append(package)
     text = ", ".join(found) + (f"; missing: {', '.join(absent)}" if absent else "")
     return Check("versions", not absent, "requirements.txt", text)
+
+
+def executor_check(layout: Layout, environment: Mapping[str, str]) -> Check:
+    """Return whether Airflow runs its tasks on this host alone, where the processes of its streams are.
+
+    Args:
+        layout: the project's; the settings of the embedded Airflow win.
+        environment: the variables of this process, for an Airflow of the user's own.
+
+    Source: the order of Airflow's own configuration: variable, then file, then default.
+    """
+    embedded = read_environment_file(layout.airflow_environment_file)
+    if found := embedded.get(EXECUTOR_VARIABLE):
+        origin = str(layout.airflow_environment_file)
+    elif found := environment.get(EXECUTOR_VARIABLE, ""):
+        origin = "environment"
+    else:
+        home = Path(environment.get("AIRFLOW_HOME") or Path.home() / "airflow")
+        file = Path(environment.get("AIRFLOW_CONFIG") or home / "airflow.cfg")
+        parser = ConfigParser(interpolation=None, strict=False)
+        parser.read(file, encoding="utf-8")
+        found, origin = parser.get("core", "executor", fallback=""), str(file)
+    if not found:
+        return Check("executor", True, "Airflow's default", LOCAL_EXECUTOR)
+    if found.strip() == LOCAL_EXECUTOR:
+        return Check("executor", True, origin, LOCAL_EXECUTOR)
+    what = f"{found}: a task could start a stream on any of its hosts; set it to {LOCAL_EXECUTOR}"
+    return Check("executor", False, origin, what)
 
 
 def _permissions(layout: Layout) -> Check:
