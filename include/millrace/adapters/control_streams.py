@@ -240,13 +240,16 @@ class StreamTables:
             return connection.execute(table.delete().where(gone)).rowcount
 
     def save_look(self, look: StreamLook) -> None:
-        """Keep how a stream was when it was last supervised."""
+        """Keep how a stream was when it was last supervised; an older look of the same host changes nothing.
+
+        Looks of two hosts are kept in the order in which they come, for the hosts' clocks may differ.
+        """
         table = tables.stream_look
         statement = insert(table).values({column.name: getattr(look, column.name) for column in table.c})
         later = statement.on_conflict_do_update(
             index_elements=[table.c.stream],
             set_=_all_but_keys(table, statement),
-            where=table.c.at <= statement.excluded.at,
+            where=sa.or_(table.c.at <= statement.excluded.at, table.c.host.is_distinct_from(statement.excluded.host)),
         )
         with self._transaction() as connection:
             connection.execute(later)

@@ -82,6 +82,7 @@ stream_look = sa.Table(
     sa.Column("why", sa.Text, nullable=False),
     sa.Column("until", TIMESTAMP),
     sa.Column("wished_at", TIMESTAMP),
+    sa.Column("host", sa.Text),
 )
 
 host = sa.Table(

@@ -164,7 +164,8 @@ class Bucket:
 class StreamLook:
     """How a stream was when somebody last supervised it: a copy for people, nothing is decided by it.
 
-    `until` is when something is due, as the end of a backoff; `wished_at` is the `changed_at` of the wish it knew of.
+    `until` is when something is due, as the end of a backoff; `wished_at` is the `changed_at` of the wish it knew of;
+    `host` is the identity of the host that looked.
     """
 
     stream: str
@@ -175,6 +176,7 @@ class StreamLook:
     why: str
     until: datetime | None
     wished_at: datetime | None = None
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

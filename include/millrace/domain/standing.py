@@ -56,6 +56,11 @@ class StreamFacts:
         """Return why its present epoch ended, if not as asked; else what that epoch last said."""
         return last_error(self.progress, self.last_end, self.look.epoch if self.look else None)
 
+    @property
+    def former_error(self) -> str:
+        """Return how the epoch before the present one ended, if not as asked."""
+        return former_error(self.last_end, self.look.epoch if self.look else None)
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:

@@ -111,8 +111,9 @@ def _save_look(platform: Platform, seen: Seen) -> None:
     """Keep what was seen for those who read it where no runner is, as the pages do: a copy, so it may fail."""
     report = seen.report
     wished_at = seen.desired.changed_at if seen.desired else None
+    host = platform.host().identity or None
     found = StreamLook(
-        seen.stream, seen.at, report.state, report.epoch, report.since, report.why, report.until, wished_at
+        seen.stream, seen.at, report.state, report.epoch, report.since, report.why, report.until, wished_at, host
     )
     try:
         platform.control().streams.save_look(found)

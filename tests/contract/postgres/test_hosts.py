@@ -11,8 +11,9 @@ import psycopg
 import pytest
 
 from millrace.adapters.control_db import ControlStore
+from millrace.domain.control import StreamLook
 from millrace.domain.hosts import HOST_LOST_AFTER, Host
-from millrace.domain.streams import DesiredState
+from millrace.domain.streams import DesiredState, StreamState
 from support.control_databases import ControlDatabase, Databases
 from support.waiting import Deadline, at_once
 
@@ -148,3 +149,14 @@ def test_a_stop_at_once_is_stored_with_the_wish_and_forgotten_by_the_next(store:
     assert store.streams.set_desired(stream, state=DesiredState.STOPPED, end_now=True, **WHY).end_now
     assert store.streams.set_desired(stream, accept_recreated=True, **WHY).end_now
     assert not store.streams.set_desired(stream, state=DesiredState.STOPPED, **WHY).end_now
+
+
+def test_the_look_of_a_new_host_is_kept_although_its_clock_is_minutes_behind(store: ControlStore, stream: str) -> None:
+    wish = store.streams.desired(stream)
+    assert wish is not None
+    before = StreamLook(stream, wish.changed_at, StreamState.RUNNING, 1, None, "", None, wish.changed_at, "alpha")
+    store.streams.save_look(before)
+    adopted = replace(before, at=before.at - timedelta(minutes=5), epoch=2, host="beta")
+    store.streams.save_look(adopted)
+    store.streams.save_look(replace(adopted, at=adopted.at - timedelta(seconds=1), epoch=1))
+    assert store.streams.look(stream) == adopted

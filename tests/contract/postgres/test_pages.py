@@ -97,7 +97,7 @@ def test_a_page_has_all_that_is_written_down_of_a_stream(
     assert found.desired == store.streams.desired(stream)
     assert found.look == store.streams.look(stream)
     assert found.progress == progress(stream)
-    assert found.last_error == "epoch 1: failed (1). boom"
+    assert (found.last_error, found.former_error) == ("", "epoch 1: failed (1). boom")
     assert [alarm.kind for alarm in found.alarms] == ["stream.died"]
     assert found.quarantined == 10
 

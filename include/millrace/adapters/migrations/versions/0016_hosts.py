@@ -17,6 +17,7 @@ def upgrade() -> None:
     op.add_column("desired_state", sa.Column("host", sa.Text))
     op.add_column("desired_state", sa.Column("end_now", sa.Boolean, nullable=False, server_default=sa.false()))
     op.add_column("stream_look", sa.Column("wished_at", TIMESTAMP))
+    op.add_column("stream_look", sa.Column("host", sa.Text))
     op.create_table(
         "host",
         sa.Column("id", sa.Text, primary_key=True),
