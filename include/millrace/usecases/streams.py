@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from millrace.domain.control import HISTORY_KEPT, StreamLook
+from millrace.domain.alarms import Extent
+from millrace.domain.control import HISTORY_KEPT, Attempt, StreamLook
 from millrace.domain.declaration import BackupApp
 from millrace.domain.streams import (
     SINK_EXHAUSTED,
@@ -35,7 +36,7 @@ from millrace.ports import RunningApp, RunState, Submission
 from millrace.spec import load_pipeline
 from millrace.usecases.declared_apps import declared_app
 from millrace.usecases.epochs import newest_elsewhere
-from millrace.usecases.stream_look import Seen, Supervised, look
+from millrace.usecases.stream_look import Ended, Seen, Supervised, look
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform
@@ -226,7 +227,12 @@ def submit_app(platform: Platform, submission: Submission) -> RunningApp | None:
         platform.control().streams.record_ended(
             submission.stream, submission.epoch, outcome="not started", detail=str(error)
         )
-        platform.control().alarms.open(DIED, submission.stream, f"epoch {submission.epoch} did not start: {error.what}")
+        platform.control().alarms.open(
+            DIED,
+            submission.stream,
+            f"epoch {submission.epoch} did not start: {error.what}",
+            Extent(fault="not started"),
+        )
         return None
 
 
@@ -245,26 +251,35 @@ def _alarms(platform: Platform, seen: Seen) -> None:
     alarms = platform.control().alarms
     wanted = seen.desired is not None and seen.desired.state is DesiredState.RUNNING
     ends = [
-        f"epoch {found.epoch} ended: {found.outcome}. {found.detail}".strip()
+        (_end_text(found), Extent(fault=found.outcome))
         for found in seen.ended
         if wanted and found.exit_code != ExitReason.STOPPED and not seen.apps
     ]
     if isinstance(seen.action, GiveUp):
         kind = RECREATED if seen.action.reason is ExitReason.RECREATED else GAVE_UP
-        alarms.open(kind, seen.stream, "; ".join([*ends[:1], seen.action.why]))
+        past = [each for each in seen.attempts[:1] if each.ended_at and each.exit_code != ExitReason.STOPPED]
+        texts = [text for text, _ in ends[:1]] or [_end_text(each) for each in past]  # the latter after the first look
+        extent = Extent(fault=seen.action.reason.name.lower().replace("_", " "))
+        alarms.open(kind, seen.stream, "; ".join([*texts, seen.action.why]), extent)
         return
-    for text in ends:
-        alarms.open(DIED, seen.stream, text)
+    for text, extent in ends:
+        alarms.open(DIED, seen.stream, text, extent)
     if isinstance(seen.action, Restart | Stuck):
-        alarms.open(STUCK, seen.stream, f"epoch {seen.action.epoch} is stuck: {seen.action.why}")
+        extent = Extent(fault=seen.action.fault)
+        alarms.open(STUCK, seen.stream, f"epoch {seen.action.epoch} is stuck: {seen.action.why}", extent)
         return
     if seen.problem:
-        alarms.open(GAVE_UP, seen.stream, f"its declaration is wrong: {seen.problem.what}")
+        extent = Extent(fault="declaration")
+        alarms.open(GAVE_UP, seen.stream, f"its declaration is wrong: {seen.problem.what}", extent)
     elif _is_well(seen):
         for kind in (DIED, GAVE_UP, RECREATED, STUCK):
             alarms.close(kind, seen.stream)
         if not seen.apps:  # stopped as wanted: nobody waits for the sink any more
             alarms.close(SINK_EXHAUSTED, seen.stream)
+
+
+def _end_text(end: Ended | Attempt) -> str:
+    return f"epoch {end.epoch} ended: {end.outcome}. {end.detail or ''}".strip()
 
 
 def _is_well(seen: Seen) -> bool:
