@@ -233,3 +233,18 @@ def test_a_notifier_that_ends_its_process_is_one_that_fails(platform: FakePlatfo
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
     [told] = run(platform, pager=leaves)
     assert told.failures == ("pager: SystemExit: 3",)
+
+
+def test_an_alarm_that_grew_while_it_was_told_is_told_again_by_the_next_run(platform: FakePlatform) -> None:
+    def grows(alarm: Alarm) -> None:
+        platform.alarms.open("backup.lost", "orders", "9,000,000 offsets lost", Extent(9_000_000))
+        raise ConnectionError("no route")
+
+    log = Heard()
+    platform.alarms.open("backup.lost", "orders", "10 offsets lost", Extent(10))
+    run(platform, log=log, pager=Heard(ConnectionError("no route")))
+    platform.clock.pass_seconds(3600)
+    [told] = run(platform, log=log, pager=grows)
+    assert "tried again by the next run" in str(told)
+    run(platform, log=log, pager=Heard())
+    assert log.details == ["10 offsets lost", "9,000,000 offsets lost"]

@@ -61,7 +61,7 @@ MEASURES: Mapping[str, Measure] = {
     "backup.halted": NOTHING,
     "backup.doomed": Measure("seconds left", shrinks=True),
     "group.stuck": Measure("unread offsets"),
-    "group.risk": Measure("offsets or members"),
+    "group.risk": Measure("offsets"),
     "topic.hold": Measure("offsets"),
     "reader.headroom": Measure("seconds left", shrinks=True),
     "topic.bound": Measure("bytes or seconds"),

@@ -48,7 +48,8 @@ class Told:
         if not self.failures:
             return described(self.alarm)
         at = self.alarm.retry_at
-        follows = f"tried again at {at:%H:%M:%S} UTC" if at else "not tried again"
+        follows = "not tried again" if self.alarm.told_at else "tried again by the next run"
+        follows = f"tried again at {at:%H:%M:%S} UTC" if at else follows
         return f"{described(self.alarm)} (not told by {'; '.join(self.failures)}; {follows})"
 
 
@@ -144,7 +145,9 @@ def tell(
         failures = {name: type(error).__name__ if error else "" for name, error in errors.items()}
         after = platform.control().alarms.record_round(alarm, failures)
         texts = tuple(f"{name}: {type(error).__name__}: {error}" for name, error in errors.items() if error)
-        found.append(Told(replace(alarm, retry_at=after.retry_at), texts, is_retry=bool(alarm.notified)))
+        found.append(
+            Told(replace(alarm, retry_at=after.retry_at, told_at=after.told_at), texts, is_retry=bool(alarm.notified))
+        )
     return found
 
 
