@@ -13,7 +13,7 @@ import pytest
 
 from millrace.adapters.app_processes import Process, apps_of, send
 from millrace.domain.streams import StreamState
-from millrace.usecases.streams import STUCK
+from millrace.usecases.stream_alarms import STUCK
 from support.drills import Drill
 from support.plain_table import table
 from support.waiting import Deadline

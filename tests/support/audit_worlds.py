@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from millrace.adapters.archive.chain import links
 from millrace.adapters.archive.documents import decode
 from millrace.adapters.control_db import ControlStore
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.domain.archive.audit import Depth
 from millrace.domain.archive.manifest import Kind, Manifest
 from millrace.domain.archive.names import Incarnation
@@ -47,8 +48,8 @@ class AuditWorld(TeeWorld):
         backups = self.topics.platform.control().backups
         alarms = self.topics.platform.control().alarms
 
-        def breach(kind: str, subject: str, detail: str | None) -> None:
-            alarms.close(kind, subject) if detail is None else alarms.open(kind, subject, detail)
+        def breach(kind: str, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
+            alarms.close(kind, subject) if detail is None else alarms.open(kind, subject, detail, extent)
 
         asked = lambda: backups.waiting(self.app.qualified_name)  # noqa: E731
         return self.next_epoch(

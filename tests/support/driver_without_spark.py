@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.domain.declaration import Pipeline, Stream, Topic
 from millrace.domain.offsets import OffsetRange
@@ -115,9 +116,9 @@ class PromptReporter(Reporter):
         self._remember(BatchSecond.of(progress, steps))
         self._try_to_save(progress)
 
-    def alarm(self, kind: str, detail: str | None) -> None:
-        if kind not in self._alarms_set or self._alarms_set[kind] != detail:
-            self._try_to_set(kind, detail)
+    def alarm(self, kind: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
+        if kind not in self._alarms_set or self._alarms_set[kind] != (detail, extent):
+            self._try_to_set(kind, (detail, extent))
 
 
 class NobodyOnTheLookout:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
+from millrace.domain import alarms as domain
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.domain.control import Alarm, Attempt, Claim, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.declaration import S3Sink
 from millrace.domain.hosts import Heartbeat, Host, HostSign
@@ -224,11 +226,19 @@ class FakeAlarms:
         self._clock = clock
         self.rows: list[Alarm] = []
 
-    def open(self, kind: str, subject: str, detail: str) -> bool:
-        if any(row.kind == kind and row.subject == subject and row.closed_at is None for row in self.rows):
-            return False
-        self.rows.append(Alarm(len(self.rows) + 1, kind, subject, detail, self._clock.now, None, None))
+    def open(self, kind: str, subject: str, detail: str, extent: Extent = UNKNOWN) -> bool:
+        for row in self.rows:
+            if row.kind == kind and row.subject == subject and row.closed_at is None:
+                return self._replace(row, domain.seen_again(row, detail, extent, self._clock.now))
+        self.rows.append(Alarm(len(self.rows) + 1, kind, subject, detail, self._clock.now, None, None, extent=extent))
         return True
+
+    def raise_due(self) -> int:
+        return sum(self._replace(row, domain.raised_if_due(row, self._clock.now)) for row in list(self.rows))
+
+    def _replace(self, before: Alarm, after: Alarm) -> bool:
+        self.rows = [after if row is before else row for row in self.rows]
+        return after.raised > before.raised
 
     def close(self, kind: str, subject: str, *, opened_before: datetime | None = None) -> bool:
         before = list(self.rows)
@@ -244,11 +254,19 @@ class FakeAlarms:
         return before != self.rows
 
     def list(self, *, only_open: bool = True, only_untold: bool = False, limit: int = 200) -> tuple[Alarm, ...]:
+        now = self._clock.now
         return tuple(
             row
             for row in (self.rows if only_untold else reversed(self.rows))
             if (not only_open or row.closed_at is None)
-            and (not only_untold or (row.told_at is None and row.acknowledged_at is None))
+            and (
+                not only_untold
+                or (
+                    row.told_at is None
+                    and row.acknowledged_at is None
+                    and (row.retry_at is None or row.retry_at <= now)
+                )
+            )
         )[:limit]
 
     def get(self, identity: int) -> Alarm:
@@ -259,16 +277,15 @@ class FakeAlarms:
 
     def acknowledge(self, identity: int, *, actor: str, reason: str) -> tuple[Alarm, bool]:
         known = self.get(identity)
-        if known.acknowledged_at is not None:
-            return known, False
-        now = self._clock.now
-        taken = replace(known, acknowledged_at=now, acknowledged_by=actor, acknowledged_reason=reason)
-        self.rows = [taken if row is known else row for row in self.rows]
-        return taken, True
+        taken = domain.acknowledged(known, actor, reason, self._clock.now)
+        self._replace(known, taken)
+        return taken, taken is not known
 
-    def mark_told(self, identity: int) -> bool:
-        self.rows = [replace(row, told_at=self._clock.now) if row.identity == identity else row for row in self.rows]
-        return True
+    def record_round(self, read: Alarm, failures: Mapping[str, str]) -> Alarm:
+        known = self.get(read.identity)
+        after = domain.told(known, read, failures, self._clock.now)
+        self._replace(known, after)
+        return after
 
     @property
     def open_kinds(self) -> list[str]:

@@ -10,6 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from millrace.cli import alarms
+from millrace.domain.alarms import Extent
 from millrace.errors import UsageError
 from support.commands import use_platform
 from support.fakes_streams import FakePlatform
@@ -82,3 +83,27 @@ def test_a_number_that_nobody_has_is_a_usage_error(arguments: tuple[str, ...]) -
     error = call(*arguments).exception
     assert isinstance(error, UsageError)
     assert "no alarm 9" in error.what
+
+
+def test_one_says_how_bad_it_is_what_waits_and_how_its_notifiers_fared(platform: FakePlatform) -> None:
+    platform.alarms.open("backup.lost", "orders", "10 offsets lost", Extent(10))
+    platform.alarms.record_round(platform.alarms.get(3), {"log": "", "my.Pager": "OSError"})
+    platform.alarms.open("backup.lost", "orders", "9,000,000 offsets lost", Extent(9_000_000))
+    shown = [" ".join(line.split()) for line in call("show", "3").stdout.splitlines()]
+    for line in (
+        "detail 9,000,000 offsets lost",
+        "measure 9,000,000 offsets",
+        "grown from 10 to 9,000,000 offsets; raised again at 2026-05-01 13:00:00 UTC",
+        "notifiers log: delivered",
+        "my.Pager: failed 1 times (OSError)",
+        "tried again 2026-05-01 12:01:00 UTC",
+    ):
+        assert line in shown, shown
+    assert "9,000,000 offsets lost" in call("list").stdout
+    document = json.loads(call("show", "3", "--json").stdout)
+    assert (document["extent"]["measure"], document["known"]["measure"]) == (9_000_000, 10)
+
+
+def test_an_acknowledgement_says_what_it_covers(platform: FakePlatform) -> None:
+    platform.alarms.open("backup.lost", "orders", "9,000,000 offsets lost", Extent(9_000_000))
+    assert "9,000,000 offsets lost" in call("acknowledge", "3", "--reason", "looking at it").stdout

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from millrace.domain.alarms import Extent
 from millrace.domain.all_quarantined import Refused, Verdict, judge
 
 Batch = tuple[int, int, int]
@@ -81,5 +82,15 @@ def test_the_detail_stays_the_same_while_the_alarm_is_open() -> None:
     [detail] = told
     assert detail.startswith("all 1,200 records of 3 batches in a row went to quarantine, and none became a row")
     assert "`millrace quarantine list --stream shop.purchases`" in detail
+    assert count.extent == Extent(1200)
     one, _ = judge(Refused(), rows_in=2500, rows_out=0, quarantined=2500)
     assert one.detail("a.b").startswith("all 2,500 records of one batch went")
+
+
+def test_ten_times_as_many_records_are_said_anew() -> None:
+    count, said = Refused(), set()
+    for _ in range(200):
+        count, _ = judge(count, rows_in=1000, rows_out=0, quarantined=1000)
+        said.add(count.extent.measure)
+    assert said == {1000, 10_000, 100_000}
+    assert count.detail("shop.purchases").startswith("all 100,000 records of 100 batches in a row")

@@ -17,6 +17,7 @@ from millrace.adapters.archive.evidence import EvidenceStore
 from millrace.adapters.archive.reading import ArchiveReader
 from millrace.cli import audits as commands
 from millrace.cli import backup
+from millrace.domain.alarms import Extent
 from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
 from support.audits import HERE, NOON, Audits
@@ -93,7 +94,7 @@ def test_a_fault_ends_with_1_is_named_and_has_an_alarm_until_it_is_acknowledged(
     assert (ended(done), document["schema"]) == (1, "millrace.backup.audit/1")
     [breach] = document["audits"][0]["audit"]["breaches"]
     assert (breach["kind"], breach["key"], breach["partition"]) == ("broken", key, 1)
-    assert [alarm.kind for alarm in world.alarms.list()] == ["backup.broken"]
+    assert [(alarm.kind, alarm.extent) for alarm in world.alarms.list()] == [("backup.broken", Extent(1))]
     assert ended(call("coverage")) == 1
     told = call("acknowledge", HERE.topic, "1", "0-100", *WHY)
     assert (ended(told), "partition 1 [20, 30): asked of shop.backup" in told.stdout) == (0, True)

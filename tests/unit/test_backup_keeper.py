@@ -11,6 +11,7 @@ import pytest
 
 from millrace.adapters.archive.chain import ChainWriter, put_summary
 from millrace.adapters.archive.cutting import Copied
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Expiry
@@ -22,7 +23,7 @@ from millrace.domain.declaration import Backup, BackupApp, Topic
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
-from millrace.runtime.backup.parts import HALTED, Parts
+from millrace.runtime.backup.parts import HALTED, LOST, Parts
 from millrace.runtime.backup.tee import Tee
 from support.audits import NOON
 from support.chains import read_chain
@@ -44,6 +45,7 @@ class World:
     expiries: list[Expiry] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     alarms: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    extents: dict[tuple[str, str], Extent] = field(default_factory=dict)
     copied: list[str] = field(default_factory=list)
     commits: dict[tuple[str, int], Committed] = field(default_factory=dict)
 
@@ -80,11 +82,15 @@ class World:
             "taken": self._taken,
             "expiries": lambda: list(self.expiries),
             "expired": lambda identity, reached: None,
-            "breach": lambda kind, subject, detail: self.alarms.update({(kind, subject): detail}),
+            "breach": self._breach,
             "step": lambda text: None,
             "clock": lambda: self.now,
         }
         return Tee(Parts(**given))
+
+    def _breach(self, kind: str, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
+        self.alarms[kind, subject] = detail
+        self.extents[kind, subject] = extent
 
 
 @pytest.mark.parametrize("cause", ["acknowledged", "lost"])
@@ -103,8 +109,20 @@ def test_a_head_that_was_deleted_halts_its_own_topic_and_no_other(cause: str) ->
         tee.round()
     assert "is gone" in tee.halted[A]
     assert world.alarms[HALTED, str(A)]
+    assert world.extents[HALTED, str(A)] == Extent(fault="corrupt")
     assert world.copied == [B.topic] * 2
     assert world.taken == []
+
+
+def test_the_alarm_of_lost_offsets_says_how_many_there_are_each_time_it_is_said() -> None:
+    world = World()
+    tee = world.tee()
+    for start in (4, 9):
+        tee.round()
+        world.starts[A.topic] = start
+        tee.round()
+        assert world.extents[LOST, str(A)] == Extent(start)
+        assert f"{start} offsets are not in the archive" in (world.alarms[LOST, str(A)] or "")
 
 
 def test_a_former_chain_that_another_app_wrote_on_holds_up_nothing() -> None:

@@ -15,6 +15,7 @@ from millrace.adapters.archive import cutting
 from millrace.adapters.archive.columns import to_batch
 from millrace.adapters.archive.cutting import Copied, copy_range
 from millrace.adapters.archive.objects import WrittenObject, read_object
+from millrace.domain.alarms import Extent
 from millrace.domain.archive.pace import (
     LEAST_OBJECT_BYTES,
     MOST_OBJECT_BYTES,
@@ -235,7 +236,7 @@ class Database:
         if self.error:
             raise self.error
 
-    def open(self, kind: str, subject: str, detail: str) -> bool:
+    def open(self, kind: str, subject: str, detail: str, extent: Extent) -> bool:
         self._answer()
         self.alarms[kind, subject] = detail
         return True

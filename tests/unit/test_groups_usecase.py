@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.domain.alarms import Extent
 from millrace.domain.group_status import Status
 from millrace.domain.groups import BackupMetadata, CommitMetadata, Committed
 from millrace.domain.snapshots import SNAPSHOTS_KEPT, GroupSeen, GroupType, LogSeen, Member, Snapshot, TopicSeen
@@ -148,7 +149,7 @@ def test_a_declared_reader_that_is_stuck_is_wrong_as_long_as_it_is(platform: Gro
     lived(platform, 30, stuck=True)
     found = check(platform, 30)
     assert [line.partition(":")[0] for line in found.wrong] == ["stream shop.purchases is stuck"]
-    assert platform.alarms.open_kinds == ["group.stuck"]
+    assert [(alarm.kind, alarm.extent) for alarm in platform.alarms.list()] == [("group.stuck", Extent(195))]
     assert check(platform, 31).wrong  # it still is
     platform.snapshots.add(KAFKA, snapshot(32, 325, group(STREAM, 320)))
     assert check(platform, 33).wrong == []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.domain.alarms import Extent
 from millrace.domain.declaration import Backup
 from millrace.domain.retention.forecast import Estimate, Forecast, Limits, Shown
 from millrace.domain.retention.forecast_errors import PastError
@@ -94,7 +95,8 @@ def test_a_disk_that_is_full_soon_is_an_alarm_until_it_is_not(
     assert [line.split(":")[0] for line in first.new] == ["broker 1, /data"]
     again = foresee(platform, pipeline, now=BEGAN)
     assert (again.new, list(again.known)) == ([], list(first.new))
-    assert [a.subject for a in platform.control().alarms.list() if a.kind == DISK] == [f"{KAFKA}/broker 1 /data"]
+    [alarm] = [a for a in platform.control().alarms.list() if a.kind == DISK]
+    assert (alarm.subject, alarm.extent) == (f"{KAFKA}/broker 1 /data", Extent(GIB))
     platform.clusters[KAFKA] = FakeCluster(seen(disk(90 * GIB)))
     platform.clock.now += timedelta(minutes=1)
     assert foresee(platform, pipeline, now=BEGAN + timedelta(minutes=2)).new == []

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.domain.groups import BackupMetadata, Committed, archived_to
 from millrace.domain.headroom import Headroom, Limits, Rule, Unread, headroom
 from millrace.domain.offsets import TopicPartition
@@ -73,9 +74,14 @@ class World:
     def __init__(self) -> None:
         self.found: Headroom | Exception | None = None
         self.said: list[tuple[str, str, str | None]] = []
+        self.extents: list[Extent] = []
         self.now = 100.0
         self.measured = 0
-        self.doom = Doom("shop.backup", self.measure, lambda *said: self.said.append(said), lambda: self.now)
+        self.doom = Doom("shop.backup", self.measure, self.say, lambda: self.now)
+
+    def say(self, kind: str, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
+        self.said.append((kind, subject, detail))
+        self.extents.append(extent)
 
     def measure(self) -> Headroom | None:
         self.measured += 1
@@ -91,6 +97,7 @@ def test_an_alarm_says_what_may_be_deleted_and_closes_when_the_backup_keeps_up()
     world.doom.look(keeps_up=False)
     assert world.measured == 1  # twice a minute at most
     ((kind, subject, text),) = world.said
+    assert world.extents == [Extent(840)]
     assert (kind, subject) == (DOOMED, "shop.backup")
     assert text is not None
     assert "shop.purchases/3 is not archived from offset 7 on, and may be deleted in 840 s" in text

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from millrace.domain.alarms import Extent
 from millrace.domain.declaration import Topic
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.plan import PlanStatus
@@ -240,7 +241,7 @@ def test_a_hold_waits_for_a_declared_reader_with_one_alarm(fake: LogsPlatform) -
         assert f"stream returns.items would lose 50 records that it has not read: {TOPIC}/0[10, 60)" in line
     assert retention(fake) == made.hold.after["retention.ms"]
     [alarm] = fake.alarms.list()
-    assert (alarm.kind, alarm.subject) == ("topic.hold", f"{KAFKA}/{TOPIC}")
+    assert (alarm.kind, alarm.subject, alarm.extent) == ("topic.hold", f"{KAFKA}/{TOPIC}", Extent(50))
     assert "returns.items" in alarm.detail
     with pytest.raises(RefusedError, match=r"returns\.items would lose 50 records"):
         holds.end(cast(Platform, fake), TOPIC, actor="cli:ann", reason="enough", now=fake.clock.now)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millrace.domain.alarms import Extent
 from millrace.domain.declaration import Environment
 from millrace.domain.groups import BackupMetadata, CommitMetadata, Committed
 from millrace.domain.headroom import Danger, Rule
@@ -279,6 +280,7 @@ def test_an_alarm_is_open_from_the_snapshot_that_shows_it_until_it_is_read(platf
         "the first in 30 min (time)"
     )
     assert open_alarms(platform) == [f"{KAFKA}/{STREAM} {TOPIC}"]
+    assert [alarm.extent for alarm in platform.control().alarms.list()] == [Extent(1800)]
     platform.clock.now += MINUTE
     assert watch(platform, KAFKA, late(minute=1), memory) == []
     hidden = replace(late(minute=2, faults=("broker 2: dead",)), groups={})

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from millrace.domain.alarms import Extent
 from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.errors import UnreachableError
 from millrace.runtime.reporter import LONGEST_HISTORY, Reporter
@@ -53,7 +54,7 @@ class Told:
         self.slow = threading.Event()
         self.slow.set()
 
-    def set_alarm(self, kind: str, detail: str | None) -> None:
+    def set_alarm(self, kind: str, detail: str | None, extent: Extent) -> None:
         self.asked += 1
         if self.away:
             raise UnreachableError("the control database does not answer")

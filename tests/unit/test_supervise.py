@@ -130,7 +130,7 @@ def test_who_waits_for_a_lock_is_told_and_left_alone(platform: FakePlatform) -> 
         report = supervise(platform, 20)
         assert (report.state, report.epoch) == (StreamState.STUCK, 1)
         assert report.why == "batch 7: merge, waits for a lock of pid 12"
-    assert platform.alarms.open_kinds == ["stream.stuck"]
+    assert [(alarm.kind, alarm.extent.fault) for alarm in platform.alarms.list()] == [("stream.stuck", "batch")]
     ill(platform, step="ready for the next batch")
     assert supervise(platform, 20).state is StreamState.RUNNING
     assert platform.alarms.open_kinds == []
@@ -226,7 +226,7 @@ def test_an_app_that_cannot_be_started_backs_off_and_alarms(platform: FakePlatfo
     report = started(platform)
     assert report.state is StreamState.BACKING_OFF
     assert platform.streams.attempts(STREAM)[0].outcome == "not started"
-    assert platform.alarms.open_kinds == ["stream.died"]
+    assert [(alarm.kind, alarm.extent.fault) for alarm in platform.alarms.list()] == [("stream.died", "not started")]
 
 
 def test_a_crash_loop_backs_off_and_is_one_alarm_until_it_runs_well(platform: FakePlatform) -> None:
@@ -238,6 +238,7 @@ def test_a_crash_loop_backs_off_and_is_one_alarm_until_it_runs_well(platform: Fa
     assert 5 <= len(platform.app_runner.submissions) <= 8
     assert platform.alarms.open_kinds == ["stream.died"]
     assert "out of memory" in platform.alarms.rows[0].detail
+    assert platform.alarms.rows[0].extent.fault == "failed (1)"
     for _ in range(LONGEST_BACKOFF // timedelta(seconds=10) + 1):
         if not living(platform):
             supervise(platform, 10)
@@ -284,6 +285,7 @@ def test_an_app_given_up_at_once_is_one_alarm_that_says_how_it_ended(platform: F
     supervise(platform, 600)
     assert platform.alarms.open_kinds == ["stream.gave_up"]
     assert "epoch 1 ended: declaration (16). app shop_purchases lost `_source`; " in platform.alarms.rows[0].detail
+    assert platform.alarms.rows[0].extent.fault == "declaration"
     assert not living(platform)
 
 

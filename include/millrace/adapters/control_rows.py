@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
 
 from millrace.adapters.control_tables import stream_progress
+from millrace.domain.alarms import Extent, Notified
 from millrace.domain.control import Action, Alarm, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams import DesiredState, StreamState
 from millrace.domain.undeclared import UndeclaredFields, UndeclaredName
@@ -61,7 +63,7 @@ def _undeclared_of(values: Mapping[str, Any]) -> UndeclaredFields:
 
 
 def alarm_of(row: Row) -> Alarm:
-    """A row of `alarm`."""
+    """Return an alarm from its row of `alarm`."""
     values = row._mapping
     return Alarm(
         identity=values["id"],
@@ -74,7 +76,36 @@ def alarm_of(row: Row) -> Alarm:
         acknowledged_at=values["acknowledged_at"],
         acknowledged_by=values["acknowledged_by"],
         acknowledged_reason=values["acknowledged_reason"],
+        extent=Extent(values["measure"], values["fault"]),
+        known=Extent(values["known_measure"], values["known_fault"]),
+        known_at=values["known_at"] or values["told_at"],  # the latter alone where an older release told it
+        raised=values["raised"],
+        raised_at=values["raised_at"],
+        raise_at=values["raise_at"],
+        retry_at=values["retry_at"],
+        notified=tuple(Notified(**each) for each in values["notified"]),
     )
+
+
+def alarm_values(alarm: Alarm) -> dict[str, object]:
+    """Return the columns of an alarm that change while it is open."""
+    return {
+        "detail": alarm.detail,
+        "told_at": alarm.told_at,
+        "acknowledged_at": alarm.acknowledged_at,
+        "acknowledged_by": alarm.acknowledged_by,
+        "acknowledged_reason": alarm.acknowledged_reason,
+        "measure": alarm.extent.measure,
+        "fault": alarm.extent.fault,
+        "known_measure": alarm.known.measure,
+        "known_fault": alarm.known.fault,
+        "known_at": alarm.known_at,
+        "raised": alarm.raised,
+        "raised_at": alarm.raised_at,
+        "raise_at": alarm.raise_at,
+        "retry_at": alarm.retry_at,
+        "notified": [asdict(each) for each in alarm.notified],
+    }
 
 
 def action_of(row: Row) -> Action:

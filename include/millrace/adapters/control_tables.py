@@ -189,6 +189,16 @@ alarm = sa.Table(
     sa.Column("acknowledged_at", TIMESTAMP),
     sa.Column("acknowledged_by", sa.Text),
     sa.Column("acknowledged_reason", sa.Text),
+    sa.Column("measure", sa.Double),
+    sa.Column("fault", sa.Text, nullable=False, server_default=""),
+    sa.Column("known_measure", sa.Double),
+    sa.Column("known_fault", sa.Text, nullable=False, server_default=""),
+    sa.Column("known_at", TIMESTAMP),
+    sa.Column("raised", sa.Integer, nullable=False, server_default="1"),
+    sa.Column("raised_at", TIMESTAMP),
+    sa.Column("raise_at", TIMESTAMP),
+    sa.Column("retry_at", TIMESTAMP),
+    sa.Column("notified", JSONB, nullable=False, server_default="[]"),
     sa.Index("alarm_open_idx", "kind", "subject", unique=True, postgresql_where=sa.text("closed_at is null")),
 )
 

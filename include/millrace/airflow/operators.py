@@ -86,7 +86,7 @@ class WatchStuck(FromTrigger):
 
 
 class WaitForAlarm(FromTrigger):
-    """Waits until there is an alarm nobody was told of."""
+    """Waits until there is an alarm whose notifiers are to be called."""
 
     ui_color = "#f2e8cf"
 
@@ -96,7 +96,9 @@ class WaitForAlarm(FromTrigger):
 
 
 class TellAlarms(BaseOperator):
-    """Calls the environment's notifiers for each untold alarm, then fails: a breach is a red run.
+    """Calls the environment's notifiers for each alarm that is due, then fails: a breach is a red run.
+
+    Succeeds where all it did was to try notifiers again that had failed before, and all delivered.
 
     Args:
         only_overdue: tell only alarms that the DAG `millrace.alarms` should have told long ago.
@@ -109,7 +111,7 @@ class TellAlarms(BaseOperator):
         self.only_overdue = only_overdue
 
     def execute(self, context: Context) -> None:
-        """Tell, mark told, and fail if there was anything to tell."""
+        """Call the notifiers, record what came of it, and fail if anything was new or could not be delivered."""
         from datetime import timedelta
 
         from millrace.airflow.settings import airflow_platform
@@ -130,15 +132,21 @@ class TellAlarms(BaseOperator):
             environment, platform.settings.state_folder, lambda notifier: _airflow_notifier(notifier, context)
         )
         told = alarms.tell(platform, found, notifiers)
-        raise AirflowFailException("\n".join(map(str, told)))
+        for one in told:
+            if not one.is_news:
+                self.log.info("told by all notifiers now, after a retry: %s", one)
+        if news := [one for one in told if one.is_news]:
+            raise AirflowFailException("\n".join(map(str, news)))
 
 
 def _airflow_notifier(notifier: Notifier, context: Context) -> Tell:
     """An Airflow notifier class by its import path; the alarm stands in the context as `alarm` and `exception`."""
     from airflow.sdk.module_loading import import_string
 
+    from millrace.usecases.alarms import described
+
     def notify(alarm: Alarm) -> None:
-        text = f"{alarm.kind} of {alarm.subject}: {alarm.detail}"
+        text = described(alarm)
         instance = import_string(notifier.kind)(**dict(notifier.arguments))
         filled = {**context, "alarm": alarm, "exception": AirflowException(text), "reason": text}
         instance._update_context(filled)

@@ -48,8 +48,9 @@ def _alarms_dag() -> DAG:
         dag_id=names.ALARMS,
         description="One red run for every breach; it calls the environment's notifiers.",
         doc_md=(
-            "`wait` is parked until a breach opened an alarm; `tell` then calls the notifiers of the environment "
-            "file and fails, naming each alarm. A red run is a breach, not a fault of this DAG."
+            "`wait` is parked until an alarm is new, has grown tenfold, or has a notifier to try again; `tell` then "
+            "calls the notifiers of the environment file and fails, naming each alarm. A red run is a breach, not a "
+            "fault of this DAG. Green: notifiers that had failed were tried again, and all delivered."
         ),
         schedule="@continuous",
         allowed_run_types=["scheduled"],

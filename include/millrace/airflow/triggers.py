@@ -289,7 +289,7 @@ class StreamStuck(_AppTrigger):
 
 
 class UntoldAlarm(BaseTrigger):
-    """Succeeds when there is an alarm nobody was told of."""
+    """Succeeds when there is an alarm whose notifiers are to be called."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Where the trigger is."""
@@ -307,7 +307,7 @@ class UntoldAlarm(BaseTrigger):
                 await asyncio.sleep(AFTER_ERROR_SECONDS)
                 continue
             if found:
-                self.log.info("%d alarms nobody was told of", len(found))
+                self.log.info("%d alarms are due", len(found))
                 yield TaskSuccessEvent()
                 return
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from millrace.cli.actor import actor
 from millrace.cli.output import emit, moment
 from millrace.cli.reason import Reason
+from millrace.domain.alarms import Notified, growth, in_words
 from millrace.domain.control import Alarm
 from millrace.settings import open_settings
 from millrace.usecases import alarms
@@ -47,7 +48,7 @@ def show(identity: Identity, as_json: Json = False) -> None:
 
 @app.command()
 def acknowledge(identity: Identity, reason: Reason, as_json: Json = False) -> None:
-    """Say that you have taken an alarm up: it stays open until its cause is over, and nobody is told of it any more."""
+    """Take an alarm up: it stays open until its cause is over, and no notifier is called unless it grows tenfold."""
     alarm, first = alarms.acknowledge(open_platform(open_settings()), identity, actor=actor(), reason=reason)
     document = {"schema": "millrace.alarms.acknowledge/1", **_document(alarm), "first": first}
     emit(document, as_json=as_json, text=lambda console: console.print(Text(_acknowledged(alarm, first))))
@@ -55,7 +56,7 @@ def acknowledge(identity: Identity, reason: Reason, as_json: Json = False) -> No
 
 def _acknowledged(alarm: Alarm, first: bool) -> str:
     if first:
-        return f"alarm {alarm.identity}, {alarm.kind} of {alarm.subject}: acknowledged"
+        return f"alarm {alarm.identity}, {alarm.kind} of {alarm.subject}: acknowledged: {_first_line(alarm.detail)}"
     when = f" on {moment(alarm.acknowledged_at)}" if alarm.acknowledged_at else ""
     return (
         f"alarm {alarm.identity} was acknowledged before{when} by {alarm.acknowledged_by}: {alarm.acknowledged_reason}"
@@ -92,6 +93,21 @@ def _first_line(detail: str) -> str:
     return next(iter(detail.splitlines()), "")
 
 
+def _grown(alarm: Alarm) -> str:
+    """Return how much worse it is than people were told, where it waits for that to be told."""
+    if alarm.raise_at is None:
+        return ""
+    return f"{growth(alarm.kind, alarm.known, alarm.extent)}; raised again at {moment(alarm.raise_at)}"
+
+
+def _fared(notified: Notified) -> str:
+    """Return in a line how a notifier fared."""
+    if notified.told:
+        return f"{notified.name}: delivered" + (f" after {notified.failed} failures" if notified.failed else "")
+    given_up = "" if notified.is_due else ", given up"
+    return f"{notified.name}: failed {notified.failed} times ({notified.error}){given_up}"
+
+
 def _print_one(console: Console, alarm: Alarm) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
@@ -102,8 +118,13 @@ def _print_one(console: Console, alarm: Alarm) -> None:
         "kind": alarm.kind,
         "subject": alarm.subject,
         "detail": alarm.detail,
+        "measure": in_words(alarm.kind, alarm.extent),
         "opened": moment(alarm.opened_at),
+        "raised again": moment(alarm.raised_at) if alarm.raised_at else "",
+        "grown": _grown(alarm),
         "told": moment(alarm.told_at) if alarm.told_at else "",
+        "notifiers": "\n".join(map(_fared, alarm.notified)),
+        "tried again": moment(alarm.retry_at) if alarm.retry_at else "",
         "acknowledged": f"{moment(alarm.acknowledged_at)}{by}" if alarm.acknowledged_at else "",
         "reason": alarm.acknowledged_reason or "",
         "over": moment(alarm.closed_at) if alarm.closed_at else "",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+
+from millrace.domain.alarms import GROWS_BY, Extent
 
 ALL_QUARANTINED = "stream.all_quarantined"
 """The kind of the alarm."""
@@ -21,26 +23,35 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Batches in a row of which every record went to quarantine; the count ends where it is a breach.
+    """Batches in a row of which every record went to quarantine.
 
     Attributes:
         batches: those that had records.
         records: how many they had together.
+        said: batches and records that the alarm says: those at the breach, and again whenever they are ten times so
+            many records. So the alarm is not written anew with every batch.
     """
 
     batches: int = 0
     records: int = 0
+    said: tuple[int, int] = (0, 0)
 
     @property
     def is_breach(self) -> bool:
         """Return whether they are enough for an alarm."""
         return self.batches >= BREACH_BATCHES or self.records >= BREACH_RECORDS
 
+    @property
+    def extent(self) -> Extent:
+        """Return how bad it is, as the alarm says it."""
+        return Extent(self.said[1])
+
     def detail(self, stream: str) -> str:
         """Return what the alarm says."""
-        batches = "one batch" if self.batches == 1 else f"{self.batches} batches in a row"
+        count, records = self.said
+        batches = "one batch" if count == 1 else f"{count:,} batches in a row"
         return (
-            f"all {self.records:,} records of {batches} went to quarantine, and none became a row; "
+            f"all {records:,} records of {batches} went to quarantine, and none became a row; "
             f"`millrace quarantine list --stream {stream}` counts them by rule"
         )
 
@@ -63,5 +74,7 @@ def judge(before: Refused, *, rows_in: int, rows_out: int, quarantined: int) -> 
         return before, Verdict.UNCHANGED
     if quarantined != rows_in:
         return Refused(), Verdict.UNCHANGED
-    after = before if before.is_breach else Refused(before.batches + 1, before.records + rows_in)
+    after = Refused(before.batches + 1, before.records + rows_in, before.said)
+    if after.is_breach and after.records >= GROWS_BY * after.said[1]:
+        after = replace(after, said=(after.batches, after.records))
     return after, Verdict.OPEN if after.is_breach else Verdict.UNCHANGED

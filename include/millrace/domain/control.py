@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from millrace.domain.alarms import UNKNOWN, Extent, Notified
 from millrace.domain.streams import DesiredState, StreamState
 from millrace.domain.undeclared import UndeclaredFields
 
@@ -213,9 +214,20 @@ class AlarmStanding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A breach. One is open per kind and subject at a time; `told_at` None means that nobody was told yet.
+    """A breach. One is open per kind and subject at a time.
 
-    One that somebody acknowledged stays open until its cause is over, and nobody is told of it any more.
+    One that somebody acknowledged stays open until its cause is over, and nobody is told of it unless it is raised
+    again (`domain/alarms.py`), which drops the acknowledgement.
+
+    Attributes:
+        told_at: when every notifier had delivered it, or had failed too often; None: some are still to be called.
+        extent: how bad it is: the worst seen since it waits to be told or raised again, else as last seen.
+        known: how bad people know it to be; kept over raising it again, until they hear of that.
+        known_at: when people last heard of it; None: not yet, since it was opened or raised again.
+        raised: how often it was raised, its opening included; `raised_at`: when it was last raised again.
+        raise_at: when it is to be raised again, for it has grown within the hour after people heard of it.
+        retry_at: when notifiers that failed are to be tried again.
+        notified: how its notifiers fared since it was last raised.
     """
 
     identity: int
@@ -228,6 +240,24 @@ class Alarm:
     acknowledged_at: datetime | None = None
     acknowledged_by: str | None = None
     acknowledged_reason: str | None = None
+    extent: Extent = UNKNOWN
+    known: Extent = UNKNOWN
+    known_at: datetime | None = None
+    raised: int = 1
+    raised_at: datetime | None = None
+    raise_at: datetime | None = None
+    retry_at: datetime | None = None
+    notified: tuple[Notified, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether people know of it as it was last raised: they heard of it, or somebody acknowledged it."""
+        return self.known_at is not None or self.acknowledged_at is not None
+
+    @property
+    def due_since(self) -> datetime:
+        """Return since when its notifiers should have been called, or from when on they are to be called again."""
+        return self.retry_at or self.raised_at or self.opened_at
 
     @property
     def standing(self) -> AlarmStanding:

@@ -42,10 +42,11 @@ class Risk(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupRisk:
-    """One risk of one group, in a line for people."""
+    """One risk of one group, in a line for people; `measure` counts its offsets, where the risk is about such."""
 
     risk: Risk
     detail: str
+    measure: int | None = None
 
 
 def family(client_id: str, group: str) -> str | None:
@@ -93,6 +94,7 @@ def _of_members(group: str, members: Sequence[Member]) -> Iterator[GroupRisk]:
 
 def _of_offsets(reading: GroupReading) -> Iterator[GroupRisk]:
     deleted, beyond, unassigned = [], [], []
+    gone = 0
     members = reading.group.members
     all_tell = bool(members) and all(member.partitions is not None for member in members or ())
     for one in reading.partitions:
@@ -101,13 +103,14 @@ def _of_offsets(reading: GroupReading) -> Iterator[GroupRisk]:
             continue
         if one.committed < one.start:
             deleted.append(f"{name} {one.start - one.committed:,}")
+            gone += one.start - one.committed
         if one.committed > one.end:
             beyond.append(f"{name} at {one.committed:,}, which ends at {one.end:,}")
         if all_tell and one.member is None and one.end > one.committed:
             unassigned.append(name)
     if deleted:
         text = f"offsets that were never read and are gone from the log: {_listed(deleted)}"
-        yield GroupRisk(Risk.UNREAD_DELETED, text)
+        yield GroupRisk(Risk.UNREAD_DELETED, text, gone)
     if beyond:
         text = f"committed beyond the end of the log: {_listed(beyond)}; the topic may have been made again"
         yield GroupRisk(Risk.BEYOND_END, text)

@@ -164,6 +164,7 @@ class Restart:
 
     epoch: int
     why: str
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,7 @@ class Stuck:
 
     epoch: int
     why: str
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,7 @@ def _watch(app: LivingApp, desired: Desired, observed: Observed) -> Action:
     if found is None:
         return Adopt(app.epoch)
     restart = found.restart and observed.declared
-    return Restart(app.epoch, found.why) if restart else Stuck(app.epoch, found.why)
+    return (Restart if restart else Stuck)(app.epoch, found.why, found.fault)
 
 
 def _patience(app: LivingApp, desired: Desired, observed: Observed) -> int:

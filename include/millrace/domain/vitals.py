@@ -53,10 +53,17 @@ class Vitals:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why an app gets nowhere. `restart`: the app itself does not answer, so that only its next epoch can."""
+    """Why an app gets nowhere.
+
+    Attributes:
+        why: for people.
+        restart: the app itself does not answer, so that only its next epoch can.
+        fault: which kind of trouble, in a word that stays the same from look to look.
+    """
 
     why: str
     restart: bool
+    fault: str
 
 
 def trouble(vitals: Vitals, *, patience: int = 1) -> Trouble | None:
@@ -71,19 +78,19 @@ def trouble(vitals: Vitals, *, patience: int = 1) -> Trouble | None:
     """
     bound = vitals.bound
     if vitals.silent > bound:
-        return Trouble(f"its driver does not answer; its last words: {vitals.doing}", restart=True)
+        return Trouble(f"its driver does not answer; its last words: {vitals.doing}", restart=True, fault="driver")
     if vitals.jvm_silent > bound:
-        return Trouble(f"Spark's JVM does not answer its driver: {vitals.doing}", restart=True)
+        return Trouble(f"Spark's JVM does not answer its driver: {vitals.doing}", restart=True, fault="jvm")
     if vitals.starting_for is not None:
         late = vitals.starting_for > patience * bound
         why = f"it does not get past starting: {vitals.doing}"
-        return Trouble(why, restart=not vitals.waits_for) if late else None
+        return Trouble(why, restart=not vitals.waits_for, fault="starting") if late else None
     if vitals.ending_for is not None and vitals.ending_for > bound:
-        return Trouble(f"it does not come to its end: {vitals.doing}", restart=True)
+        return Trouble(f"it does not come to its end: {vitals.doing}", restart=True, fault="ending")
     longest = max(bound, LONGEST_BATCHES * vitals.longest_batch)
     if vitals.batch_for is not None and vitals.batch_for > longest:
-        return Trouble(vitals.doing, restart=False)
+        return Trouble(vitals.doing, restart=False, fault="batch")
     if vitals.behind_for > longest:
         waiting = "nobody can say how many" if vitals.behind is None else f"{vitals.behind:,}"
-        return Trouble(f"no batch begins, and {waiting} records wait: {vitals.doing}", restart=False)
+        return Trouble(f"no batch begins, and {waiting} records wait: {vitals.doing}", restart=False, fault="no batch")
     return None

@@ -279,7 +279,8 @@ class Driver:
             self._refused, rows_in=report.rows_in, rows_out=counts.rows_out, quarantined=counts.quarantined
         )
         if verdict is Verdict.OPEN:
-            self._life.reporter.alarm(ALL_QUARANTINED, self._refused.detail(self._life.launch.stream))
+            detail = self._refused.detail(self._life.launch.stream)
+            self._life.reporter.alarm(ALL_QUARANTINED, detail, self._refused.extent)
         elif verdict is Verdict.CLOSE:
             self._life.reporter.alarm(ALL_QUARANTINED, None)
 

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.group_member import GroupMember
 from millrace.adapters.kafka_log import KafkaLog
+from millrace.domain.alarms import Extent
 from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.domain.declaration import App, BackupApp
 from millrace.domain.hosts import Host
@@ -172,12 +173,12 @@ class Life:
         saved = (*before, replace(last, lag=lag))
         self.control.streams.save_progress(replace(progress, lag=lag), saved)
 
-    def _set_alarm(self, kind: str, detail: str | None) -> None:
+    def _set_alarm(self, kind: str, detail: str | None, extent: Extent) -> None:
         alarms = self.control.alarms
         if detail is None:
             alarms.close(kind, self.launch.stream)
         else:
-            alarms.open(kind, self.launch.stream, detail)
+            alarms.open(kind, self.launch.stream, detail, extent)
 
 
 def _end_session(starting: Future[SparkSession]) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime
 
 import structlog
 
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.domain.control import BatchSecond, StreamProgress
 from millrace.errors import MillraceError
 
@@ -18,6 +19,8 @@ log = structlog.get_logger()
 
 LONGEST_HISTORY = 900  # seconds that are kept while the control database is away
 
+Said = tuple[str | None, Extent]
+"""What an alarm is to say; no text: it is over."""
 Save = Callable[[StreamProgress, Sequence[BatchSecond]], object]
 
 
@@ -26,15 +29,15 @@ class Reporter:
 
     Args:
         save: saves progress, and the seconds of history up to it; may fail, then the next one is tried.
-        set_alarm: opens the stream's alarm of a kind with a text, or closes it (None); where it fails it is tried
-            again with the next progress.
+        set_alarm: opens the stream's alarm of a kind with a text and an extent, or closes it (no text); where it fails
+            it is tried again with the next progress.
     """
 
-    def __init__(self, save: Save, set_alarm: Callable[[str, str | None], object]) -> None:
+    def __init__(self, save: Save, set_alarm: Callable[[str, str | None, Extent], object]) -> None:
         self._save = save
         self._set_alarm = set_alarm
-        self._alarms: dict[str, str | None] = {}  # as they are to be, by kind
-        self._alarms_set: dict[str, str | None] = {}  # a kind that is missing: a former epoch may have left one open
+        self._alarms: dict[str, Said] = {}  # as they are to be, by kind
+        self._alarms_set: dict[str, Said] = {}  # a kind that is missing: a former epoch may have left one open
         self._alarm_waits = False
         self._waiting: StreamProgress | None = None
         self._history: dict[datetime, BatchSecond] = {}  # what is not saved yet, and the present second
@@ -51,10 +54,10 @@ class Reporter:
             self._waiting = progress
             self._condition.notify()
 
-    def alarm(self, kind: str, detail: str | None) -> None:
+    def alarm(self, kind: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
         """Have the stream's alarm of this kind say this, or be closed."""
         with self._condition:
-            self._alarms[kind] = detail
+            self._alarms[kind] = (detail, extent)
             self._alarm_waits = True
             self._condition.notify()
 
@@ -87,15 +90,15 @@ class Reporter:
                 closing = self._closing
             if progress is not None:
                 self._try_to_save(progress)
-            for kind, detail in alarms.items():
-                if kind not in self._alarms_set or self._alarms_set[kind] != detail:
-                    self._try_to_set(kind, detail)
+            for kind, said in alarms.items():
+                if kind not in self._alarms_set or self._alarms_set[kind] != said:
+                    self._try_to_set(kind, said)
             if closing:
                 return
 
-    def _try_to_set(self, kind: str, detail: str | None) -> None:
-        if self._tried("alarm_not_set", lambda: self._set_alarm(kind, detail)):
-            self._alarms_set[kind] = detail
+    def _try_to_set(self, kind: str, said: Said) -> None:
+        if self._tried("alarm_not_set", lambda: self._set_alarm(kind, *said)):
+            self._alarms_set[kind] = said
 
     def _try_to_save(self, progress: StreamProgress) -> None:
         with self._condition:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from millrace.domain.durations import roughly
 from millrace.errors import RefusedError, UsageError
+from millrace.usecases.stream_alarms import HOST_LOST
 from millrace.usecases.stream_look import Supervised, look
 from millrace.usecases.stream_owner import give_sign
-from millrace.usecases.streams import HOST_LOST, supervise_at_once
+from millrace.usecases.streams import supervise_at_once
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform

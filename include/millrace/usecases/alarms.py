@@ -1,14 +1,18 @@
-"""Alarms: telling people, once each, of every breach that opened a row."""
+"""Alarms: calling the notifiers for every alarm that is new or raised again, and listing and acknowledging alarms."""
 
 from __future__ import annotations
 
+import contextvars
 import json
+import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millrace.domain.alarms import growth, measure_of
 from millrace.domain.declaration import Environment, Notifier
 from millrace.errors import UsageError
 
@@ -18,31 +22,62 @@ if TYPE_CHECKING:
 
 LOG_FILE = "alarms.log"
 OVERDUE_AFTER = timedelta(minutes=2)
+ANSWERS_WITHIN = timedelta(seconds=30)
+"""How long a notifier may take for one alarm."""
+FAILURES_IN_A_ROW = 3
+"""After so many, a run calls a notifier no more: ten thousand alarms must not wait for one that hangs."""
 
 Tell = Callable[["Alarm"], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An alarm that people were told of now, and the notifiers that failed to tell them."""
+    """An alarm after one round of its notifiers, and those that failed to tell people, with their errors."""
 
     alarm: Alarm
     failures: tuple[str, ...] = ()
+    is_retry: bool = False
+
+    @property
+    def is_news(self) -> bool:
+        """Return whether the run that told it is red: for an alarm that is new, was raised again or was not told."""
+        return bool(self.failures) or not self.is_retry
 
     def __str__(self) -> str:
-        failed = f" (not told by {'; '.join(self.failures)})" if self.failures else ""
-        return f"{self.alarm.kind} of {self.alarm.subject}: {self.alarm.detail}{failed}"
+        """Return the alarm in a line, with what failed and what follows from that."""
+        if not self.failures:
+            return described(self.alarm)
+        at = self.alarm.retry_at
+        follows = "not tried again" if self.alarm.told_at else "tried again by the next run"
+        follows = f"tried again at {at:%H:%M:%S} UTC" if at else follows
+        return f"{described(self.alarm)} (not told by {'; '.join(self.failures)}; {follows})"
+
+
+def described(alarm: Alarm) -> str:
+    """Return an alarm in a line; one that was raised again says why."""
+    why = growth(alarm.kind, alarm.known, alarm.extent) if alarm.raised > 1 and not alarm.is_known else ""
+    return f"{alarm.kind} of {alarm.subject}: {alarm.detail}" + (f" (raised again: {why})" if why else "")
 
 
 def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: datetime | None = None) -> Sequence[Alarm]:
-    """Alarms that nobody was told of and nobody has acknowledged, oldest first.
+    """Return the alarms whose notifiers are to be called now, and that nobody has acknowledged.
+
+    Alarms whose hour is over since people heard of them, and that grew meanwhile, are raised again first.
+
+    Args:
+        platform: the adapters.
+        older_than: only those that wait for longer; an alarm waits from the moment that its notifiers are due.
+        now: the present.
 
     Raises:
         UnreachableError: the control database does not answer.
     """
-    before = (now or datetime.now(UTC)) - older_than
+    platform.control().alarms.raise_due()
     found = platform.control().alarms.list(only_open=False, only_untold=True)
-    return [alarm for alarm in found if alarm.opened_at <= before]
+    if not older_than:  # the database knows what is due; the clock of this host may be behind
+        return found
+    before = (now or datetime.now(UTC)) - older_than
+    return [alarm for alarm in found if alarm.due_since <= before]
 
 
 def list_alarms(platform: Platform, *, also_over: bool = False, limit: int = 200) -> Sequence[Alarm]:
@@ -65,7 +100,7 @@ def show(platform: Platform, identity: int) -> Alarm:
 
 
 def acknowledge(platform: Platform, identity: int, *, actor: str, reason: str) -> tuple[Alarm, bool]:
-    """Say that somebody has taken an alarm up: it stays open, and nobody is told of it any more.
+    """Say that somebody has taken an alarm up: it stays open, and its notifiers are called no more until it grows.
 
     Returns:
         The alarm, and whether this was the first acknowledgement. A later one changes nothing.
@@ -77,41 +112,101 @@ def acknowledge(platform: Platform, identity: int, *, actor: str, reason: str) -
     return platform.control().alarms.acknowledge(identity, actor=actor, reason=reason)
 
 
-def tell(platform: Platform, alarms: Sequence[Alarm], notifiers: Sequence[tuple[str, Tell]]) -> list[Told]:
-    """Tell people of alarms by every notifier, then mark them told.
+def tell(
+    platform: Platform,
+    alarms: Sequence[Alarm],
+    notifiers: Sequence[tuple[str, Tell]],
+    *,
+    within: timedelta = ANSWERS_WITHIN,
+) -> list[Told]:
+    """Call the notifiers for each alarm, and record what came of that before the next alarm.
 
-    An alarm counts as told although a notifier failed: the failure is in the result, which the caller makes loud.
-    Otherwise a dead notifier would repeat the others' messages for ever.
+    A notifier that has delivered an alarm is not called for it again. One that fails, or does not answer in time, is
+    tried again by a later run (`domain.alarms.RETRY_AFTER`) and keeps no other from telling. After three failures in
+    a row it is called no more in this run, and counts as failed for the alarms that are left.
 
-    Does not guarantee that an alarm is told only once: who dies between telling and marking tells again.
+    Does not guarantee that an alarm is told only once: a run that is killed between a call and its record tells again,
+    and so may a notifier that did not answer in time. Its thread lives on until the process ends.
+
+    Args:
+        platform: the adapters.
+        alarms: those that are due.
+        notifiers: by name, each name once.
+        within: how long a notifier may take for one alarm.
 
     Raises:
         UnreachableError: the control database does not answer.
     """
-    told = []
+    calls = {name: _Calls(notify, within) for name, notify in notifiers}
+    found = []
     for alarm in alarms:
-        failures = []
-        for name, notify in notifiers:
-            try:
-                notify(alarm)
-            except Exception as error:  # any notifier may fail in its own way; the others still have to tell
-                failures.append(f"{name}: {type(error).__name__}: {error}")
-        platform.control().alarms.mark_told(alarm.identity)
-        told.append(Told(alarm, tuple(failures)))
-    return told
+        done = {each.name for each in alarm.notified if not each.is_due}
+        errors = {name: each.tell(alarm) for name, each in calls.items() if name not in done}
+        failures = {name: type(error).__name__ if error else "" for name, error in errors.items()}
+        after = platform.control().alarms.record_round(alarm, failures)
+        texts = tuple(f"{name}: {type(error).__name__}: {error}" for name, error in errors.items() if error)
+        found.append(
+            Told(replace(alarm, retry_at=after.retry_at, told_at=after.told_at), texts, is_retry=bool(alarm.notified))
+        )
+    return found
+
+
+class NotifierGivenUpError(Exception):
+    """A notifier was not called, for it failed several times in a row in this run."""
+
+
+class _Calls:
+    """One notifier in one run."""
+
+    def __init__(self, notify: Tell, within: timedelta) -> None:
+        self._notify = notify
+        self._within = within
+        self._failed_in_a_row = 0
+
+    def tell(self, alarm: Alarm) -> BaseException | None:
+        """Call it; return why it did not deliver."""
+        if self._failed_in_a_row >= FAILURES_IN_A_ROW:
+            return NotifierGivenUpError(f"not called, it failed {FAILURES_IN_A_ROW} times in a row in this run")
+        error = _error_within(self._within, lambda: self._notify(alarm))
+        self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
+        return error
+
+
+def _error_within(limit: timedelta, act: Callable[[], None]) -> BaseException | None:
+    """Do it in a thread that nobody has to wait for; return its error, or that it takes too long."""
+    errors: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:  # any notifier may fail in its own way, `SystemExit` included
+            errors.append(error)
+        else:
+            errors.append(None)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=lambda: context.run(run), name="notifier", daemon=True)
+    thread.start()
+    thread.join(limit / timedelta(seconds=1))
+    return errors[0] if errors else TimeoutError(f"no answer within {limit.total_seconds():g} s")
 
 
 def notifiers_of(
     environment: Environment, state_folder: Path, load: Callable[[Notifier], Tell]
 ) -> list[tuple[str, Tell]]:
-    """The environment's notifiers by name. `log` is built in; all others are loaded by `load`.
+    """Return the environment's notifiers by name. `log` is built in; all others are loaded by `load`.
 
-    Where the environment names none, `log` alone: an alarm never goes nowhere.
+    A notifier is named by its kind; the second of a kind is `KIND#2`, so that each is tried again for itself. Where
+    the environment declares none, `log` is the only one.
     """
     found: list[tuple[str, Tell]] = []
+    counts: Counter[str] = Counter()
     for notifier in environment.notifiers or (Notifier("log"),):
+        counts[notifier.kind] += 1
+        number = counts[notifier.kind]
+        name = notifier.kind if number == 1 else f"{notifier.kind}#{number}"
         tell_one = log_notifier(state_folder / LOG_FILE) if notifier.kind == "log" else load(notifier)
-        found.append((notifier.kind, tell_one))
+        found.append((name, tell_one))
     return found
 
 
@@ -126,6 +221,10 @@ def log_notifier(file: Path) -> Tell:
                 "kind": alarm.kind,
                 "subject": alarm.subject,
                 "detail": alarm.detail,
+                "measure": alarm.extent.measure,
+                "unit": measure_of(alarm.kind).unit,
+                "fault": alarm.extent.fault,
+                "raised": alarm.raised,
                 "opened_at": alarm.opened_at.isoformat(),
                 "told_at": datetime.now(UTC).isoformat(),
             }

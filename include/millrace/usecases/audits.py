@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from millrace.domain.alarms import Extent
 from millrace.domain.archive.acknowledgement import Acknowledgement, Known
 from millrace.domain.archive.audit import Audit, Basis, Breach, BreachKind, Depth
 from millrace.domain.archive.coverage import lost_text
@@ -160,12 +161,22 @@ def _tell(platform: Platform, found: Audit) -> Iterator[str]:
     for kind, alarm in ALARMS.items():
         try:
             if found.count(kind):
-                platform.control().alarms.open(alarm, str(found.incarnation), _detail(found, kind))
+                extent = Extent(_measure(found, kind))
+                platform.control().alarms.open(alarm, str(found.incarnation), _detail(found, kind), extent)
             elif not found.unseen:
                 platform.control().alarms.close(alarm, str(found.incarnation), opened_before=found.at)
         except MillraceError as error:
             yield f"the alarms were not set: {error}"
             return
+
+
+def _measure(found: Audit, kind: BreachKind) -> int:
+    """Return how bad a breach is: the offsets that are lost, else how many faults or late partitions there are."""
+    if kind is not BreachKind.LOST:
+        return found.count(kind)
+    lost = sum(tile.next - tile.first for partition in found.partitions for tile in partition.unacknowledged)
+    known = sum((each.next or 0) - (each.first or 0) for each in found.breaches if each.kind is kind)
+    return max(lost, known)  # the archive knows the former; of the latter, only the first thousand ranges are named
 
 
 def _detail(found: Audit, kind: BreachKind) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from millrace.domain.alarms import Extent
 from millrace.domain.durations import roughly
 from millrace.domain.group_risks import Risk
 from millrace.domain.group_status import Status
@@ -115,7 +116,7 @@ def _hold_against(platform: Platform, found: GroupList, began: datetime, wrong: 
         if row.reading.status is Status.STUCK:
             subject = _subject(found, row)
             still.add((STUCK, subject))
-            alarms.open(STUCK, subject, row.reading.why)
+            alarms.open(STUCK, subject, row.reading.why, Extent(row.reading.lag))
             wrong.append(f"{row.what} is stuck: {row.reading.why}")
         for risk in row.risks:
             if risk.risk in _NOT_OURS:
@@ -123,7 +124,7 @@ def _hold_against(platform: Platform, found: GroupList, began: datetime, wrong: 
             subject = f"{_subject(found, row)} {risk.risk.value}"
             still.add((RISK, subject))
             text = f"{row.what}: {risk.risk.value}: {risk.detail}"
-            (wrong if alarms.open(RISK, subject, risk.detail) else known).append(text)
+            (wrong if alarms.open(RISK, subject, risk.detail, Extent(risk.measure)) else known).append(text)
     for kind, subject in now_open - still:
         if _is_over(found, kind, subject):
             alarms.close(kind, subject, opened_before=began)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from millrace.domain.alarms import Extent
 from millrace.domain.declaration import Pipeline
 from millrace.domain.durations import roughly
 from millrace.domain.retention.forecast import (
@@ -166,7 +167,7 @@ def _hold_disks(
     for one in disks:
         subject = f"{kafka}/broker {one.disk.broker} {one.disk.folder}"
         if one.soon:
-            (new if alarms.open(DISK, subject, str(one)) else known).append(str(one))
+            (new if alarms.open(DISK, subject, str(one), Extent(one.disk.usable_bytes)) else known).append(str(one))
         elif subject in now_open:
             alarms.close(DISK, subject, opened_before=began)
     return new, known

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain import topics
+from millrace.domain.alarms import Extent
 from millrace.domain.declaration import Manage, Pipeline, Topic
 from millrace.domain.plan import Plan, Standing
 from millrace.domain.retention import holds
@@ -46,10 +47,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """What came of ending a hold: ended with these limits, or what its readers would lose by that."""
+    """What came of ending a hold: ended with these limits, or the records that its readers would lose by that."""
 
     line: str
     refused: RefusedError | None = None
+    records: int = 0
 
 
 def hold(
@@ -245,7 +247,7 @@ def _end_or_wait(platform: Platform, hold: Hold, declared: Topic | None, actor: 
     if ending.refused is None:
         return ending.line
     waits = f"its hold is over and waits: {ending.refused.what}"
-    platform.control().alarms.open(ALARM, subject, f"{hold.topic}: {waits}")
+    platform.control().alarms.open(ALARM, subject, f"{hold.topic}: {waits}", Extent(ending.records))
     return f"{hold.topic}: {waits}"
 
 
@@ -264,7 +266,7 @@ def _end(platform: Platform, hold: Hold, declared: Topic | None, *, actor: str, 
     found = cuts.measure_settings(platform, hold.kafka, {hold.topic: step}, now=now)
     again = f"`millrace topics hold {hold.topic} --end`"
     if (refused := cuts.refusal(found, where=hold.topic, again=again)) is not None:
-        return _Ending("", refused)
+        return _Ending("", refused, sum(loss.records for loss in found.losses))
     _set(platform, hold, observed, after)
     shown = {key: in_force[key] for key in holds.LIMITS}
     _note_end(platform, hold, actor, reason, now, after=shown, outcome="done")

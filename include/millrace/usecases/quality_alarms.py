@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.domain.quality.results import Outcome, QualityCheck
 from millrace.domain.quality.rules import Severity
 
@@ -30,13 +31,13 @@ def hold(platform: Platform, check: QualityCheck) -> tuple[tuple[str, ...], tupl
         UnreachableError: the control database does not answer.
     """
     alarms = platform.control().alarms
-    wanted: dict[tuple[str, str], str] = {}
+    wanted: dict[tuple[str, str], tuple[str, Extent]] = {}
     if check.problem:
-        wanted[UNCHECKED, check.stream] = f"nothing could be checked: {check.problem}"
+        wanted[UNCHECKED, check.stream] = (f"nothing could be checked: {check.problem}", UNKNOWN)
     for result in check.red:
         if not check.problem:
             kind = BROKEN if result.outcome is Outcome.FAILED else UNCHECKED
-            wanted[kind, subject_of(check.stream, result.rule)] = str(result)
+            wanted[kind, subject_of(check.stream, result.rule)] = (str(result), Extent(result.broken))
     untried = {result.rule for result in check.results if result.outcome is Outcome.SKIPPED or check.problem}
     mild = {result.rule for result in check.results if result.severity is Severity.WARN}
     keep = {subject_of(check.stream, rule): rule for rule in untried - mild}
@@ -45,8 +46,8 @@ def hold(platform: Platform, check: QualityCheck) -> tuple[tuple[str, ...], tupl
             alarms.close(kind, subject, opened_before=check.began)
     new: list[str] = []
     known: list[str] = []
-    for (kind, subject), line in wanted.items():
-        (new if alarms.open(kind, subject, line) else known).append(line)
+    for (kind, subject), (line, extent) in wanted.items():
+        (new if alarms.open(kind, subject, line, extent) else known).append(line)
     return tuple(new), tuple(known)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from millrace.domain.alarms import Extent
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.quality.books import (
@@ -166,7 +167,8 @@ def _hold_alarm(platform: Platform, run: Reconciliation) -> None:
     """One alarm a stream: open while its books do not balance."""
     alarms = platform.control().alarms
     if run.findings:
-        alarms.open(UNBALANCED, run.stream, f"{run}; {run.findings[0]}")
+        extent = Extent(sum(run.faults.values()), ", ".join(sorted(fault.value for fault in run.faults)))
+        alarms.open(UNBALANCED, run.stream, f"{run}; {run.findings[0]}", extent)
     elif run.balance is Balance.BALANCED and not run.left:
         newest = platform.control().books.latest(run.stream)
         if newest is not None and newest.identity == run.identity:  # one that was stored since knows more

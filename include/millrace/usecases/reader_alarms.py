@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from millrace.domain.alarms import Extent
 from millrace.domain.durations import roughly
 from millrace.domain.headroom import Danger
 from millrace.domain.retention.readers import Room
@@ -52,12 +53,18 @@ def hold_against(platform: Platform, found: Readers, *, began: datetime) -> list
             subject = subject_of(found, reader, topic)
             still.add(subject)
             text = in_words(reader, rooms)
-            if alarms.open(HEADROOM, subject, text):
+            if alarms.open(HEADROOM, subject, text, _extent(rooms)):
                 lines.append(text)
     for subject in now_open - still:
         if _is_over(found, subject):
             alarms.close(HEADROOM, subject, opened_before=began)
     return lines
+
+
+def _extent(rooms: Iterable[Room]) -> Extent:
+    """Return how long the first of what is in danger stays, in seconds."""
+    left = [room.left.total_seconds() for room in rooms if room.danger is Danger.ALARM and room.left is not None]
+    return Extent(min(left, default=None))
 
 
 def is_headroom(alarm: Alarm) -> bool:

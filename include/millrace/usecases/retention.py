@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from millrace.domain.alarms import Extent
 from millrace.domain.declaration import Pipeline
 from millrace.domain.durations import roughly
 from millrace.domain.headroom import Danger
+from millrace.domain.retention.bounds import BreachKind
 from millrace.domain.retention.readers import Room
 from millrace.domain.sizes import roughly_bytes
 from millrace.usecases.alarms import environment_of
@@ -102,6 +104,7 @@ def _hold_bounds(platform: Platform, sizing: Sizing, began: datetime) -> tuple[l
     old: list[str] = []
     still = set()
     for one in sizing.topics:
+        worst = _worst(one)
         for breach in one.breaches:
             text = f"{one.name}/{breach.partition} is {breach.kind}: {breach.text}"
             subject = f"{sizing.kafka}/{one.name} {breach.kind}"
@@ -111,12 +114,20 @@ def _hold_bounds(platform: Platform, sizing: Sizing, began: datetime) -> tuple[l
                 (new if subject not in now_open else old).append(text)
             else:
                 still.add(subject)
-                (new if alarms.open(BOUND, subject, text) else old).append(text)
+                (new if alarms.open(BOUND, subject, text, Extent(worst[breach.kind])) else old).append(text)
     looked_at = {f"{sizing.kafka}/{one.name}" for one in sizing.topics if _is_known(one)}
     for subject in now_open - still:
         if subject.rpartition(" ")[0] in looked_at:
             alarms.close(BOUND, subject, opened_before=began)
     return new, old
+
+
+def _worst(topic: TopicSizing) -> Mapping[BreachKind, float]:
+    """Return the greatest measure of each kind of breach over the topic's partitions."""
+    found: dict[BreachKind, float] = {}
+    for breach in topic.breaches:
+        found[breach.kind] = max(breach.measure, found.get(breach.kind, 0))
+    return found
 
 
 def _is_known(topic: TopicSizing) -> bool:

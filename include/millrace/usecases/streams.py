@@ -15,22 +15,18 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from millrace.domain.alarms import Extent
 from millrace.domain.control import HISTORY_KEPT, StreamLook
 from millrace.domain.declaration import BackupApp
 from millrace.domain.streams import (
-    SINK_EXHAUSTED,
-    Adopt,
     DesiredState,
     Drain,
     ExitReason,
-    GiveUp,
     Kill,
     Nothing,
     Phase,
     Restart,
     Start,
-    StreamState,
-    Stuck,
 )
 from millrace.domain.vitals import trouble
 from millrace.errors import MillraceError, PartFailedError, RefusedError, UnreachableError, UsageError
@@ -38,6 +34,7 @@ from millrace.ports import RunningApp, RunState, Submission
 from millrace.spec import load_pipeline
 from millrace.usecases.declared_apps import declared_app
 from millrace.usecases.epochs import newest_elsewhere
+from millrace.usecases.stream_alarms import DIED, set_alarms, set_host_alarm
 from millrace.usecases.stream_look import Seen, Supervised, look
 from millrace.usecases.stream_owner import give_sign, take_if_found
 
@@ -46,9 +43,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-DIED, GAVE_UP, RECREATED, STUCK = "stream.died", "stream.gave_up", "stream.recreated", "stream.stuck"
-HOST_LOST = "stream.host_lost"
-WELL_AFTER = timedelta(seconds=60)
 BUSY_TRIES = 20
 BUSY_SECONDS = 0.25
 ANSWERS_WITHIN = timedelta(seconds=6)  # a heartbeat is written every five at most
@@ -87,7 +81,7 @@ def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | No
         if isinstance(seen.action, Restart) and _answers_after_all(platform, seen):
             seen = look(platform, stream, now=now)
         _record(platform, seen)
-        _alarms(platform, seen)  # first: an app that cannot be ended is told as well
+        set_alarms(platform, seen)  # first: an app that cannot be ended is told as well
         if _act(platform, seen, actor):
             seen = look(platform, stream, now=now)
             if isinstance(seen.action, Nothing):  # it was killed to stop: nobody is told of that end
@@ -99,12 +93,8 @@ def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | No
 def _supervise_elsewhere(platform: Platform, seen: Seen, actor: str) -> Supervised:
     """Report a stream of another host, end what is left of it here, and tell where its host is lost."""
     _act(platform, seen, actor)
-    report, alarms = seen.report, platform.control().alarms
-    if report.state is StreamState.HOST_LOST and seen.desired and seen.desired.state is DesiredState.RUNNING:
-        alarms.open(HOST_LOST, seen.stream, f"it is wanted running and belongs to {report.host}: {report.why}")
-    elif report.state is not StreamState.HOST_LOST:
-        alarms.close(HOST_LOST, seen.stream)
-    return report
+    set_host_alarm(platform, seen)
+    return seen.report
 
 
 def _save_look(platform: Platform, seen: Seen) -> None:
@@ -254,7 +244,12 @@ def submit_app(platform: Platform, submission: Submission) -> RunningApp | None:
         platform.control().streams.record_ended(
             submission.stream, submission.epoch, outcome="not started", detail=str(error)
         )
-        platform.control().alarms.open(DIED, submission.stream, f"epoch {submission.epoch} did not start: {error.what}")
+        platform.control().alarms.open(
+            DIED,
+            submission.stream,
+            f"epoch {submission.epoch} did not start: {error.what}",
+            Extent(fault="not started"),
+        )
         return None
 
 
@@ -263,43 +258,6 @@ def record_answer(platform: Platform, app: RunningApp) -> None:
     platform.control().streams.record_submitted(
         app.stream, app.epoch, runner=platform.runner().kind, instance=app.instance, handle=app.handle
     )
-
-
-def _alarms(platform: Platform, seen: Seen) -> None:
-    """Open an alarm for a dead, doomed or stuck stream; close it once it has run well, or is stopped as wanted.
-
-    An app whose end is given up at once is one breach and one alarm, which says both.
-    """
-    alarms = platform.control().alarms
-    wanted = seen.desired is not None and seen.desired.state is DesiredState.RUNNING
-    ends = [
-        f"epoch {found.epoch} ended: {found.outcome}. {found.detail}".strip()
-        for found in seen.ended
-        if wanted and found.exit_code != ExitReason.STOPPED and not seen.apps
-    ]
-    if isinstance(seen.action, GiveUp):
-        kind = RECREATED if seen.action.reason is ExitReason.RECREATED else GAVE_UP
-        alarms.open(kind, seen.stream, "; ".join([*ends[:1], seen.action.why]))
-        return
-    for text in ends:
-        alarms.open(DIED, seen.stream, text)
-    if isinstance(seen.action, Restart | Stuck):
-        alarms.open(STUCK, seen.stream, f"epoch {seen.action.epoch} is stuck: {seen.action.why}")
-        return
-    if seen.problem:
-        alarms.open(GAVE_UP, seen.stream, f"its declaration is wrong: {seen.problem.what}")
-    elif _is_well(seen):
-        for kind in (DIED, GAVE_UP, RECREATED, STUCK, HOST_LOST):
-            alarms.close(kind, seen.stream)
-        if not seen.apps:  # stopped as wanted: nobody waits for the sink any more
-            alarms.close(SINK_EXHAUSTED, seen.stream)
-
-
-def _is_well(seen: Seen) -> bool:
-    if isinstance(seen.action, Adopt):
-        app = seen.apps[0]
-        return app.phase == Phase.RUNNING and app.started_at is not None and seen.at - app.started_at >= WELL_AFTER
-    return seen.desired is not None and seen.desired.state is DesiredState.STOPPED and not seen.apps
 
 
 def tidy(platform: Platform, now: datetime) -> int:

@@ -456,7 +456,9 @@ def test_an_alarm_is_open_once_told_once_and_may_come_again(store: ControlStore,
     assert [store.alarms.open("dead_stream", stream, f"try {i}") for i in range(3)] == [True, False, False]
     alarm = next(a for a in store.alarms.list(only_untold=True) if a.subject == stream)
     assert alarm.detail == "try 2"
-    assert [store.alarms.mark_told(alarm.identity) for _ in range(2)] == [True, False]
+    told = store.alarms.record_round(alarm, {"log": ""})
+    assert told.told_at is not None
+    assert store.alarms.record_round(alarm, {"log": ""}) == told
     assert stream not in {a.subject for a in store.alarms.list(only_untold=True)}
     assert [store.alarms.close("dead_stream", stream) for _ in range(2)] == [True, False]
     assert store.alarms.open("dead_stream", stream, "again")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from millrace.adapters.control_db import ControlStore
+from millrace.domain.alarms import Extent
 from millrace.domain.declaration import Pipeline, PostgresSink, Stream
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.quality.books import Balance, Fault, Reconciliation
@@ -200,6 +201,7 @@ def test_one_alarm_is_open_while_the_books_do_not_balance(shop):
     shop.reconcile()
     [(kind, detail)] = shop.alarms().items()
     assert kind == "books.unbalanced"
+    assert [each.extent for each in shop.store.alarms.list() if each.subject == STREAM] == [Extent(4, "missing")]
     assert "broken (missing 4); missing: shop.purchases/0 [602, 604), 2 offsets" in detail
     shop.reconcile()
     assert len(shop.store.alarms.list()) == 1

@@ -14,6 +14,7 @@ import pytest
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.quality_evidence import QualityEvidence
 from millrace.adapters.sink_reader import SinkReader
+from millrace.domain.alarms import Extent
 from millrace.domain.declaration import Pipeline, PostgresSink, Stream
 from millrace.domain.offsets import OffsetRange, TopicPartition
 from millrace.domain.position import LogBounds
@@ -175,6 +176,7 @@ def test_what_is_broken_is_looked_at_until_it_is_mended(shop: Shop) -> None:
     assert (first.check.verdict, len(first.new), first.known) == (Verdict.FAILED, 1, ())
     assert first.new[0] == f"given: 1 of 200 rows break it (not_null); from {TOPIC}/0@7"
     assert shop.alarms() == {("quality.broken", "shop.purchases: given")}
+    assert [alarm.extent for alarm in shop.store.alarms.list()] == [Extent(1)]
     assert shop.store.quality.mark(NAME) == Mark()
 
     shop.work(60)

@@ -62,12 +62,21 @@ class BreachKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """One bound that does not hold in one partition; `wrong`: nothing that is known explains it."""
+    """One bound that does not hold in one partition.
+
+    Attributes:
+        kind: which bound.
+        partition: the partition's number.
+        text: for people.
+        wrong: whether nothing that is known explains it.
+        measure: the bytes that the partition takes, or by how many seconds records are too old, past or future.
+    """
 
     kind: BreachKind
     partition: int
     text: str
     wrong: bool = False
+    measure: float = 0
 
 
 def bound(settings: LogSettings, broker: BrokerSettings, flow: Flow | None, clean_bytes: int | None = None) -> Bound:
@@ -138,18 +147,19 @@ def breaches(
     if future and settings.time is not None:
         kept = roughly(ahead + settings.time)
         text = f"a record is dated {roughly(ahead)} ahead: its segment, and all after it, is kept for {kept} more"
-        yield Breach(BreachKind.FUTURE, partition, text, wrong=True)
+        yield Breach(BreachKind.FUTURE, partition, text, wrong=True, measure=ahead.total_seconds())
     if grows and settings.time is not None and youngest is not None and youngest > settings.time:
         text = f"records that came lately are dated {roughly(youngest)} back: retention deletes them when it next looks"
-        yield Breach(BreachKind.PAST, partition, text, wrong=True)
+        yield Breach(BreachKind.PAST, partition, text, wrong=True, measure=youngest.total_seconds())
     elif age is not None and found.age is not None and age > found.age and not future:
         text = f"its oldest record is {roughly(age)} old, and {roughly(found.age)} is the most that follows"
-        yield Breach(BreachKind.AGE, partition, text, wrong=True)
+        yield Breach(BreachKind.AGE, partition, text, wrong=True, measure=age.total_seconds())
     if size_bytes is not None and found.log_bytes is not None and size_bytes > found.log_bytes and not future:
         text = f"it takes {size_bytes:,} bytes, and {found.log_bytes:,.0f} is the most that follows"
         idle = grows is False and found.by is Rule.TIME
         why = ": no record comes, so the rate is not what it was when these did" if idle else ""
-        yield Breach(BreachKind.IDLE if idle else BreachKind.SIZE, partition, text + why, wrong=not idle)
+        kind = BreachKind.IDLE if idle else BreachKind.SIZE
+        yield Breach(kind, partition, text + why, wrong=not idle, measure=size_bytes)
 
 
 def clean_bytes(samples: Sequence[LogSample]) -> int | None:

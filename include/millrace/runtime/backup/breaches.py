@@ -8,6 +8,7 @@ from typing import Protocol
 
 import structlog
 
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.errors import MillraceError
 
 log = structlog.get_logger()
@@ -18,8 +19,8 @@ _AGAIN_SECONDS = 60.0
 class Alarms(Protocol):
     """Where alarms are kept."""
 
-    def open(self, kind: str, subject: str, detail: str) -> bool:
-        """Open one, or give the open one this detail."""
+    def open(self, kind: str, subject: str, detail: str, extent: Extent) -> bool:
+        """Open one, or hold the open one against this."""
         ...
 
     def close(self, kind: str, subject: str) -> bool:
@@ -38,23 +39,23 @@ class Breaches:
     def __init__(self, alarms: Alarms, clock: Callable[[], float] = time.monotonic) -> None:
         self._alarms = alarms
         self._clock = clock
-        self._waiting: dict[tuple[str, str], str | None] = {}
+        self._waiting: dict[tuple[str, str], tuple[str | None, Extent]] = {}
         self._not_before = 0.0
 
-    def say(self, kind: str, subject: str, detail: str | None) -> None:
+    def say(self, kind: str, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
         """Have the alarm of this kind and subject say this; None: it is over."""
-        self._waiting[kind, subject] = detail
+        self._waiting[kind, subject] = (detail, extent)
 
     def flush(self) -> None:
         """Put down what waits; where that fails it is tried again by a later call."""
         if not self._waiting or self._clock() < self._not_before:
             return
         try:
-            for (kind, subject), detail in list(self._waiting.items()):
+            for (kind, subject), (detail, extent) in list(self._waiting.items()):
                 if detail is None:
                     self._alarms.close(kind, subject)
                 else:
-                    self._alarms.open(kind, subject, detail)
+                    self._alarms.open(kind, subject, detail, extent)
                 del self._waiting[kind, subject]
         except MillraceError as error:
             self._not_before = self._clock() + _AGAIN_SECONDS

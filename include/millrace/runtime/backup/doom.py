@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import structlog
 
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.domain.headroom import LEAST_HEADROOM, Headroom
 from millrace.errors import MillraceError
-from millrace.runtime.backup.parts import DOOMED
+from millrace.runtime.backup.parts import DOOMED, SayBreach
 
 log = structlog.get_logger()
 
@@ -30,7 +31,7 @@ class Doom:
         self,
         app: str,
         measure: Callable[[], Headroom | None],
-        say: Callable[[str, str, str | None], None],
+        say: SayBreach,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
@@ -52,12 +53,14 @@ class Doom:
                 return
             finally:
                 self._not_before = self._clock() + _AGAIN_SECONDS
-            self._tell(_text(found) if found and found.left < LEAST_HEADROOM else None)
+            self._tell(found if found and found.left < LEAST_HEADROOM else None)
 
-    def _tell(self, text: str | None) -> None:
+    def _tell(self, found: Headroom | None) -> None:
+        text = _text(found) if found else None
         if text != self._told:
             self._told = text
-            self._say(DOOMED, self._app, text)
+            extent = Extent(found.left.total_seconds()) if found else UNKNOWN
+            self._say(DOOMED, self._app, text, extent)
 
 
 def _text(found: Headroom) -> str:

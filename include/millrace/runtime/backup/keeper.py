@@ -10,6 +10,7 @@ from itertools import groupby
 import structlog
 
 from millrace.adapters.archive.chain import ChainWriter, forget_false_summaries, read_on, resume
+from millrace.domain.alarms import Extent
 from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.domain.archive.coverage import lost_text, tile_text
 from millrace.domain.archive.manifest import Kind, ObjectEntry, PartitionSpan
@@ -236,13 +237,13 @@ class Keeper:
         if (chain := self._former(former, found)) is not None:
             self._leave(chain, found)
 
-    def halt(self, here: Incarnation, why: str) -> None:
-        """Keep a chain no longer, and say so."""
+    def halt(self, here: Incarnation, why: str, fault: str = "corrupt") -> None:
+        """Keep a chain no longer, and open an alarm with this fault."""
         log.error("halted", topic=here.topic, topic_id=here.topic_id, why=why)
         self._halted[here] = why
         if (chain := self._chains.get(here.topic)) and chain.here == here:
             del self._chains[here.topic]
-        self._parts.breach(HALTED, str(here), why)
+        self._parts.breach(HALTED, str(here), why, Extent(fault=fault))
 
     def _leave(self, chain: TopicChain, found: ObservedLog) -> None:
         """End a chain whose topic is gone: what was last seen of it, then that it is gone.
@@ -268,7 +269,7 @@ class Keeper:
         self.append(chain, Kind.LOOK, seen)
         what = ", ".join(tile_text(chain.here.topic, tile) for tile in tiles)
         why = f"the log ends below what is archived ({what}): an unclean election cut it off"
-        self.halt(chain.here, why)
+        self.halt(chain.here, why, "diverged")
 
     def tell_lost(self, chain: TopicChain, found: Iterable[Tile]) -> None:
         """Say what a chain has lost, where that was not said before."""
@@ -285,7 +286,8 @@ class Keeper:
             )
         if tiles != chain.told:
             chain.told = tiles
-            self._parts.breach(LOST, str(chain.here), lost_text(chain.here.topic, tiles) if tiles else None)
+            extent = Extent(sum(tile.next - tile.first for tile in tiles))
+            self._parts.breach(LOST, str(chain.here), lost_text(chain.here.topic, tiles) if tiles else None, extent)
 
     def append(
         self,

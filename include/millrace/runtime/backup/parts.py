@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from millrace.adapters.archive.cutting import Copied
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Done, Expiry
@@ -20,6 +21,14 @@ from millrace.ports import ObjectStore
 
 LOST, HALTED, DOOMED = "backup.lost", "backup.halted", "backup.doomed"
 """The kinds of a backup's alarms."""
+
+
+class SayBreach(Protocol):
+    """Opens or closes alarms."""
+
+    def __call__(self, kind: str, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
+        """Have the alarm of this kind and subject say this; without a detail it is over."""
+        ...
 
 
 class Copier(Protocol):
@@ -51,7 +60,7 @@ class Parts:
         taken: is told that it is, by number.
         expiries: what people want to be let go and is not yet; nothing where nobody answers.
         expired: is told what became of it, by number.
-        breach: tells people of a breach, by kind, topic and words; None where it is over.
+        breach: opens or closes an alarm.
         step: is told what the tee is at.
         clock: the present, in UTC.
     """
@@ -67,6 +76,6 @@ class Parts:
     taken: Callable[[int], None]
     expiries: Callable[[], Sequence[Expiry]]
     expired: Callable[[int, Done], None]
-    breach: Callable[[str, str, str | None], None]
+    breach: SayBreach
     step: Callable[[str], None]
     clock: Callable[[], datetime]

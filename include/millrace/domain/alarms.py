@@ -1,0 +1,236 @@
+"""The life of an open alarm: how bad it is, when it is raised again, and when a notifier is tried again.
+
+Every function takes an alarm as its row says it is, and returns the alarm as the row should say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millrace.domain.control import Alarm
+
+GROWS_BY = 10
+"""An alarm is raised again when its measure is so many times what people know."""
+AGAIN_AFTER = timedelta(hours=1)
+"""People hear of one alarm again at most this often."""
+RETRY_AFTER = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=30))
+"""The pauses before the second, third and fourth try of a notifier that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How bad a breach is.
+
+    Attributes:
+        measure: in the unit of its kind (`MEASURES`); None where nobody knows it, or the kind has none.
+        fault: the kind of fault in a short, stable word, such as an exit reason; never with a number or time in it.
+            Empty where nobody knows it, or the kind has none.
+    """
+
+    measure: float | None = None
+    fault: str = ""
+
+
+UNKNOWN = Extent()
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a kind of alarm counts. `shrinks`: the breach gets worse as the number falls, as with time that is left."""
+
+    unit: str
+    shrinks: bool = False
+
+
+NOTHING = Measure("")
+
+MEASURES: Mapping[str, Measure] = {
+    "stream.died": NOTHING,
+    "stream.stuck": NOTHING,
+    "stream.gave_up": NOTHING,
+    "stream.recreated": NOTHING,
+    "stream.host_lost": NOTHING,
+    "stream.sink_exhausted": NOTHING,
+    "stream.all_quarantined": Measure("records"),
+    "backup.lost": Measure("offsets"),
+    "backup.broken": Measure("faults"),
+    "backup.late": Measure("partitions"),
+    "backup.halted": NOTHING,
+    "backup.doomed": Measure("seconds left", shrinks=True),
+    "group.stuck": Measure("unread offsets"),
+    "group.risk": Measure("offsets"),
+    "topic.hold": Measure("offsets"),
+    "reader.headroom": Measure("seconds left", shrinks=True),
+    "topic.bound": Measure("bytes or seconds"),
+    "disk.full": Measure("bytes free", shrinks=True),
+    "quality.broken": Measure("rows"),
+    "quality.unchecked": NOTHING,
+    "books.unbalanced": Measure("offsets"),
+}
+"""Each kind of alarm, and what it counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """How one notifier fared with an alarm since it was last raised.
+
+    Attributes:
+        name: the notifier's.
+        told: whether it has delivered the alarm.
+        failed: how often it failed.
+        error: the class of its last error, without its text: that may hold a secret.
+    """
+
+    name: str
+    told: bool = False
+    failed: int = 0
+    error: str = ""
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether it is to be tried again."""
+        return not self.told and self.failed <= len(RETRY_AFTER)
+
+
+def measure_of(kind: str) -> Measure:
+    """Return what a kind counts; a kind that nobody declared gets worse as its number grows."""
+    return MEASURES.get(kind, NOTHING)
+
+
+def has_grown(kind: str, known: Extent, seen: Extent) -> bool:
+    """Return whether a breach is so much worse than people know that they have to hear of it again.
+
+    A measure or fault that is unknown on either side says nothing. From a measure of 0 every growth counts.
+    """
+    if known.fault and seen.fault and known.fault != seen.fault:
+        return True
+    if known.measure is None or seen.measure is None or known.measure == seen.measure:
+        return False
+    if measure_of(kind).shrinks:
+        return seen.measure * GROWS_BY <= known.measure
+    return seen.measure >= known.measure * GROWS_BY
+
+
+def seen_again(alarm: Alarm, detail: str, extent: Extent, now: datetime) -> Alarm:
+    """Return an open alarm after one more look at its cause.
+
+    People know the extent that they heard of or acknowledged last. The alarm is raised again when the present one has
+    grown from that, at the earliest an hour after people last heard of it. Until then the alarm keeps the worst that
+    was seen, so that a loss which is reported once is not forgotten. An extent that people heard of without a number
+    or fault takes the first that is seen.
+    """
+    if not alarm.is_known:
+        return alarm if _is_less(alarm.kind, extent, alarm.extent) else replace(alarm, detail=detail, extent=extent)
+    known = _completed(alarm.known, extent)
+    grown = has_grown(alarm.kind, known, extent)
+    waits = alarm.raise_at is not None
+    if not waits or (grown and not _is_less(alarm.kind, extent, alarm.extent)):
+        alarm = replace(alarm, detail=detail, extent=extent)
+    raise_at = alarm.raise_at if waits else _raise_at(alarm, now) if grown else None
+    return raised_if_due(replace(alarm, known=known, raise_at=raise_at), now)
+
+
+def raised_if_due(alarm: Alarm, now: datetime) -> Alarm:
+    """Return an alarm raised again, where it waits for that and the hour is over; it loses its acknowledgement."""
+    if alarm.raise_at is None or alarm.raise_at > now:
+        return alarm
+    return replace(
+        alarm,
+        raised=alarm.raised + 1,
+        raised_at=alarm.raise_at,
+        raise_at=None,
+        known_at=None,
+        told_at=None,
+        retry_at=None,
+        notified=(),
+        acknowledged_at=None,
+        acknowledged_by=None,
+        acknowledged_reason=None,
+    )
+
+
+def acknowledged(alarm: Alarm, actor: str, reason: str, now: datetime) -> Alarm:
+    """Return an alarm that somebody has taken up, as bad as it is now; the first acknowledgement stays."""
+    if alarm.acknowledged_at is not None:
+        return alarm
+    return replace(
+        alarm,
+        known=alarm.extent,
+        raise_at=None,
+        acknowledged_at=now,
+        acknowledged_by=actor,
+        acknowledged_reason=reason,
+    )
+
+
+def told(alarm: Alarm, read: Alarm, failures: Mapping[str, str], now: datetime) -> Alarm:
+    """Return an alarm after one round of its notifiers.
+
+    It counts as told once every notifier has delivered it or has failed four times. People know it from the first
+    delivery on, as bad as it was then. Where it grew meanwhile, it waits to be raised again.
+
+    Args:
+        alarm: as its row is now.
+        read: as the notifiers had it.
+        failures: every notifier of the round, with the class of its error; empty where it delivered.
+        now: the present.
+    """
+    if alarm.raised != read.raised or alarm.told_at is not None:
+        return alarm  # raised again meanwhile, which this round does not tell; or told by somebody else
+    notified = _after_round(alarm, read, failures)
+    waits = [now + RETRY_AFTER[each.failed - 1] for each in notified if each.is_due]
+    after = replace(alarm, notified=notified, retry_at=min(waits, default=None), told_at=None if waits else now)
+    if alarm.known_at is not None or (waits and not any(each.told for each in notified)):
+        return after
+    known = alarm.known if alarm.acknowledged_at else read.extent
+    grown = has_grown(alarm.kind, known, alarm.extent)
+    return replace(after, known=known, known_at=now, raise_at=now + AGAIN_AFTER if grown else None)
+
+
+def growth(kind: str, known: Extent, seen: Extent) -> str:
+    """Return in words what made an alarm be raised again; empty where nothing did."""
+    parts = []
+    if known.fault and seen.fault and known.fault != seen.fault:
+        parts.append(f"was {known.fault}, is {seen.fault}")
+    if known.measure is not None and seen.measure is not None and known.measure != seen.measure:
+        parts.append(f"from {known.measure:,.0f} to {in_words(kind, seen)}")
+    return ", ".join(parts)
+
+
+def in_words(kind: str, extent: Extent) -> str:
+    """Return an extent for people, such as `9,000,000 offsets`; empty where nothing is known."""
+    number = "" if extent.measure is None else f"{extent.measure:,.0f} {measure_of(kind).unit}".rstrip()
+    return ", ".join(filter(None, (number, extent.fault)))
+
+
+def _raise_at(alarm: Alarm, now: datetime) -> datetime:
+    """Return when an alarm that has grown may be raised; a clock that was set back delays it by an hour at most."""
+    return now if alarm.known_at is None else max(now, min(alarm.known_at, now) + AGAIN_AFTER)
+
+
+def _is_less(kind: str, seen: Extent, kept: Extent) -> bool:
+    """Return whether an extent is less bad than the one that is kept; a number is more than none."""
+    if kept.measure is None or seen.measure is None:
+        return kept.measure is not None
+    return seen.measure > kept.measure if measure_of(kind).shrinks else seen.measure < kept.measure
+
+
+def _completed(known: Extent, seen: Extent) -> Extent:
+    return Extent(seen.measure if known.measure is None else known.measure, known.fault or seen.fault)
+
+
+def _after_round(alarm: Alarm, read: Alarm, failures: Mapping[str, str]) -> tuple[Notified, ...]:
+    """Return how the notifiers fared; one that is declared no more is dropped unless it has delivered."""
+    before = {each.name: each for each in read.notified}
+    kept = {each.name: each for each in alarm.notified if each.told or each.name in failures or not each.is_due}
+    for name, error in failures.items():
+        mine = kept.get(name, Notified(name))
+        if not error:
+            kept[name] = replace(mine, told=True, error="")
+        elif not mine.told and mine.failed == before.get(name, Notified(name)).failed:
+            kept[name] = replace(mine, failed=mine.failed + 1, error=error)  # else another round has counted meanwhile
+    return tuple(kept.values())

@@ -1,0 +1,83 @@
+"""Alarms of streams: opened for a stream that is dead, doomed, stuck or without its host, closed when it is well."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from millrace.domain.alarms import Extent
+from millrace.domain.streams import (
+    SINK_EXHAUSTED,
+    Adopt,
+    DesiredState,
+    ExitReason,
+    GiveUp,
+    Phase,
+    Restart,
+    StreamState,
+    Stuck,
+)
+from millrace.usecases.stream_look import Ended, Seen
+
+if TYPE_CHECKING:
+    from millrace.domain.control import Attempt
+    from millrace.wiring import Platform
+
+DIED, GAVE_UP, RECREATED, STUCK = "stream.died", "stream.gave_up", "stream.recreated", "stream.stuck"
+HOST_LOST = "stream.host_lost"
+WELL_AFTER = timedelta(seconds=60)
+
+
+def set_alarms(platform: Platform, seen: Seen) -> None:
+    """Open an alarm for a dead, doomed or stuck stream; close it once it has run well, or is stopped as wanted.
+
+    An app whose end is given up at once is one breach and one alarm, which says both.
+    """
+    alarms = platform.control().alarms
+    wanted = seen.desired is not None and seen.desired.state is DesiredState.RUNNING
+    ends = [
+        (_end_text(found), Extent(fault=found.outcome))
+        for found in seen.ended
+        if wanted and found.exit_code != ExitReason.STOPPED and not seen.apps
+    ]
+    if isinstance(seen.action, GiveUp):
+        kind = RECREATED if seen.action.reason is ExitReason.RECREATED else GAVE_UP
+        past = [each for each in seen.attempts[:1] if each.ended_at and each.exit_code != ExitReason.STOPPED]
+        texts = [text for text, _ in ends[:1]] or [_end_text(each) for each in past]  # the latter after the first look
+        extent = Extent(fault=seen.action.reason.name.lower().replace("_", " "))
+        alarms.open(kind, seen.stream, "; ".join([*texts, seen.action.why]), extent)
+        return
+    for text, extent in ends:
+        alarms.open(DIED, seen.stream, text, extent)
+    if isinstance(seen.action, Restart | Stuck):
+        extent = Extent(fault=seen.action.fault)
+        alarms.open(STUCK, seen.stream, f"epoch {seen.action.epoch} is stuck: {seen.action.why}", extent)
+        return
+    if seen.problem:
+        extent = Extent(fault="declaration")
+        alarms.open(GAVE_UP, seen.stream, f"its declaration is wrong: {seen.problem.what}", extent)
+    elif _is_well(seen):
+        for kind in (DIED, GAVE_UP, RECREATED, STUCK, HOST_LOST):
+            alarms.close(kind, seen.stream)
+        if not seen.apps:  # stopped as wanted: nobody waits for the sink any more
+            alarms.close(SINK_EXHAUSTED, seen.stream)
+
+
+def _end_text(end: Ended | Attempt) -> str:
+    return f"epoch {end.epoch} ended: {end.outcome}. {end.detail or ''}".strip()
+
+
+def _is_well(seen: Seen) -> bool:
+    if isinstance(seen.action, Adopt):
+        app = seen.apps[0]
+        return app.phase == Phase.RUNNING and app.started_at is not None and seen.at - app.started_at >= WELL_AFTER
+    return seen.desired is not None and seen.desired.state is DesiredState.STOPPED and not seen.apps
+
+
+def set_host_alarm(platform: Platform, seen: Seen) -> None:
+    """Open an alarm for a wanted stream of another host that is lost; close it once the host is there again."""
+    report, alarms = seen.report, platform.control().alarms
+    if report.state is not StreamState.HOST_LOST:
+        alarms.close(HOST_LOST, seen.stream)
+    elif seen.desired and seen.desired.state is DesiredState.RUNNING:
+        alarms.open(HOST_LOST, seen.stream, f"it is wanted running and belongs to {report.host}: {report.why}")

@@ -1,0 +1,97 @@
+"""When a run of `millrace.alarms` is red, on a control database in memory."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from airflow.sdk.bases.notifier import BaseNotifier
+from airflow.sdk.exceptions import AirflowFailException
+
+from millrace.airflow.operators import TellAlarms
+from millrace.domain.alarms import Extent
+from millrace.domain.control import Alarm
+from millrace.domain.declaration import Environment, Notifier
+from support.fakes_streams import Clock, FakePlatform
+
+PAGER = "test_tell_alarms.Pager"
+
+
+@pytest.fixture
+def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
+    made = FakePlatform(tmp_path, Clock(datetime.now(UTC)))
+    environment = Environment("production", (Notifier("log"), Notifier(PAGER)))
+    monkeypatch.setattr("millrace.airflow.settings.airflow_platform", lambda: made)
+    monkeypatch.setattr("millrace.usecases.alarms.environment_of", lambda root: environment)
+    return made
+
+
+class Pager:
+    """A notifier that fails while `error` is set."""
+
+    error: Exception | None = None
+
+    def __call__(self, alarm: Alarm) -> None:
+        if self.error:
+            raise self.error
+
+
+def tell(monkeypatch: pytest.MonkeyPatch, pager: Pager) -> str:
+    """Run the task; why it failed, empty where it succeeded."""
+    monkeypatch.setattr("millrace.airflow.operators._airflow_notifier", lambda notifier, context: pager)
+    context: Any = {}
+    try:
+        TellAlarms(task_id="tell").execute(context)
+    except AirflowFailException as error:
+        return str(error)
+    return ""
+
+
+def test_a_run_is_red_for_a_breach_and_for_a_notifier_that_fails_and_green_for_a_retry_that_delivers(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pager = Pager()
+    pager.error = ConnectionError("no route")
+    platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
+    assert "not told by test_tell_alarms.Pager: ConnectionError: no route; tried again at" in tell(monkeypatch, pager)
+    platform.clock.pass_seconds(60)
+    assert "no route" in tell(monkeypatch, pager)
+    pager.error = None
+    platform.clock.pass_seconds(300)
+    assert tell(monkeypatch, pager) == ""
+    assert platform.alarms.rows[0].told_at is not None
+
+
+HEARD: list[str] = []
+
+
+class Recorder(BaseNotifier):
+    """An Airflow notifier with a template."""
+
+    template_fields = ("text",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def notify(self, context: Any) -> None:
+        HEARD.append(self.text)
+
+
+def test_a_notifier_of_airflow_sees_what_an_alarm_grew_to_in_its_template(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Notifier(f"{__name__}.Recorder", (("text", "{{ alarm.detail }}: {{ reason }}"),))
+    environment = Environment("production", (recorder,))
+    monkeypatch.setattr("millrace.usecases.alarms.environment_of", lambda root: environment)
+    for measure in (10, 9_000_000):
+        platform.alarms.open("backup.lost", "orders", f"{measure:,} lost", Extent(measure))
+        with pytest.raises(AirflowFailException):
+            TellAlarms(task_id="tell").execute(cast(Any, {}))
+        platform.clock.pass_seconds(3600)
+    assert HEARD == [
+        "10 lost: backup.lost of orders: 10 lost",
+        "9,000,000 lost: backup.lost of orders: 9,000,000 lost (raised again: from 10 to 9,000,000 offsets)",
+    ]
