@@ -97,6 +97,13 @@ class KafkaTopicAdmin:
             raise TopicAccessError(failures, where=self._address)
         return found
 
+    def names(self) -> Collection[str]:
+        """Return the names of all topics that this user may see."""
+        try:
+            return set(self._client.list_topics(timeout=self._timeout).topics)
+        except KafkaException as error:
+            raise self._unreachable(error.args[0].str()) from error
+
     def create(self, topics: Sequence[NewTopic]) -> Mapping[str, str | None]:
         """Create topics; per topic None, or why it failed. One that exists already is a failure."""
         outcome: dict[str, str | None] = {}
