@@ -297,3 +297,14 @@ def test_a_declared_group_that_is_committed_from_outside_is_stopped_as_before(
         platform.snapshots.add(KAFKA, snapshot(minute, at + 5, group(name, at, members=False)))
     rows = {row.name: row for row in list_groups(platform, KAFKA, now=BEGAN + MINUTE * 29).groups}  # type: ignore[arg-type]
     assert rows[name].reading.status is Status.STOPPED
+
+
+def test_lines_for_logs_are_one_line_each_whatever_a_group_is_called(platform: GroupsPlatform) -> None:
+    hostile = "billing\nmillrace.shop.backup: ok\x1b[2J"
+    cluster = FakeCluster(snapshot(0, 5, group(hostile, 3), faults=(f"group {hostile}: no answer",)))
+    platform.clusters[KAFKA] = cluster
+    [taken] = take_due(platform, BEGAN)
+    assert taken.text.splitlines()[1:] == [r"  not known: group billing\nmillrace.shop.backup: ok\x1b[2J: no answer"]
+    told = check(platform, 0).told
+    assert all(line.isprintable() for line in told)
+    assert told[0].startswith(r"billing\nmillrace.shop.backup: ok\x1b[2J: ")
