@@ -262,8 +262,19 @@ class TopicAdmin(Protocol):
         """
         ...
 
+    def names(self) -> Collection[str]:
+        """Return the names of all topics that this user may see, in one request.
+
+        Raises:
+            UnreachableError: the cluster does not answer.
+        """
+        ...
+
     def create(self, topics: Sequence[NewTopic]) -> Mapping[str, str | None]:
-        """Create topics; per topic None, or why it failed. One that exists already is a failure."""
+        """Create topics; per topic None, or why it failed. One that exists already is a failure.
+
+        So is one whose name differs from an existing one in `.` and `_` only.
+        """
         ...
 
     def add_partitions(self, totals: Mapping[str, int]) -> Mapping[str, str | None]:

@@ -229,6 +229,19 @@ def test_a_topic_that_may_not_be_described_fails_alone_and_is_never_created(
     assert set(admin.topics) == {open_}
 
 
+def test_a_plan_refuses_a_topic_that_kafka_cannot_hold_beside_an_undeclared_one(
+    faulty: tuple[Platform, FakeTopicAdmin], pipeline: Pipeline
+) -> None:
+    platform, admin = faulty
+    first, second = (topic.name for topic in pipeline.topics)
+    alike = first.replace(".", "_", 1)
+    assert admin.create([NewTopic(alike, 1, 1, {})]) == {alike: None}
+    plan = topics.propose(platform, pipeline, by="cli:ann")
+    assert [change.subject for change in plan.changes] == [second]
+    assert [refusal.subject for refusal in plan.refusals] == [first]
+    assert alike in plan.refusals[0].what
+
+
 @pytest.mark.parametrize("lost", ["create", "set_config"])
 def test_a_run_whose_answer_was_lost_is_run_again_without_doubling(
     faulty: tuple[Platform, FakeTopicAdmin], pipeline: Pipeline, lost: str

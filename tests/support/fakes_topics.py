@@ -42,6 +42,10 @@ class FakeTopicAdmin:
             raise TopicAccessError(refused)
         return {name: self.topics[name] for name in names if name in self.topics}
 
+    def names(self) -> Collection[str]:
+        self.calls.append("names")
+        return set(self.topics)
+
     def create(self, topics: Sequence[NewTopic]) -> Mapping[str, str | None]:
         return self._each("create", {topic.name: topic for topic in topics}, self._create)
 
@@ -65,6 +69,8 @@ class FakeTopicAdmin:
     def _create(self, name: str, topic: NewTopic) -> str | None:
         if name in self.topics:
             return f"TOPIC_ALREADY_EXISTS: Topic '{name}' already exists."
+        if alike := [each for each in self.topics if each.replace(".", "_") == name.replace(".", "_")]:
+            return f"INVALID_TOPIC_EXCEPTION: Topic '{name}' collides with existing topic: {alike[0]}"
         if unknown := sorted(set(topic.config) - set(DEFAULTS)):
             return f"INVALID_CONFIG: Unknown topic config name: {unknown[0]}"
         partitions, replication = max(topic.partitions, 1), max(topic.replication, 1)

@@ -55,11 +55,12 @@ class Reader:
     commit_every: int = 5
     alive: bool = True  # it reads; one that hangs is in the group and does not
     member: bool = True
+    assigns: bool = False  # it reads without being a member
     position: dict[int, int] = field(default_factory=dict)
     committed: dict[int, int] = field(default_factory=dict)
 
     def read(self, logs: list[Log], second: int) -> None:
-        if not (self.alive and self.member):
+        if not (self.alive and (self.member or self.assigns)):
             return
         for number, log in enumerate(logs):
             at = max(self.position.get(number, 0), log.start)

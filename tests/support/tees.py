@@ -20,7 +20,7 @@ from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Expiry
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.archive.tiling import ObservedLog, Tiling
+from millrace.domain.archive.tiling import LogsSeen, Tiling
 from millrace.domain.declaration import Backup, BackupApp, Topic
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
@@ -170,9 +170,9 @@ class TeeWorld:
         declared = tuple(Topic(name, self.topics.pipeline, partitions=1, backup=self.backup) for name in self.names)
         return BackupApp(self.topics.pipeline, declared)
 
-    def look(self, names: Collection[str]) -> Mapping[str, ObservedLog]:
+    def look(self, names: Collection[str]) -> LogsSeen:
         platform = self.topics.platform
-        return Looks(platform.kafka_log(), platform.topic_admin()).look(names)
+        return Looks(platform.kafka_log(), platform.topic_admin()).look_around(names)
 
     def copier(self, store: ObjectStore) -> Copier:
         return self.copiers(store) if self.copiers else PlainCopier(self.topics.platform.topic_reader(), store)
@@ -246,4 +246,4 @@ class TeeWorld:
     def inspect(self, name: str, topic_id: str = "") -> Inspection:
         """The proof, every object read."""
         here = Incarnation(name, topic_id or self.topics.topic_id(name))
-        return inspect(self.store, Tiling(here), lambda: self.look([name])[name], picks=everything)
+        return inspect(self.store, Tiling(here), lambda: self.look([name]).logs[name], picks=everything)

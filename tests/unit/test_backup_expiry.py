@@ -45,6 +45,7 @@ class World:
     epoch: int = 0
     done: dict[int, Done] = field(default_factory=dict)
     halted: bool = False
+    seen: bool = True
     asked: list[Expiry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -104,6 +105,7 @@ class World:
 
         found: Any = SimpleNamespace(
             is_halted=lambda here: self.halted,
+            is_seen=lambda here: self.seen,
             is_kept=lambda here: True,
             chain_of=chain_of,
             halt=lambda here, why: setattr(self, "halted", True),
@@ -126,6 +128,18 @@ def test_what_is_older_than_keep_expires_and_nothing_else() -> None:
     assert world.done == {1: Done(6)}
     [manifest] = world.manifests(Kind.EXPIRY)
     assert (manifest.by, manifest.reason) == ("ann", "old")
+
+
+def test_an_expiry_waits_while_no_broker_tells_of_its_topic() -> None:
+    world = World(keep=timedelta(hours=95), seen=False)
+    world.ask(10)
+    expirer = world.expirer()
+    expirer.expire(world.asked, world.chains(None))
+    expirer.tell()
+    assert (world.done, len(world.asked)) == ({}, 1)
+    world.seen = True
+    world.rounds()
+    assert world.expired() == [(0, 60)]
 
 
 def test_a_topic_that_is_kept_for_ever_loses_nothing() -> None:

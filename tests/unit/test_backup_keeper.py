@@ -18,12 +18,14 @@ from millrace.domain.archive.expiry import Expiry
 from millrace.domain.archive.manifest import Kind, PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import Read
-from millrace.domain.archive.tiling import ObservedLog, Tiling
+from millrace.domain.archive.tiling import LogsSeen, ObservedLog, Tiling
 from millrace.domain.declaration import Backup, BackupApp, Topic
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
+from millrace.errors import PartFailedError
 from millrace.runtime.backup.parts import HALTED, LOST, Parts
+from millrace.runtime.backup.silence import Silence
 from millrace.runtime.backup.tee import Tee
 from support.audits import NOON
 from support.chains import read_chain
@@ -40,6 +42,8 @@ class World:
     store: MemoryStore = field(default_factory=MemoryStore)
     ids: dict[str, str] = field(default_factory=lambda: {A.topic: A.topic_id, B.topic: B.topic_id})
     starts: dict[str, int] = field(default_factory=lambda: {A.topic: 0, B.topic: 0})
+    hidden: set[str] = field(default_factory=set)  # topics that may not be described
+    mute: set[str] = field(default_factory=set)  # topics whose partition gives no answer
     now: datetime = NOON
     asked: list[Acknowledgement] = field(default_factory=list)
     expiries: list[Expiry] = field(default_factory=list)
@@ -49,9 +53,14 @@ class World:
     copied: list[str] = field(default_factory=list)
     commits: dict[tuple[str, int], Committed] = field(default_factory=dict)
 
-    def look(self, topics: Collection[str]) -> Mapping[str, ObservedLog]:
+    def look(self, topics: Collection[str]) -> LogsSeen:
         self.now += timedelta(seconds=1)
-        return {t: ObservedLog(self.now, self.ids[t], {0: LogBounds(self.starts[t], 10)}) for t in topics}
+        logs = {}
+        for topic in set(topics) - self.hidden:
+            bounds = {} if topic in self.mute else {0: LogBounds(self.starts[topic], 10)}
+            logs[topic] = ObservedLog(self.now, self.ids[topic], bounds, partitions=1)
+        silent = {topic: "not authorized" for topic in self.hidden & set(topics)}
+        return LogsSeen(logs, silent | {f"{topic}/0": "timed out" for topic in self.mute & set(topics)})
 
     def copy(self, reads: Sequence[Read]) -> Sequence[Copied]:
         self.copied += [read.partition.topic for read in reads]
@@ -146,8 +155,8 @@ def test_a_former_chain_that_another_app_wrote_on_holds_up_nothing() -> None:
 def test_what_is_known_of_a_topic_that_is_gone_is_written_where_the_end_of_its_chain_is_gone_too() -> None:
     world = World()
     tiling = Tiling(A)
-    chain = ChainWriter.take_over(world.store, tiling, Writer(1, "z"), lambda: world.look([A.topic])[A.topic])
-    chain.append(Kind.LOOK, world.look([A.topic])[A.topic])
+    chain = ChainWriter.take_over(world.store, tiling, Writer(1, "z"), lambda: world.look([A.topic]).logs[A.topic])
+    chain.append(Kind.LOOK, world.look([A.topic]).logs[A.topic])
     put_summary(world.store, tiling)
     del world.store.objects[A.manifest_key(1)]
     world.ids[A.topic] = "C" * 22
@@ -164,3 +173,92 @@ def test_what_is_known_of_a_topic_that_is_gone_is_written_where_the_end_of_its_c
     assert sorted(world.taken) == [7, 8]
     assert [manifest.kind for manifest in read_chain(world.store, A)][-1] is Kind.ACKNOWLEDGEMENT
     assert A not in tee.halted
+
+
+@pytest.mark.parametrize("silent", ["hidden", "mute"])
+def test_a_topic_that_gives_no_answer_waits_and_holds_up_no_other(silent: str) -> None:
+    world = World()
+    tee = world.tee()
+    tee.round()
+    before = [manifest.sequence for manifest in read_chain(world.store, A)]
+    setattr(world, silent, {A.topic})
+    world.copied.clear()
+    for _ in range(3):
+        done = tee.round()
+        world.now += timedelta(minutes=10)
+    assert set(done.silent) == {A.topic if silent == "hidden" else f"{A.topic}/0"}
+    assert world.copied == [B.topic] * 3
+    assert [manifest.sequence for manifest in read_chain(world.store, A)] == before
+    assert (world.alarms.get((LOST, str(A))), dict(tee.halted)) == (None, {})
+    setattr(world, silent, set())
+    world.copied.clear()
+    assert not tee.round().silent
+    assert set(world.copied) == {A.topic, B.topic}
+
+
+@pytest.mark.parametrize("silent", ["hidden", "mute"])
+def test_a_topic_without_an_answer_from_the_start_is_taken_over_when_it_answers(silent: str) -> None:
+    world = World()
+    setattr(world, silent, {A.topic})
+    tee = world.tee()
+    tee.round()
+    assert world.copied == [B.topic]
+    setattr(world, silent, set())
+    tee.round()
+    assert set(world.copied) == {A.topic, B.topic}
+    assert world.alarms.get((LOST, str(A))) is None
+
+
+@pytest.mark.parametrize("silent", ["hidden", "mute"])
+def test_a_loss_that_was_told_stays_open_while_its_partition_gives_no_answer(silent: str) -> None:
+    world = World()
+    tee = world.tee()
+    world.starts[A.topic] = 4
+    tee.round()
+    assert world.alarms.get((LOST, str(A))) is None  # the account begins with the first look
+    world.starts[A.topic] = 7
+    tee.round()
+    told = world.alarms[LOST, str(A)]
+    assert "3 offsets are not in the archive" in str(told)
+    setattr(world, silent, {A.topic})
+    world.asked = [Acknowledgement(1, "shop.backup", A, PartitionSpan(0, 4, 7), None, "ann", "seen")]
+    for _ in range(2):
+        tee.round()
+    assert (world.taken, world.alarms[LOST, str(A)]) == ([], told)
+    setattr(world, silent, set())
+    tee.round()
+    assert (world.taken, world.alarms[LOST, str(A)]) == ([1], None)
+
+
+def test_reads_of_a_leader_that_fell_silent_are_left_out_and_the_others_are_copied() -> None:
+    class Failing(World):
+        def copy(self, reads: Sequence[Read]) -> Sequence[Copied]:
+            if any(read.partition.topic == A.topic for read in reads):
+                self.mute = {A.topic}
+                raise PartFailedError("Spark could not copy", where="shop")
+            return super().copy(reads)
+
+    world = Failing()
+    done = world.tee().round()
+    assert (world.copied, done.failure, set(done.silent)) == ([B.topic], None, {f"{A.topic}/0"})
+
+
+def test_an_alarm_names_what_gives_no_answer_for_five_minutes_and_closes_when_it_does() -> None:
+    told: dict[str, str | None] = {}
+    extents: list[Extent] = []
+    now = [NOON]
+
+    def say(kind: str, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
+        told[f"{kind} {subject}"] = detail
+        extents.append(extent)
+
+    silence = Silence("shop.backup", say, lambda: now[0])
+    names = {f"shop.a/{number}": "broker 2: it did not answer in time" for number in range(7)}
+    assert silence.heard(names).endswith("shop.a/4 (broker 2: it did not answer in time), and 2 more")
+    assert told == {}  # an alarm of a former epoch stays as it is
+    now[0] += timedelta(minutes=5)
+    silence.heard(names)
+    assert "shop.a/0 (broker 2" in str(told["backup.silent shop.backup"])
+    assert silence.heard({}) == ""
+    assert told == {"backup.silent shop.backup": None}
+    assert extents == [Extent(7), UNKNOWN]

@@ -436,3 +436,74 @@ def test_one_snapshot_alone_tells_the_lag_and_no_rate() -> None:
     world.reader.member, world.second = False, 60
     [(_, reading)] = world.live(1)
     assert reading.status is Status.STOPPED
+
+
+def assigning(commit_every: int = 5, **more: int) -> Reader:
+    return Reader(member=False, assigns=True, commit_every=commit_every, **more)
+
+
+@pytest.mark.parametrize("commit_every", [5, 600], ids=["seconds", "minutes"])
+def test_a_reader_that_assigns_its_partitions_is_judged_by_its_commits(commit_every: int) -> None:
+    found = lived(World(steadily(100), assigning(commit_every)), 3 * HOUR)
+    seen_commits = 3 * commit_every + 120  # two of them show it
+    assert statuses(found, seen_commits, 3 * HOUR) == {Status.MANUAL}
+    assert "without being in the group" in found[3 * HOUR - 60].why
+
+
+@pytest.mark.parametrize(("commit_every", "within"), [(5, 4 * 60), (300, 16 * 60)], ids=["seconds", "minutes"])
+def test_such_a_reader_that_ends_is_stopped_after_three_of_its_intervals(commit_every: int, within: int) -> None:
+    died = 2 * HOUR + 30
+    events = {died: lambda world: setattr(world.reader, "alive", False)}
+    found = lived(World(steadily(100), assigning(commit_every), events=events), 4 * HOUR)
+    assert statuses(found, HOUR, died + 2 * max(commit_every, 60)) == {Status.MANUAL}
+    assert statuses(found, died + within, 4 * HOUR) == {Status.STOPPED}
+    assert f"{TOPIC}/0: nobody is in the group, and no commit came for" in found[4 * HOUR - 60].why
+
+
+def test_such_a_reader_has_nothing_to_commit_where_nothing_comes() -> None:
+    def produce(world: World, second: int) -> None:
+        if second < HOUR or second >= 3 * HOUR:
+            steadily(100)(world, second)
+
+    found = lived(World(produce, assigning()), 4 * HOUR)
+    assert statuses(found, 300, 4 * HOUR) == {Status.MANUAL}
+
+
+def test_such_a_reader_that_falls_behind_is_slow() -> None:
+    found = lived(World(steadily(1_000), assigning(per_second=800)), HOUR)
+    assert statuses(found, 15 * 60, HOUR) == {Status.SLOW}
+
+
+def test_one_partition_that_such_a_reader_leaves_is_stopped() -> None:
+    world = World(steadily(10), assigning(), logs=[Log(), Log()])
+    lived(world, HOUR)
+    stopped_at = world.logs[1].end
+
+    def produce(world: World, second: int) -> None:
+        steadily(10)(world, second)
+        world.reader.position[1] = stopped_at - 1
+
+    world.produce = produce
+    found = lived(world, HOUR)
+    assert [one.status for one in found[2 * HOUR - 60].partitions] == [Status.MANUAL, Status.STOPPED]
+
+
+def test_the_last_commit_of_a_member_and_a_reset_make_no_such_reader() -> None:
+    def leave(world: World) -> None:
+        world.reader.committed[0] = world.logs[0].end
+        world.reader.member = False
+
+    def reset(world: World) -> None:
+        world.reader.go_back(0, world.logs[0].end - 5)
+
+    events = {HOUR + 30: leave, HOUR + 1830: reset}
+    found = lived(World(steadily(100), events=events), 2 * HOUR)
+    assert statuses(found, HOUR + 120, 2 * HOUR) == {Status.STOPPED}
+
+
+def test_commits_of_our_own_apps_from_outside_show_no_reader() -> None:
+    world = World(steadily(100), assigning(per_second=80))
+    lived(world, HOUR)
+    newest = world.snapshots[-1][1]
+    reading = judge(newest.groups[GROUP], newest, history_of([one for _, one in world.snapshots]), by_commits=False)
+    assert reading.status is Status.STOPPED

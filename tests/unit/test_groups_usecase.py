@@ -275,3 +275,37 @@ def test_groups_of_broken_declarations_are_foreign_until_mended(platform: Groups
     assert STREAM not in declared_groups(platform.settings.root, KAFKA)
     lived(platform, 30, stuck=True)
     assert check(platform, 30).wrong == []
+
+
+def test_a_reader_that_is_no_member_shows_by_its_commits_also_after_hours_without_records(
+    platform: GroupsPlatform,
+) -> None:
+    last = 5 * 60
+    for minute in range(last):
+        at = 10 * min(minute, 30)
+        platform.snapshots.add(KAFKA, snapshot(minute, at, group("flink", at, members=False)))
+    platform.snapshots.add(KAFKA, snapshot(last, 305, group("flink", 300, members=False)))
+    now = BEGAN + MINUTE * last
+    assert list_groups(platform, KAFKA, now=now).groups[0].reading.status is Status.MANUAL  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [STREAM, BACKUP])
+def test_a_declared_group_that_is_committed_from_outside_is_stopped_as_before(
+    platform: GroupsPlatform, name: str
+) -> None:
+    for minute in range(30):
+        at = 10 * minute
+        platform.snapshots.add(KAFKA, snapshot(minute, at + 5, group(name, at, members=False)))
+    rows = {row.name: row for row in list_groups(platform, KAFKA, now=BEGAN + MINUTE * 29).groups}  # type: ignore[arg-type]
+    assert rows[name].reading.status is Status.STOPPED
+
+
+def test_lines_for_logs_are_one_line_each_whatever_a_group_is_called(platform: GroupsPlatform) -> None:
+    hostile = "billing\nmillrace.shop.backup: ok\x1b[2J"
+    cluster = FakeCluster(snapshot(0, 5, group(hostile, 3), faults=(f"group {hostile}: no answer",)))
+    platform.clusters[KAFKA] = cluster
+    [taken] = take_due(platform, BEGAN)
+    assert taken.text.splitlines()[1:] == [r"  not known: group billing\nmillrace.shop.backup: ok\x1b[2J: no answer"]
+    told = check(platform, 0).told
+    assert all(line.isprintable() for line in told)
+    assert told[0].startswith(r"billing\nmillrace.shop.backup: ok\x1b[2J: ")

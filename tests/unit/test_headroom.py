@@ -115,3 +115,17 @@ def test_enough_headroom_and_brokers_that_do_not_answer_open_no_alarm() -> None:
     world.found = UnreachableError("away")
     world.doom.look(keeps_up=False)
     assert (world.measured, len(world.said)) == (2, 1)
+
+
+def test_no_alarm_is_over_while_a_partition_cannot_be_measured() -> None:
+    world = World()
+    world.found = Headroom(unread(), timedelta(minutes=14), Rule.TIME)
+    world.doom.look(keeps_up=False, complete=False)
+    assert len(world.said) == 1  # what can be measured is in danger all the same
+    world.found = None
+    world.now += 31
+    world.doom.look(keeps_up=False, complete=False)
+    assert len(world.said) == 1
+    world.now += 31
+    world.doom.look(keeps_up=False)
+    assert world.said[1:] == [(DOOMED, "shop.backup", None)]

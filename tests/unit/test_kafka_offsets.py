@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from millrace.adapters import kafka_offsets
-from millrace.adapters.kafka_offsets import list_offsets
+from millrace.adapters.kafka_offsets import list_answered_offsets, list_offsets
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 NOT_LEADER = KafkaError.NOT_LEADER_FOR_PARTITION
@@ -73,3 +73,43 @@ def test_a_client_that_says_nothing_is_told() -> None:
 
     with pytest.raises(KafkaException, match="no answer"):
         list_offsets(Silent(), {FIRST: OffsetSpec.latest()}, IsolationLevel.READ_COMMITTED, -4.9)  # type: ignore[arg-type]
+
+
+class Unavailable(Broker):
+    """Answers for the first partition only; for the other as librdkafka does where its leader is silent."""
+
+    def list_offsets(self, asked: dict[TopicPartition, Any], **named: Any) -> dict[TopicPartition, Future[Any]]:
+        answers = super().list_offsets(asked, **named)
+        if SECOND in answers:
+            answers[SECOND] = Future()
+            answers[SECOND].set_result(ListOffsetsResultInfo(OFFSET_INVALID, -1, -1))
+        return answers
+
+
+def test_an_offset_that_is_none_is_never_taken_for_an_answer() -> None:
+    with pytest.raises(KafkaException, match="t/1: it did not answer in time"):
+        ask(Unavailable())
+
+
+@pytest.mark.parametrize(
+    ("broker", "why"),
+    [
+        (Unavailable(), "it did not answer in time"),
+        (Broker(*[(SECOND, KafkaError.TOPIC_AUTHORIZATION_FAILED)] * 9), "Topic authorization failed"),
+        (Broker(*[(SECOND, NOT_LEADER)] * 9), "Not leader"),
+    ],
+    ids=["silent", "refused", "moved"],
+)
+def test_a_partition_without_an_answer_takes_no_other_away(broker: Any, why: str) -> None:
+    asked = {FIRST: OffsetSpec.latest(), SECOND: OffsetSpec.latest()}
+    answers = list_answered_offsets(broker, asked, IsolationLevel.READ_COMMITTED, 0.3)
+    assert {entry.partition: answer.offset for entry, answer in answers.found.items()} == {0: 7}
+    assert set(answers.failed) == {SECOND}
+    assert why in answers.failed[SECOND].str()
+
+
+def test_a_leader_that_has_moved_is_asked_again_within_the_one_deadline() -> None:
+    broker = Broker((SECOND, NOT_LEADER), (SECOND, NOT_LEADER))
+    asked = {FIRST: OffsetSpec.latest(), SECOND: OffsetSpec.latest()}
+    answers = list_answered_offsets(broker, asked, IsolationLevel.READ_COMMITTED, 30.0)  # type: ignore[arg-type]
+    assert (set(answers.found), answers.failed, broker.asked) == ({FIRST, SECOND}, {}, [[0, 1], [1], [1]])

@@ -255,3 +255,34 @@ def test_a_fresh_plan_is_pending_in_every_change(declared: list[Topic], there: l
     observed = {topic.name: topic for topic in there}
     for change in plan_topics(declared, observed).changes:
         assert standing(change, observed.get(change.subject)) is Standing.PENDING
+
+
+@pytest.mark.parametrize("there", ["shop_purchases", "shop.purchases_", None])
+def test_a_topic_that_kafka_cannot_hold_beside_another_is_refused(there: str | None) -> None:
+    found = plan_topics([DECLARED], {}, names=[there] if there else [])
+    if there != "shop_purchases":
+        assert ([change.subject for change in found.changes], found.refusals) == (["shop.purchases"], ())
+        return
+    (refusal,) = found.refusals
+    assert (found.changes, refusal.subject) == ((), "shop.purchases")
+    assert "beside the topic shop_purchases, which is there" in refusal.what
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_two_new_topics_that_are_alike_one_is_made_and_the_other_refused(turned: bool) -> None:
+    declared = [replace(DECLARED, name=name) for name in ("a.b_c", "a_b.c", "d")]
+    found = plan_topics(declared[::-1] if turned else declared, {})
+    assert [change.subject for change in found.changes] == ["a.b_c", "d"]
+    assert [(each.subject, "would be made too" in each.what) for each in found.refusals] == [("a_b.c", True)]
+
+
+def test_a_topic_that_is_not_made_here_collides_with_what_is_made() -> None:
+    theirs = replace(DECLARED, name="shop_purchases", manage=Manage.NONE)
+    found = plan_topics([DECLARED, theirs], {theirs.name: replace(THERE, name=theirs.name)})
+    assert found.changes == ()
+    assert [each.subject for each in found.refusals] == ["shop.purchases"]
+
+
+def test_topics_that_are_there_already_are_left_alone_whatever_is_beside_them() -> None:
+    found = plan_topics([replace(DECLARED, partitions=6)], {THERE.name: THERE}, names=["shop_purchases", THERE.name])
+    assert ([change.action for change in found.changes], found.refusals) == ([topics.ADD_PARTITIONS], ())

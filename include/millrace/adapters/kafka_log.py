@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection
@@ -11,7 +13,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from millrace.adapters.kafka_ids import topic_id_text
-from millrace.adapters.kafka_offsets import list_offsets
+from millrace.adapters.kafka_offsets import list_answered_offsets, list_offsets
+from millrace.adapters.kafka_silence import SILENT
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
@@ -20,6 +23,7 @@ from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import KafkaSettings
 
 _COORDINATOR_WITHIN_SECONDS = 15.0
+_FIRST_TRY_SECONDS = 5.0
 _MOVING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -44,6 +48,19 @@ patiently = retry(
 """Waits out a coordinator that is only coming up, as after the broker's start: librdkafka gives the error back."""
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Topics as the brokers describe them. A topic that does not exist is in neither.
+
+    Attributes:
+        leaders: the broker that leads each partition; None: it has no leader.
+        refused: why the brokers do not describe a topic.
+    """
+
+    leaders: Mapping[TopicPartition, int | None]
+    refused: Mapping[str, KafkaException]
+
+
 class KafkaLog:
     """Reads topics' ids and bounds and groups' commits of one cluster; changes nothing.
 
@@ -58,6 +75,7 @@ class KafkaLog:
         self._timeout = timeout.total_seconds()
         self._settings = {**settings.librdkafka, "client.id": client_id, "log_level": "0"}
         self._admin = AdminClient(self._settings)
+        self._former: AdminClient | None = None  # kept, since its end would end what other threads asked of it
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """Every partition of these topics, with the ids the topics have now; a topic that is not there has none.
@@ -73,20 +91,44 @@ class KafkaLog:
         Raises:
             UnreachableError: no broker answered in time.
         """
-        found: dict[TopicPartition, bool] = {}
-        answers = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout)
+        described = self.described(topics)
+        for topic, error in described.refused.items():
+            raise self._error(error, f"describing topic {topic}") from error
+        return {partition: leader is not None for partition, leader in described.leaders.items()}
+
+    def described(self, topics: Collection[str]) -> Described:
+        """Return the leaders of these topics' partitions, and name the topics that may not be described.
+
+        Raises:
+            UnreachableError: no broker answered in time.
+        """
+        first_try = min(_FIRST_TRY_SECONDS, self._timeout / 2)
+        try:
+            return self._described(topics, first_try)
+        except UnreachableError:
+            # librdkafka sends this to the broker that it once took for the controller, and keeps to it for minutes;
+            # a new client finds one that answers.
+            self._former, self._admin = self._admin, AdminClient(self._settings)
+            return self._described(topics, self._timeout - first_try)
+
+    def _described(self, topics: Collection[str], seconds: float) -> Described:
+        leaders: dict[TopicPartition, int | None] = {}
+        refused: dict[str, KafkaException] = {}
+        answers = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=seconds)
         for topic, future in answers.items():
             try:
                 description = future.result()
             except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                raise self._error(error, f"describing topic {topic}") from error
+                if error.args[0].code() in SILENT:
+                    raise self._error(error, f"describing topic {topic}") from error
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    refused[topic] = error
+                continue
             for partition in description.partitions:
-                leader = partition.leader
-                has_one = leader is not None and leader.id >= 0
-                found[TopicPartition(topic, topic_id_text(description.topic_id), partition.id)] = has_one
-        return found
+                leader = partition.leader.id if partition.leader is not None else -1
+                found = TopicPartition(topic, topic_id_text(description.topic_id), partition.id)
+                leaders[found] = leader if leader >= 0 else None
+        return Described(leaders, refused)
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
         """The log start and the read_committed end of each partition, in two requests a broker.
@@ -105,6 +147,30 @@ class KafkaLog:
             UnreachableError: a partition's leader did not answer in time.
         """
         return dict(self._list_offsets(partitions, OffsetSpec.latest()))
+
+    def answered_bounds(
+        self, partitions: Collection[TopicPartition], within: timedelta
+    ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
+        """Return the bounds that leaders tell in time, and why each other partition has none.
+
+        A partition without bounds is not known to be empty: nobody knows anything of it.
+
+        Args:
+            partitions: partitions that have a leader.
+            within: how long all of it may take, whatever brokers are away.
+        """
+        deadline = time.monotonic() + within.total_seconds()
+        by_name = {(p.topic, p.partition): p for p in partitions}
+        silent: dict[TopicPartition, str] = {}
+        told: list[dict[TopicPartition, int]] = []
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
+            request = {ClientTopicPartition(p.topic, p.partition): spec for p in by_name.values() if p not in silent}
+            left = max(0.1, deadline - time.monotonic())
+            answers = list_answered_offsets(self._admin, request, IsolationLevel.READ_COMMITTED, left)
+            told.append({by_name[e.topic, e.partition]: answer.offset for e, answer in answers.found.items()})
+            silent |= {by_name[e.topic, e.partition]: reason.str() for e, reason in answers.failed.items()}
+        starts, ends = told
+        return {p: LogBounds(starts[p], end) for p, end in ends.items()}, silent
 
     def times(self, partitions: Collection[TopicPartition], time_ms: int) -> dict[TopicPartition, PartitionTimes]:
         """Bounds of each partition, and its records about a time, in four requests a broker.

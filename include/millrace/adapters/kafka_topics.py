@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
 from millrace.adapters.kafka_ids import topic_id_text
+from millrace.adapters.kafka_silence import SILENT
 from millrace.domain.topics import NewTopic, ObservedTopic
 from millrace.errors import TopicAccessError, UnreachableError
 from millrace.settings import KafkaSettings
@@ -33,19 +34,8 @@ REQUEST_TIMEOUT_SECONDS = 15.0
 DESCRIBE_BATCH = 500  # topics a request: some 35 settings come back for each
 WRITE_LIMIT = 9_000  # the controller refuses a request of more than 10,000 (QuorumController.MAX_RECORDS_PER_USER_OP)
 _ANSWER_MARGIN_SECONDS = 5.0
+_SECOND_TRY_SECONDS = 5.0
 _ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
-_SILENT = frozenset(
-    {
-        KafkaError._TIMED_OUT,
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._AUTHENTICATION,
-        KafkaError._SSL,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.BROKER_NOT_AVAILABLE,
-    }
-)
 _LOG = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
@@ -60,6 +50,7 @@ class KafkaTopicAdmin:
         self._last_error = ""
         self._settings = settings
         self._opened: AdminClient | None = None
+        self._former: AdminClient | None = None  # kept, since its end would end what other threads asked of it
         self._opening = threading.Lock()  # a second client would end the first with its requests under way
 
     @property
@@ -80,21 +71,38 @@ class KafkaTopicAdmin:
 
     def observe(self, names: Collection[str]) -> Mapping[str, ObservedTopic]:
         """The topics that exist among `names`: two requests for each 500 of them."""
+        second_try = min(_SECOND_TRY_SECONDS, self._timeout / 2)
+        try:
+            return self._observe(names, self._timeout - second_try)
+        except UnreachableError:
+            # librdkafka keeps to the broker that it took for the controller first; a new client finds one that answers.
+            with self._opening:
+                self._former, self._opened = self._opened, None
+            return self._observe(names, second_try)
+
+    def _observe(self, names: Collection[str], seconds: float) -> Mapping[str, ObservedTopic]:
         found: dict[str, ObservedTopic] = {}
         failures: dict[str, str] = {}
         for batch in _batches(sorted(names), lambda _: 1, DESCRIBE_BATCH):
-            described = self._client.describe_topics(TopicCollection(batch), request_timeout=self._timeout)
+            described = self._client.describe_topics(TopicCollection(batch), request_timeout=seconds)
             present = self._split(described, failures)
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
             if not resources:
                 continue
-            futures = self._client.describe_configs(resources, request_timeout=self._timeout)
+            futures = self._client.describe_configs(resources, request_timeout=seconds)
             settings = self._split({resource.name: future for resource, future in futures.items()}, failures)
             for name, entries in settings.items():
                 found[name] = _observed(name, present[name], entries.values())
         if failures:
             raise TopicAccessError(failures, where=self._address)
         return found
+
+    def names(self) -> Collection[str]:
+        """Return the names of all topics that this user may see."""
+        try:
+            return set(self._client.list_topics(timeout=self._timeout).topics)
+        except KafkaException as error:
+            raise self._unreachable(error.args[0].str()) from error
 
     def create(self, topics: Sequence[NewTopic]) -> Mapping[str, str | None]:
         """Create topics; per topic None, or why it failed. One that exists already is a failure."""
@@ -153,7 +161,7 @@ class KafkaTopicAdmin:
         except TimeoutError:
             raise self._unreachable("no answer") from None
         except KafkaException as error:
-            if error.args[0].code() in _SILENT:
+            if error.args[0].code() in SILENT:
                 raise self._unreachable(error.args[0].str()) from error
             raise
 

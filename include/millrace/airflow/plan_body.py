@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from millrace.domain.plan import Facts, Plan
+from millrace.domain.printable import printable, printable_lines
 
 MOST_ROWS = 50
 
@@ -34,7 +35,7 @@ def body_of(plan: Plan) -> str:
 
 def code(text: str) -> str:
     """Text as inline code that also stands in a table: on one line, bars escaped, whatever backticks it holds."""
-    line = " ".join(text.split()).replace("|", "\\|")
+    line = printable(" ".join(text.split())).replace("|", "\\|")
     if not line:
         return ""
     fence = "`" * (_longest_run(line) + 1)
@@ -44,7 +45,7 @@ def code(text: str) -> str:
 def code_block(text: str) -> str:
     """Text as a block of code that nothing in it can end."""
     fence = "`" * max(3, _longest_run(text) + 1)
-    return f"{fence}text\n{text}\n{fence}"
+    return f"{fence}text\n{printable_lines(text)}\n{fence}"
 
 
 def _longest_run(text: str) -> int:

@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from millrace.cli.output import emit, moment
+from millrace.cli.output import Text, emit, moment
 from millrace.domain.activity import Reading
-from millrace.domain.printable import printable
 from millrace.errors import UsageError
 from millrace.settings import open_settings
 from millrace.spec.fields import Wrong, parse_duration
@@ -76,7 +74,7 @@ def _print(console: Console, found: Activity, since: str) -> None:
         for heading in ("group", "topic", "client id", "host", "first seen", "last commit (UTC)", "offsets", "commits"):
             table.add_column(heading, overflow="fold", justify="right" if heading == "commits" else "left")
         for reading in found.readings:
-            table.add_row(*(Text(printable(cell)) for cell in _cells(reading)))
+            table.add_row(*(Text(cell) for cell in _cells(reading)))
         console.print(table)
     else:
         console.print(Text(f"nobody committed an offset within {since}"))

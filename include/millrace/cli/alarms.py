@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from millrace.cli.actor import actor
-from millrace.cli.output import emit, moment
+from millrace.cli.output import Text, emit, moment, paragraph
 from millrace.cli.reason import Reason
 from millrace.domain.alarms import Notified, growth, in_words
 from millrace.domain.control import Alarm
@@ -131,5 +130,5 @@ def _print_one(console: Console, alarm: Alarm) -> None:
     }
     for name, text in facts.items():
         if text:
-            grid.add_row(Text(name), Text(text))
+            grid.add_row(Text(name), paragraph(text))
     console.print(grid)

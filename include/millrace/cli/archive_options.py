@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from millrace.cli.output import paragraph
+
 From = Annotated[str | None, typer.Option("--from", help="A time with its zone, or an offset: records from there on.")]
 To = Annotated[str | None, typer.Option("--to", help="A time with its zone, or an offset: records before it.")]
 Partition = Annotated[int | None, typer.Option(min=0, help="Only this one; offsets need it.")]
@@ -22,6 +24,6 @@ def teller(console: Console | None = None) -> Callable[[str], object]:
     errors = console or Console(stderr=True)
 
     def tell(text: str) -> None:
-        errors.print(f"millrace: {text}", markup=False, highlight=False, soft_wrap=True)
+        errors.print(paragraph(f"millrace: {text}"), soft_wrap=True)
 
     return tell

@@ -9,12 +9,11 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from millrace import spec
 from millrace.cli.actor import actor
 from millrace.cli.coverage_text import print_coverage
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit, paragraph
 from millrace.cli.reason import Reason
 from millrace.domain.archive.audit import Audit, Depth, summed_up
 from millrace.domain.archive.manifest import PartitionSpan
@@ -228,6 +227,6 @@ def told_and_ended(failed: Sequence[MillraceError], found: Sequence[int], notes:
     """
     errors = Console(stderr=True)
     for text in [*map(str, failed), *dict.fromkeys(notes)]:
-        errors.print(f"millrace: {text}", markup=False, highlight=False, soft_wrap=True)
+        errors.print(paragraph(f"millrace: {text}"), soft_wrap=True)
     codes = {*found, *(error.exit_code for error in failed)}
     raise typer.Exit(next((code for code in (1, 4, 3, 2) if code in codes), 0))

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from millrace.cli.actor import actor
 from millrace.cli.audits import Json, Topic, each_archive, open_backed, told_and_ended
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit
 from millrace.cli.reason import Reason
 from millrace.errors import MillraceError, UsageError
 from millrace.spec.fields import Wrong, parse_duration

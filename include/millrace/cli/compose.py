@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace.cli.output import emit
+from millrace.cli.output import emit, paragraph
 from millrace.settings import project_root
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ def compose(check: CheckOnly = False, as_json: AsJson = False) -> None:
 
     def show(console: Console) -> None:
         for name, state in states.items():
-            console.print(f"{name:<28} {state}", highlight=False, markup=False)
+            console.print(paragraph(f"{name:<28} {state}"), soft_wrap=True)
         if not check and new:
             console.print("Volumes that were made with other passwords do not open to these.", highlight=False)
         if not check:
-            console.print("Next:  docker compose up --build --detach", highlight=False, markup=False)
+            console.print(paragraph("Next:  docker compose up --build --detach"), soft_wrap=True)
 
     emit(document, as_json=as_json, text=show)
     if check and stale:

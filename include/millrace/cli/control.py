@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit
 from millrace.domain.control import AppendOnly, MigrationReport
 from millrace.settings import open_settings
 from millrace.usecases import control

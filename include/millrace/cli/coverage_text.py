@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.text import Text
 
+from millrace.cli.output import Text
 from millrace.domain.archive.audit import Audit, PartitionAudit, summed_up
 from millrace.domain.archive.bars import Shade, bar
 from millrace.domain.archive.partition import Label

@@ -9,12 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from millrace import spec
-from millrace.cli.output import emit, error_document, show_error
+from millrace.cli.output import Text, emit, error_document, show_error
 from millrace.domain.declaration import Pipeline
-from millrace.domain.printable import printable
 from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import open_settings
 from millrace.usecases.drift import Drift, MendedBy, find_drift
@@ -85,7 +83,7 @@ def _print(console: Console, found: Sequence[Drift]) -> None:
                 table.add_column(heading, overflow="fold")
             for one in each.differences:
                 cells = (one.topic, one.setting, one.declared, one.observed, _MENDED[one.mended_by])
-                table.add_row(*(Text(printable(cell)) for cell in cells))
+                table.add_row(*(Text(cell) for cell in cells))
             console.print(table)
         _print_rest(console, each)
 
@@ -98,7 +96,7 @@ def _print_rest(console: Console, found: Drift) -> None:
         line = f"missing: {name}: declared, and not there; no scheduled run makes it"
         console.print(Text(line, style="yellow"), soft_wrap=True)
     for refusal in found.refusals:
-        console.print(Text(f"refused: {refusal.subject}: {printable(refusal.what)}", style="red"), soft_wrap=True)
+        console.print(Text(f"refused: {refusal.subject}: {refusal.what}", style="red"), soft_wrap=True)
         console.print(Text(f"  next: {refusal.next_step}"), soft_wrap=True)
     if found.differences or found.missing:
         step = f"  next: `./millrace topics plan {found.pipeline}`, then `./millrace plans run ID`"

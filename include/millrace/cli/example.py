@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from millrace.cli.output import show_error
+from millrace.cli.output import paragraph, show_error
 from millrace.cli.sources import load_bar
 from millrace.errors import MillraceError
 from millrace.settings import Settings, open_settings
@@ -43,7 +43,7 @@ def run_with_bar(settings: Settings, airflow_url: str, console: Console) -> Exam
             step = progress.step.partition(": ")[0]
             if not said or said[-1] != step:
                 said.append(step)
-                console.print(f"example: {progress.step}", markup=False, highlight=False)
+                console.print(paragraph(f"example: {progress.step}"), soft_wrap=True)
 
         return run_example(parts, say)
     with load_bar(console) as bar:
@@ -79,7 +79,7 @@ def print_report(console: Console, report: ExampleReport, try_next: Sequence[tup
         *(f"  {command:<40} {why}" for command, why in try_next),
     ]
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(paragraph(line), soft_wrap=True)
 
 
 def _judgement(report: ExampleReport) -> list[str]:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from millrace.cli.output import moment
+from millrace.cli.output import Text, moment
 from millrace.domain.durations import roughly
 from millrace.domain.group_status import GroupReading, PartitionReading, Status
 from millrace.domain.time_lag import TimeLag
@@ -50,7 +49,8 @@ def print_groups(console: Console, found: GroupList) -> None:
             console.print(Text(f"{row.name} is {row.reading.status.value}: {row.reading.why}"), soft_wrap=True)
     risky = [row for row in found.groups if row.risks]
     if risky:
-        console.print(Text("\nwhat may go wrong", style="bold"))
+        console.print()
+        console.print(Text("what may go wrong", style="bold"))
     for row in risky:
         _print_risks(console, row, f"{row.name}: ")
 
@@ -68,7 +68,8 @@ def print_group(console: Console, found: GroupList) -> None:
             grid.add_row(Text(f"  {name}"), Text(text))
     console.print(grid)
     if row.risks:
-        console.print(Text("\nwhat may go wrong", style="bold"))
+        console.print()
+        console.print(Text("what may go wrong", style="bold"))
         _print_risks(console, row, "")
     if row.reading.group.members:
         console.print()

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 
 from millrace.cli.bars import share_bar
-from millrace.cli.output import emit, moment
+from millrace.cli.output import Text, emit, moment
 from millrace.domain.durations import roughly
 from millrace.domain.headroom import Danger
 from millrace.domain.retention.readers import Room
@@ -145,7 +145,7 @@ def _partitions(reader: Reader) -> Table:
     return table
 
 
-def _left(room: Room) -> tuple[Text, Text, Text, Text]:
+def _left(room: Room) -> tuple[Text, RichText, Text, Text]:
     if room.left is None:
         return Text("?" if room.why else "never" if room.unread else "all read"), Text(""), Text(room.why), Text("")
     share = room.left / room.window if room.window else None

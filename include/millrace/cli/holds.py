@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from millrace.cli.actor import actor
-from millrace.cli.output import emit, moment
+from millrace.cli.output import Text, emit, moment
 from millrace.cli.reason import OptionalReason
 from millrace.domain.retention.holds import Hold
 from millrace.domain.sizes import roughly_bytes

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit, lines
 from millrace.domain.control import Action
 from millrace.settings import open_settings
 from millrace.usecases import action_log
@@ -46,15 +45,15 @@ def _print(console: Console, found: tuple[Action, ...]) -> None:
     for entry in found:
         change = _changed(entry.before, entry.after)
         when = f"{entry.at:%Y-%m-%d %H:%M:%S}"
-        cells = (when, entry.actor, entry.action, entry.subject, change, entry.reason, entry.outcome)
-        table.add_row(*(Text(cell) for cell in cells))
+        before = (Text(cell) for cell in (when, entry.actor, entry.action, entry.subject))
+        table.add_row(*before, lines(change), Text(entry.reason), Text(entry.outcome))
     console.print(table)
 
 
-def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What differs, a line a fact."""
-    lines = []
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return a line for each fact that differs."""
+    found = []
     for key, value in after.items():
         if before.get(key) != value:
-            lines.append(f"{key}: {before[key]} → {value}" if key in before else f"{key}: {value}")
-    return "\n".join(lines)
+            found.append(f"{key}: {before[key]} → {value}" if key in before else f"{key}: {value}")
+    return found

@@ -4,18 +4,46 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
+from typing import Any, Self
 
 from rich.console import Console
+from rich.text import Text as RichText
 
+from millrace.domain.printable import printable, printable_lines
 from millrace.errors import MillraceError
 
 WIDTH_ELSEWHERE = 160
 """Columns of a table that goes to a file or a pipe."""
+
+
+class Text(RichText):
+    """One line for people. Control characters in it are shown escaped, and markup is shown as it is.
+
+    Names come from Kafka, S3 and PostgreSQL: none of them starts a line, moves a cursor or turns the writing round.
+    """
+
+    def __init__(self, text: str = "", style: str = "", **more: Any) -> None:
+        super().__init__(printable(text), style, **more)
+
+    def append(self, text: RichText | str, style: Any = None) -> Self:
+        """Add to the line."""
+        super().append(printable(text) if isinstance(text, str) else text, style)
+        return self
+
+
+def lines(parts: Iterable[str], style: str = "") -> RichText:
+    """Return a line for each part, one below the other."""
+    return RichText("\n").join(Text(part, style) for part in parts)
+
+
+def paragraph(text: str, style: str = "") -> RichText:
+    """Return a message of Millrace's own that may have several lines, such as an error with its next step."""
+    return RichText(printable_lines(text), style)
 
 
 def emit(document: Mapping[str, object], *, as_json: bool, text: Callable[[Console], None]) -> None:
@@ -47,7 +75,7 @@ def error_document(error: MillraceError) -> dict[str, str]:
 
 def show_error(error: MillraceError) -> None:
     """Print what was wrong, where, and what to do next, on standard error."""
-    Console(stderr=True).print(f"millrace: {error}", markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(paragraph(f"millrace: {error}"), soft_wrap=True)
 
 
 def _plain(value: object) -> object:

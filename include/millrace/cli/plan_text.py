@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from millrace.cli.output import Text, lines
 from millrace.domain.plan import Facts, Outcome, Plan, PlanKind, StoredPlan
 
 _MOST_TOLD = 20  # facts of a step
@@ -66,9 +66,8 @@ def print_plan(console: Console, plan: Plan) -> None:
         for heading in ("change", "subject", "from", "to"):
             table.add_column(heading, overflow="fold")
         for change in plan.changes:
-            table.add_row(
-                *(Text(cell) for cell in (change.action, change.subject, *_cells(change.before, change.after)))
-            )
+            before, after = _cells(change.before, change.after)
+            table.add_row(Text(change.action), Text(change.subject), lines(before), lines(after))
         console.print(table)
     for name, text in plan.about:
         console.print(Text(f"  {name.replace('_', ' ')}: {text}"), soft_wrap=True)
@@ -98,11 +97,11 @@ def print_stored(console: Console, stored: StoredPlan) -> None:
         console.print(Text(f"{line}: {result.error}" if result.error else line, style=style), soft_wrap=True)
 
 
-def _cells(before: Facts, after: Facts) -> tuple[str, str]:
+def _cells(before: Facts, after: Facts) -> tuple[list[str], list[str]]:
     """What was and what shall be, key by key; what was seen but does not change is left out."""
     wanted = {key: value for key, value in after if key != "exists"}
     seen = {key: value for key, value in before if key in wanted}
-    return "\n".join(map(_fact, seen.items())), "\n".join(map(_fact, wanted.items()))
+    return [_fact(each) for each in seen.items()], [_fact(each) for each in wanted.items()]
 
 
 def _fact(item: tuple[str, str]) -> str:

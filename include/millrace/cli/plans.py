@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from millrace.cli.actor import actor
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit, paragraph
 from millrace.cli.plan_text import print_stored, stored_document
 from millrace.cli.reason import Reason
 from millrace.domain.plan import PlanStatus, StoredPlan
@@ -79,7 +78,7 @@ def telling() -> Callable[[str], None]:
     def tell(text: str) -> None:
         if text != said[0]:
             said[0] = text
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+            console.print(paragraph(text), soft_wrap=True)
 
     return tell
 

@@ -10,11 +10,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from millrace.cli.actor import actor
 from millrace.cli.declared import pipelines_of
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit
 from millrace.cli.quality_books import books_document, reconcile
 from millrace.cli.quality_recompute import recompute
 from millrace.cli.quality_text import (

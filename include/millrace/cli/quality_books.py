@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from millrace.cli.actor import actor
 from millrace.cli.declared import pipelines_of
-from millrace.cli.output import emit, error_document, show_error
+from millrace.cli.output import Text, emit, error_document, paragraph, show_error
 from millrace.cli.quality_recompute import any_seed, print_recomputed, recompute_document, working
 from millrace.domain.quality.books import OPEN, Balance, Finding, Reconciliation
 from millrace.domain.quality.ranges import Mark
@@ -113,7 +112,7 @@ def _exit_code(
 def _show_left_out(stream: str) -> None:
     """Say on standard error that a sample has nothing of a stream, and why."""
     text = f"{stream}: no row is made again: {UPSERTED}"
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(paragraph(text), soft_wrap=True)
 
 
 def _print(console: Console, runs: Sequence[Reconciliation], again: Sequence[tuple[str, int, Recomputed]]) -> None:

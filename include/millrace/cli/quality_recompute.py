@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from millrace.cli.declared import pipelines_of
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit
 from millrace.domain.quality.recompute import MOST_SAMPLED, Likeness, Recomputed
 from millrace.settings import open_settings
 from millrace.usecases import quality_books, quality_recompute

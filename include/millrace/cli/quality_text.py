@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from millrace.cli.output import moment
+from millrace.cli.output import Text, moment
 from millrace.domain.declaration import Stream
 from millrace.domain.durations import roughly
 from millrace.domain.quality.evidence import document_of

@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from millrace.cli.actor import actor
-from millrace.cli.output import emit, error_document, moment, show_error
+from millrace.cli.output import Text, emit, error_document, moment, show_error
 from millrace.cli.plan_text import plan_document, print_plan
 from millrace.cli.plans import telling
 from millrace.cli.reason import Reason
@@ -186,7 +185,7 @@ def _print_list(console: Console, found: QuarantineList) -> None:
             first_at, last_at = (moment(at).removesuffix(" UTC") for at in (count.first_at, count.last_at))
             records = f"{count.records:,}"
             cells = (count.stream, count.rule, records, str(count.first), first_at, str(count.last), last_at)
-            table.add_row(*(Text(printable(cell)) for cell in cells))
+            table.add_row(*(Text(cell) for cell in cells))
         console.print(table)
     elif not found.silent:
         console.print(Text("no record is in quarantine"))

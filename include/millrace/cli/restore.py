@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from millrace.cli.actor import actor
 from millrace.cli.archive_options import From, Key, KeyBase64, Partition, Store, To, TopicId, teller
-from millrace.cli.output import emit, error_document
+from millrace.cli.output import Text, emit, error_document
 from millrace.cli.reason import Reason
 from millrace.domain.restore import Placement
 from millrace.errors import MillraceError

@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from millrace.cli.bars import share_bar
-from millrace.cli.output import emit, moment
+from millrace.cli.output import Text, emit, moment
 from millrace.domain.durations import roughly
 from millrace.domain.retention.bounds import Bound
 from millrace.domain.retention.flow import Flow

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from millrace import spec
-from millrace.cli.output import emit, moment
+from millrace.cli.output import Text, emit, moment
 from millrace.domain.printable import printable
 from millrace.domain.retention.skew import SAMPLED, KeyCount, Load, PartitionLoad, Sample
 from millrace.domain.sizes import roughly_bytes

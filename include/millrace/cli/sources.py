@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit
 from millrace.settings import open_settings
 from millrace.spec.project import load_pipeline
 from millrace.usecases.sources import LoadPhase, LoadProgress, LoadReport
@@ -64,7 +64,8 @@ def load_bar(console: Console) -> Progress:
 
 def _print(console: Console, report: LoadReport) -> None:
     console.print(
-        f"{report.source} -> {report.topic}: {report.produced:,} written, {report.already_there:,} were there, "
-        f"{report.total:,} in all",
-        highlight=False,
+        Text(
+            f"{report.source} -> {report.topic}: {report.produced:,} written, {report.already_there:,} were there, "
+            f"{report.total:,} in all"
+        )
     )

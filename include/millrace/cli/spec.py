@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from millrace import spec
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit
 from millrace.domain.printable import shown
 from millrace.errors import UsageError
 from millrace.settings import open_settings, project_root

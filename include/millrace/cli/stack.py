@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace.cli.compose import compose
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit, paragraph
 from millrace.errors import UsageError
 from millrace.settings import project_root
 
@@ -88,7 +88,7 @@ def down(
     document = {"schema": "millrace.down/1", "stream_processes_ended": apps, "wiped": wipe}
     line = "everything is stopped" + (f", {apps} processes of streaming apps among it" if apps else "")
     line += "; all data is removed" if wipe else "; data stays in .millrace (remove it with `down --wipe`)"
-    emit(document, as_json=as_json, text=lambda console: console.print(line, soft_wrap=True, highlight=False))
+    emit(document, as_json=as_json, text=lambda console: console.print(paragraph(line), soft_wrap=True))
 
 
 def status(as_json: AsJson = False) -> None:
@@ -114,7 +114,7 @@ def doctor(as_json: AsJson = False) -> None:
         for check in checks:
             mark = "[green]ok[/]" if check.fine else "[red]wrong[/]"
             took = "" if check.seconds is None else f"{check.seconds * 1000:.0f} ms"
-            table.add_row(mark, check.name, check.origin, check.found, took)
+            table.add_row(mark, *(Text(cell) for cell in (check.name, check.origin, check.found)), took)
         console.print(table)
 
     emit(document, as_json=as_json, text=show)
@@ -189,7 +189,7 @@ def _show_up(console: Console, stack: Stack, report: StackReport, downloading: f
         "./millrace run -- sh -c 'kafka-topics --bootstrap-server $KAFKA_BOOTSTRAP --list' · ./millrace down",
     ]
     for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(paragraph(line), soft_wrap=True)
 
 
 def _show_parts(console: Console, parts: list[PartStatus]) -> None:
@@ -203,7 +203,7 @@ def _show_parts(console: Console, parts: list[PartStatus]) -> None:
             pid = str(program.pid or "-") if program else "-"
             lasted = _duration(program.uptime_seconds) if program and program.pid else "-"
             first = (part.name, mark) if row == 0 else ("", "")
-            last = (numbers, part.detail) if row == 0 else ("", "")
+            last = (numbers, Text(part.detail)) if row == 0 else ("", "")
             table.add_row(*first, program.name if program else "-", pid, lasted, *last)
     console.print(table)
 

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from millrace.cli.output import emit
+from millrace.cli.output import Text, emit
 from millrace.domain.sizes import roughly_bytes
 from millrace.errors import UsageError
 from millrace.settings import open_settings

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from millrace.cli.output import moment
+from millrace.cli.output import Text, moment, paragraph
 from millrace.domain.control import Attempt, StreamProgress
 from millrace.domain.declaration import is_backup
 from millrace.usecases.stream_list import StreamRow
@@ -48,7 +47,7 @@ def _section(console: Console, title: str, facts: Facts) -> None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for name, text in told:
-        grid.add_row(Text(f"  {name}" if name else " "), Text(text))
+        grid.add_row(Text(f"  {name}" if name else " "), paragraph(text))
     console.print(grid)
 
 
@@ -127,6 +126,6 @@ def _attempts(attempts: Sequence[Attempt]) -> Table:
     for attempt in attempts:
         ended = moment(attempt.ended_at).removesuffix(" UTC") if attempt.ended_at else ""
         submitted = moment(attempt.submitted_at).removesuffix(" UTC")
-        cells = (str(attempt.epoch), submitted, ended, attempt.outcome or "", attempt.detail or "")
-        table.add_row(*(Text(cell) for cell in cells))
+        cells = (str(attempt.epoch), submitted, ended, attempt.outcome or "")
+        table.add_row(*(Text(cell) for cell in cells), paragraph(attempt.detail or ""))
     return table

@@ -13,11 +13,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from millrace.cli import stream_files
 from millrace.cli.actor import actor
-from millrace.cli.output import emit, error_document
+from millrace.cli.output import Text, emit, error_document, paragraph
 from millrace.cli.plan_text import plan_document, print_plan
 from millrace.cli.reason import Reason
 from millrace.cli.stream_text import print_stream
@@ -236,7 +235,7 @@ def _until(
 
     def say(text: str) -> None:
         said.append(text)
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(paragraph(text), soft_wrap=True)
 
     def tell(report: Supervised) -> None:
         nonlocal slow
@@ -283,14 +282,14 @@ def _wait_for_free_group(platform: Platform, stream: str) -> bool | None:
         groups = platform.groups(connection)
         while groups.members(group):
             if not said:
-                console.print(f"{stream}: stopped; its group {group} frees after the session timeout (10 s)")
+                console.print(Text(f"{stream}: stopped; its group {group} frees after the session timeout (10 s)"))
                 said = True
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.5)
     except MillraceError as error:
         console.print(
-            f"{stream}: stopped; whether its group is free cannot be told: {error.what}", markup=False, soft_wrap=True
+            paragraph(f"{stream}: stopped; whether its group is free cannot be told: {error.what}"), soft_wrap=True
         )
         return None
     return True

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from millrace import spec
 from millrace.cli import drift, headroom, sizing, skew
 from millrace.cli.actor import actor
 from millrace.cli.holds import hold
-from millrace.cli.output import emit, show_error
+from millrace.cli.output import Text, emit, show_error
 from millrace.cli.plan_text import plan_document, print_plan
 from millrace.domain.declaration import Pipeline
 from millrace.domain.plan import Plan

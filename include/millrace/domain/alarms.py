@@ -61,6 +61,7 @@ MEASURES: Mapping[str, Measure] = {
     "backup.late": Measure("partitions"),
     "backup.halted": NOTHING,
     "backup.doomed": Measure("seconds left", shrinks=True),
+    "backup.silent": Measure("partitions or topics"),
     "group.stuck": Measure("unread offsets"),
     "group.risk": Measure("offsets"),
     "topic.hold": Measure("offsets"),

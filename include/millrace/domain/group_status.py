@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from millrace.domain import trend
 from millrace.domain.durations import roughly
-from millrace.domain.rhythm import Track, after_hole, commit_rhythm, spacing, track
+from millrace.domain.rhythm import Track, after_hole, commit_rhythm, commits_of_nobody, spacing, track
 from millrace.domain.snapshots import GroupSeen, GroupType, History, Member, Partition, Snapshot
 from millrace.domain.time_lag import NOTHING_UNREAD, TimeLag, furthest, time_lag
 
@@ -22,6 +22,7 @@ PATIENCE = timedelta(minutes=15)
 after which a member that does not poll is put out of its group."""
 
 _INTERVALS = 3
+_COMMITS_OF_NOBODY = 2  # one may be a person's reset
 _STABLE = "Stable"
 
 
@@ -31,8 +32,9 @@ class Status(StrEnum):
     STUCK = "stuck"  # it has members and something to read, and has not committed for three of its intervals
     SLOW = "slow"  # it reads, and falls behind
     REWOUND = "rewound"  # its offsets were moved back, and it is not where it was yet
-    STOPPED = "stopped"  # something is unread, and nobody is in it
+    STOPPED = "stopped"  # something is unread, and nobody is in it or commits
     UNKNOWN = "unknown"  # what would tell is not known
+    MANUAL = "manual"  # nobody is in it, and its commits move on: the reader assigns its partitions itself
     OK = "ok"
     IDLE = "idle"  # there was nothing to read
 
@@ -123,6 +125,7 @@ class _Group:
     tracks: Mapping[Partition, Track]
     left: frozenset[Partition]  # committed once, and none of its members has them now
     allowed: timedelta
+    manual: bool  # its commits moved on while it had no members
 
     @property
     def now(self) -> datetime:
@@ -140,6 +143,7 @@ def judge(
     *,
     at_least: timedelta = timedelta(0),
     commits_markers: bool = False,
+    by_commits: bool = True,
 ) -> GroupReading:
     """How one group is.
 
@@ -149,6 +153,8 @@ def judge(
         history: up to and with it.
         at_least: how long it may stand still whatever its rhythm, as one that waits for more before it commits.
         commits_markers: whether it commits up to the end of what it may read, markers of transactions included.
+        by_commits: whether commits without a member show a reader that assigns its partitions itself. Commits of an app
+            of ours from outside do not.
     """
     if seen.type in (GroupType.SHARE, GroupType.STREAMS):
         return GroupReading(seen, Status.UNKNOWN, f"of a {seen.type.value} group the brokers tell type and state only")
@@ -165,11 +171,13 @@ def judge(
     read = [one for partition, one in tracks.items() if partition not in left]
     rhythm = commit_rhythm(history.times, read)
     allowed = max(at_least, PATIENCE if rhythm is None else max(rhythm.usual * _INTERVALS, rhythm.longest))
-    group = _Group(seen.name, seen, history, snapshot, owners, _members_since(seen, history), tracks, left, allowed)
+    manual = by_commits and _is_manual(seen, history, read)
+    since = _members_since(seen, history)
+    group = _Group(seen.name, seen, history, snapshot, owners, since, tracks, left, allowed, manual)
     partitions = tuple(_partition(group, partition) for partition in asked)
     counted = [one for one in partitions if one.partition not in left]
     usual = rhythm.usual if rhythm else None
-    status, why = _with_trend(seen, history, counted, read, usual)
+    status, why = _with_trend(group, counted, read, usual)
     rates = trend.rates(history.times, read)
     lags = [max(0, one.lag) for one in counted if one.lag is not None]
     return GroupReading(
@@ -187,21 +195,26 @@ def judge(
     )
 
 
+def _is_manual(seen: GroupSeen, history: History, read: Sequence[Track]) -> bool:
+    members = history.members.get(seen.name, ())
+    return not seen.members and commits_of_nobody(history.times, read, members) >= _COMMITS_OF_NOBODY
+
+
 def _with_trend(
-    seen: GroupSeen,
-    history: History,
+    group: _Group,
     partitions: Sequence[PartitionReading],
     tracks: Sequence[Track],
     interval: timedelta | None,
 ) -> tuple[Status, str]:
     """The worst of its partitions, or that it falls behind."""
     status, why = _worst(partitions)
-    if status not in (Status.REWOUND, Status.OK, Status.IDLE) or not seen.members:
+    calm = status in (Status.REWOUND, Status.OK, Status.IDLE, Status.MANUAL)
+    if not calm or not (group.seen.members or group.manual):
         return status, why
-    slope = trend.slope(history.times, tracks, interval)
+    slope = trend.slope(group.history.times, tracks, interval)
     if slope is not None and slope > 0:
         return Status.SLOW, f"it falls behind by {slope:,.1f} records a second"
-    if status is Status.OK and slope is not None and slope < 0 and (unread := _unread(partitions)):
+    if status in (Status.OK, Status.MANUAL) and slope is not None and slope < 0 and (unread := _unread(partitions)):
         return status, f"catching up by {-slope:,.1f} records a second, {unread:,} left"
     return status, why
 
@@ -267,6 +280,8 @@ def _of_partition(group: _Group, partition: Partition, commit: int | None) -> tu
         return _uncommitted(group, partition)
     if group.seen.members is None:
         return Status.UNKNOWN, "its members are not known"
+    if group.manual:
+        return _by_commits(group, one, log.stable - commit)
     if group.members_since is None:
         return _without_members(one)
     if partition in group.left:
@@ -288,10 +303,28 @@ def _without_members(one: Track) -> tuple[Status, str]:
     return Status.IDLE, ""
 
 
-def _reading_on(group: _Group, one: Track, left: int) -> tuple[Status, str]:
+def _by_commits(group: _Group, one: Track, left: int) -> tuple[Status, str]:
+    """Judge a reader that is no member by its commits. A commit is due only while something is left to read."""
+    if one.undecided:
+        return _undecided(group, left)
+    if one.unread[-1] and (waited := _overdue(group, one)):
+        return Status.STOPPED, f"nobody is in the group, and no commit came for {roughly(waited)}"
+    if back := _moved_back(one):
+        return Status.REWOUND, f"moved back, {back:,} offsets from where it was"
+    return Status.MANUAL, "commits without being in the group"
+
+
+def _overdue(group: _Group, one: Track) -> timedelta | None:
+    """Return how long a commit has been due, where that is longer than the group ever may take; else None."""
+    if not one.unread[-1]:
+        return None
     waited = group.now - group.history.times[_waiting_since(group, one)]
     own = commit_rhythm(group.history.times, [one])  # a quiet partition may have a rhythm of its own
-    if waited >= max(group.allowed, own.usual * _INTERVALS if own else group.allowed):
+    return waited if waited >= max(group.allowed, own.usual * _INTERVALS if own else group.allowed) else None
+
+
+def _reading_on(group: _Group, one: Track, left: int) -> tuple[Status, str]:
+    if waited := _overdue(group, one):
         return Status.STUCK, f"no commit for {roughly(waited)}, of {left:,} unread offsets"
     if back := _moved_back(one):
         return Status.REWOUND, f"moved back, {back:,} offsets from where it was"

@@ -8,6 +8,16 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
+def printable_lines(text: str) -> str:
+    """Return a message that may have several lines, with an escape for each other character that cannot be printed."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def printable_value(value: object) -> object:
+    """Return a value of a template as one printable line; text that is markup already stays as it is."""
+    return value if hasattr(value, "__html__") else printable(str(value))
+
+
 def shown(text: object, limit: int = 80) -> str:
     """Return one printable line of bounded length."""
     line = printable(str(text)[: limit + 1])

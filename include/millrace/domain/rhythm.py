@@ -124,6 +124,25 @@ def commit_rhythm(times: Sequence[datetime], tracks: Sequence[Track]) -> Rhythm 
     return Rhythm(max(sorted(found)[rank - 1], usual), max(*found, usual))
 
 
+def commits_of_nobody(times: Sequence[datetime], tracks: Sequence[Track], members: Sequence[int | None]) -> int:
+    """Return how many snapshots saw commits move on while they and the ones before them saw no member.
+
+    The last commit of a member that leaves is none of these, nor what happens while snapshots are missing.
+
+    Args:
+        times: of the snapshots.
+        tracks: the partitions of one group.
+        members: how many members the group had at each snapshot; None where nobody knows.
+    """
+    usual = spacing(times)
+    return sum(
+        list(members[index - 1 : index + 1]) == [0, 0]
+        and not after_hole(times, index, usual)
+        and any(_moved_on(one.commits, index) for one in tracks)
+        for index in range(1, min(len(times), len(members)))
+    )
+
+
 def _busy(one: Track, index: int) -> bool:
     """Whether something was unread before a snapshot, or came since the one before it."""
     before, now = one.ends[index - 1], one.ends[index]
@@ -133,3 +152,8 @@ def _busy(one: Track, index: int) -> bool:
 def _moved(values: Sequence[int | None], index: int) -> bool:
     before, now = values[index - 1], values[index]
     return now is not None and before is not None and now != before
+
+
+def _moved_on(values: Sequence[int | None], index: int) -> bool:
+    before, now = values[index - 1], values[index]
+    return now is not None and before is not None and now > before

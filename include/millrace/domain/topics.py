@@ -6,7 +6,7 @@ A plan never deletes a topic. Topics and settings that no declaration names are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -72,6 +72,7 @@ def plan_topics(
     *,
     least: Mapping[str, Mapping[str, str]] | None = None,
     no_cuts: str = "",
+    names: Collection[str] = (),
 ) -> TopicDifference:
     """The changes that make the observed topics as declared.
 
@@ -81,6 +82,7 @@ def plan_topics(
         unreadable: topics that the cluster would not describe, with its reason.
         least: limits that held topics keep at least, by name: a declared one that is longer counts.
         no_cuts: why no topic may be made to keep less; empty where it may.
+        names: all topics that the cluster is known to have, declared or not: none is made beside one that is alike.
 
     Guarantees: independent of the order of its input; once its changes are made, planning again gives none;
     nothing is ever deleted, and what the declaration does not name is not touched.
@@ -106,10 +108,42 @@ def plan_topics(
                 refusals.append(_uncut(topic, cuts, no_cuts))
                 wanted = {key: value for key, value in wanted.items() if key not in cuts}
             changes += _differences(topic, wanted, observed[topic.name])
+    changes, alike = _without_collisions(changes, {*names, *observed})
+    refusals += alike
     return TopicDifference(
         tuple(sorted(changes, key=lambda change: (change.subject, change.action, change.after))),
         tuple(sorted(refusals, key=lambda refusal: (refusal.subject, refusal.what))),
     )
+
+
+def may_collide(name: str) -> bool:
+    """Whether Kafka may refuse a topic for a name that is alike: it takes `.` and `_` for the same in its metrics.
+
+    Source: org.apache.kafka.common.internals.Topic#hasCollision.
+    """
+    return "." in name or "_" in name
+
+
+def _without_collisions(changes: Sequence[Change], names: Collection[str]) -> tuple[list[Change], list[Refusal]]:
+    """Take out the topics that Kafka would not make; of two new ones that are alike the first by name is made."""
+    taken = {_metric_name(name): name for name in sorted(names, reverse=True) if may_collide(name)}
+    made: list[Change] = []
+    refused: list[Refusal] = []
+    for change in sorted(changes, key=lambda each: each.subject):
+        other = change.subject
+        if change.action == CREATE:
+            other = taken.setdefault(_metric_name(change.subject), change.subject)
+        if other == change.subject:
+            made.append(change)
+        else:
+            there = "is there" if other in names else "would be made too"
+            what = f"Kafka cannot hold it beside the topic {other}, which {there}: it takes `.` and `_` for the same"
+            refused.append(Refusal(change.subject, what, "give it another name in the declaration"))
+    return made, refused
+
+
+def _metric_name(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def wanted_config(topic: Topic) -> dict[str, str]:

@@ -11,6 +11,7 @@ from millrace.domain.archive.audit import MOST_NAMED, Audit, BreachKind, Partiti
 from millrace.domain.archive.bars import Shade, bar, losses
 from millrace.domain.archive.coverage import Verdict
 from millrace.domain.archive.partition import Label
+from millrace.domain.printable import printable_value
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -131,6 +132,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=printable_value,
     )
     made.filters["count"] = lambda number: f"{number:,}"
     made.filters["moment"] = lambda at: f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -11,6 +11,7 @@ from millrace.domain.alarms import Extent
 from millrace.domain.durations import roughly
 from millrace.domain.group_risks import Risk
 from millrace.domain.group_status import Status
+from millrace.domain.printable import printable
 from millrace.domain.streams import DesiredState
 from millrace.usecases.groups import GroupList, GroupRow, clusters, declared_groups, list_groups
 
@@ -72,7 +73,7 @@ def check(platform: Platform, *, now: datetime | None = None) -> Checked:
             told += _left_out(found)
             unseen += _not_seen(found, missed)
             _hold_against(platform, found, began, wrong, known)
-    return Checked(wrong, unseen, known, told)
+    return Checked(*([printable(line) for line in each] for each in (wrong, unseen, known, told)))
 
 
 def _expected(platform: Platform, now: datetime) -> set[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from millrace.domain.declaration import BackupApp, is_backup
 from millrace.domain.group_risks import GroupRisk, risks
-from millrace.domain.group_status import GroupReading, PartitionReading, judge
+from millrace.domain.group_status import GroupReading, PartitionReading, Status, judge
 from millrace.domain.groups import BackupMetadata, CommitMetadata, PlannedMove
 from millrace.domain.snapshots import (
     SNAPSHOT_EVERY,
@@ -144,12 +144,21 @@ def _history(platform: Platform, kafka: str, snapshot: Snapshot, groups: Sequenc
 def _decided(
     platform: Platform, kafka: str, snapshot: Snapshot, rows: Sequence[GroupRow], declared: Mapping[str, App]
 ) -> list[GroupRow]:
-    """The same rows; those of which three hours do not tell whether they have read everything, by all that is kept."""
+    """Return the same rows; those that three hours do not decide, by all that is kept.
+
+    Three hours may not tell whether a group has read everything. Nor may they show how a reader that is no member
+    commits, where records come more seldom.
+    """
     asked = [row.name for row in rows if row.reading.undecided and row.reading.group.members][:MOST_ASKED_AGAIN]
+    asked += [row.name for row in rows if _may_be_manual(row)][:MOST_ASKED_AGAIN]
     if not asked:
         return list(rows)
     longer = _history(platform, kafka, snapshot, asked)
     return [_row(row.reading.group, snapshot, longer, declared) if row.name in asked else row for row in rows]
+
+
+def _may_be_manual(row: GroupRow) -> bool:
+    return row.reading.status is Status.STOPPED and not row.what
 
 
 def _newest(platform: Platform, kafka: str) -> Snapshot:
@@ -208,14 +217,16 @@ def _clusters(root: Path, files: tuple[tuple[str, int, int], ...]) -> Sequence[s
 
 def _row(seen: GroupSeen, snapshot: Snapshot, history: History, declared: Mapping[str, App]) -> GroupRow:
     app = declared.get(seen.name)
+    what = what_it_is(seen, app)
     reading = judge(
         seen,
         snapshot,
         history,
         at_least=_waits(app) if app else timedelta(0),
         commits_markers=app is not None and _OFFSETS_TOPIC not in app.reads,  # there its own commits may be left
+        by_commits=not what,
     )
-    return GroupRow(reading, what_it_is(seen, app), app is not None, risks(reading, snapshot, history))
+    return GroupRow(reading, what, app is not None, risks(reading, snapshot, history))
 
 
 def _waits(app: App) -> timedelta:

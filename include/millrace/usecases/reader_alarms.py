@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from millrace.domain.alarms import Extent
 from millrace.domain.durations import roughly
 from millrace.domain.headroom import Danger
+from millrace.domain.printable import printable
 from millrace.domain.retention.readers import Room
 from millrace.domain.snapshots import Snapshot
 from millrace.usecases.alarms import environment_of
@@ -95,7 +96,7 @@ def in_words(reader: Reader, rooms: Sequence[Room]) -> str:
     parts = ", ".join(f"{r.position.partition} from offset {r.position.offset:,}" for r in near[:_NAMED])
     more = f" and {len(near) - _NAMED} more" if len(near) > _NAMED else ""
     unread = sum(room.unread for room in near)
-    what = reader.what or f"group {reader.group}"
+    what = printable(reader.what or f"group {reader.group}")
     return f"{what}: {unread:,} unread offsets of {parts}{more} may be deleted, the first {when} ({first.rule})"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from millrace.domain.printable import printable
 from millrace.domain.snapshots import SNAPSHOT_EVERY, Snapshot
 from millrace.usecases.groups import clusters
 from millrace.usecases.reader_alarms import watch
@@ -62,7 +63,7 @@ def _take(platform: Platform, kafka: str, now: datetime, memory: Memory) -> Take
     partitions = sum(len(topic.logs) for topic in snapshot.topics.values())
     cost = f"{snapshot.requests} requests, {snapshot.seconds:.1f} s"
     text = f"{kafka}: {partitions:,} partitions, {len(snapshot.groups):,} groups, {cost}"
-    faults = "".join(f"\n  not known: {fault}" for fault in snapshot.faults)
+    faults = "".join(f"\n  not known: {printable(fault)}" for fault in snapshot.faults)
     return Taken(kafka, stored, text + faults + _watched(platform, kafka, snapshot, memory))
 
 

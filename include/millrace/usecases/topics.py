@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -80,6 +80,7 @@ def propose(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | 
         unreadable,
         least=None if isinstance(held, MillraceError) else least_kept(held, ids),
         no_cuts=held.what if isinstance(held, MillraceError) else "",
+        names=_names(admin, pipeline, observed),
     )
     return Plan(
         kind=PlanKind.TOPICS,
@@ -93,6 +94,12 @@ def propose(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | 
         by=by,
         about=cuts.about(platform, pipeline.kafka, difference.changes, observed),
     )
+
+
+def _names(admin: TopicAdmin, pipeline: Pipeline, observed: Mapping[str, ObservedTopic]) -> Collection[str]:
+    """Return the cluster's topics, where a topic is to be made that could collide with one."""
+    missing = (topic.name for topic in pipeline.topics if topic.name not in observed)
+    return admin.names() if any(topics.may_collide(name) for name in missing) else ()
 
 
 def store(platform: Platform, plan: Plan) -> Plan:

@@ -1,4 +1,7 @@
-"""The pages' templates, and how numbers and times are written in them. All text is escaped."""
+"""The pages' templates, and how numbers and times are written in them.
+
+All text is escaped for HTML, and control characters in it are shown as escapes.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from millrace.domain.plan import Facts, PlanStatus, PlanSummary, StoredPlan
+from millrace.domain.printable import printable_lines, printable_value
 from millrace.domain.standing import Level
 
 
@@ -24,6 +29,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=printable_value,
     )
     made.filters |= {
         "count": _count,
@@ -31,9 +37,14 @@ def _environment() -> Environment:
         "moment": _moment,
         "level": _level,
         "facts": _facts,
+        "several_lines": _several_lines,
         "status": _status,
     }
     return made
+
+
+def _several_lines(text: object) -> Markup:
+    return escape(printable_lines(str(text)))
 
 
 def _count(number: int | None) -> str:

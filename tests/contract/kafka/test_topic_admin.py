@@ -184,3 +184,13 @@ def test_writes_are_cut_below_the_controllers_limit_and_a_giant_goes_alone() -> 
     sizes = [4000, 4000, 4000, 20_000, 1]
     batches = list(_batches(sizes, lambda size: size, 9_000))
     assert batches == [[4000, 4000], [4000], [20_000], [1]]
+
+
+def test_a_topic_that_differs_in_dots_only_is_among_the_names_and_cannot_be_made(admin: TopicAdmin, name: Name) -> None:
+    there, alike = name("a_b"), name("a.b")
+    create_topics(admin, NewTopic(there, 1, 1, {}))
+    assert there in admin.names()
+    assert alike not in admin.names()
+    outcome = admin.create([NewTopic(alike, 1, 1, {})])[alike]
+    assert outcome is not None
+    assert "collides with existing topic" in outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -103,6 +103,25 @@ def platform(kafka: Stack, control_databases: Databases, tmp_path: Path) -> Plat
         Platform,
         SimpleNamespace(settings=settings, control=lambda: store, cluster_reader=real.cluster_reader),
     )
+
+
+def test_a_reader_that_assigns_its_partitions_is_told_by_its_commits(
+    kafka: Stack, topic: str, platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "SNAPSHOT_EVERY", snapshots._EARLY)  # none is too early
+    group = f"assigns-{topic}"
+    settings = {**kafka.settings().kafka().librdkafka, "group.id": group, "enable.auto.commit": False}
+    with closing(Consumer(settings)) as reader:
+        reader.assign([ClientTopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        for offset in (1, 2, 3):
+            reader.commit(
+                offsets=[ClientTopicPartition(topic, number, offset) for number in range(PARTITIONS)],
+                asynchronous=False,
+            )
+            assert [one.failed for one in take_due(platform, datetime.now(UTC))] == [False]
+        [row] = [row for row in list_groups(platform, KAFKA).groups if row.name == group]
+    assert (row.reading.group.members, row.reading.status) == ((), Status.MANUAL)
+    assert row.reading.lag == PARTITIONS * (EACH - 3)
 
 
 @pytest.mark.full

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,7 @@ from millrace.domain.archive.coverage import Verdict
 from millrace.domain.archive.manifest import Kind, Manifest, PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.partition import Cause, Label
-from millrace.domain.archive.tiling import ObservedLog
+from millrace.domain.archive.tiling import LogsSeen
 from millrace.domain.declaration import Backup
 from millrace.domain.groups import BackupMetadata, Committed
 from millrace.domain.position import LogBounds
@@ -245,7 +245,7 @@ def test_a_topic_that_is_gone_for_good_is_told_and_one_that_comes_back_is_not(to
     now = [datetime.now(UTC)]
     looks = Looks(topics.platform.kafka_log(), topics.platform.topic_admin(), clock=lambda: now[0])
     world = world_of(topics, name, backup=Backup(every=timedelta(hours=1), max_lag=timedelta(hours=2)))
-    tee = world.next_epoch(look=looks.look)
+    tee = world.next_epoch(look=looks.look_around)
     topics.produce(name, 0, [b"a"])
     tee.round()
     topics.produce(name, 0, [b"b"] * 4)
@@ -268,8 +268,9 @@ def test_a_halted_chain_of_a_topic_that_is_gone_can_be_acknowledged(topics: Topi
     former = topics.topic_id(name)
     subject = str(here(world, name))
 
-    def shortened(names: Collection[str]) -> Mapping[str, ObservedLog]:
-        return {each: replace(log, bounds={0: LogBounds(0, 3)}) for each, log in world.look(names).items()}
+    def shortened(names: Collection[str]) -> LogsSeen:
+        found = world.look(names).logs
+        return LogsSeen({each: replace(log, bounds={0: LogBounds(0, 3)}) for each, log in found.items()})
 
     world.next_epoch(look=shortened).round()
     assert world.breaches[HALTED, subject]
@@ -288,11 +289,11 @@ def test_a_log_that_ends_below_the_archive_halts_its_topic_and_no_other(topics: 
     for each in (name, other):
         topics.produce(each, 0, [b"a"] * 5)
 
-    def shortened(names: Collection[str]) -> Mapping[str, ObservedLog]:
-        logs = dict(world.look(names))
+    def shortened(names: Collection[str]) -> LogsSeen:
+        logs = dict(world.look(names).logs)
         if name in logs:
             logs[name] = replace(logs[name], bounds={0: LogBounds(0, 3)})
-        return logs
+        return LogsSeen(logs)
 
     world.archive_all(world.next_epoch())
     tee = world.next_epoch(look=shortened)
@@ -366,7 +367,7 @@ def test_an_acknowledgement_counts_by_a_look_that_is_no_older_than_the_chain(top
     world.archive_all(world.next_epoch())
     world.acknowledge(name, PartitionSpan(0, 0, 1))
 
-    def grows(names: Collection[str]) -> Mapping[str, ObservedLog]:
+    def grows(names: Collection[str]) -> LogsSeen:
         found = world.look(names)
         topics.produce(name, 0, [b"b"])  # so that the takeover's look, a moment later, sees more
         return found

@@ -14,7 +14,7 @@ import pytest
 from millrace.adapters.s3.store import S3Store
 from millrace.domain.archive.manifest import Kind
 from millrace.domain.archive.partition import Cause, Label
-from millrace.domain.archive.tiling import ObservedLog
+from millrace.domain.archive.tiling import LogsSeen
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.embedded.stack import Stack
@@ -183,7 +183,7 @@ def test_what_an_older_epoch_archives_while_it_is_taken_over_is_not_diverged(top
     world, archive_by_the_older = archived_by_an_epoch(topics)
     looks = itertools.count()
 
-    def slow_look(names: Collection[str]) -> Mapping[str, ObservedLog]:
+    def slow_look(names: Collection[str]) -> LogsSeen:
         seen = world.look(names)
         if next(looks) == 0:  # the newer epoch has looked, and has not read the chain yet
             archive_by_the_older(b"b")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
 from millrace.adapters.kafka_log import KafkaLog
-from millrace.domain.archive.tiling import ObservedLog
+from millrace.domain.archive.tiling import LogsSeen, ObservedLog
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.topics import ObservedTopic
-from millrace.errors import UnreachableError
+from millrace.errors import TopicAccessError, UnreachableError
 from millrace.ports import TopicAdmin
 
 _TOMBSTONES = "delete.retention.ms"
 _POLICY = "cleanup.policy"
 _TRIES = 3
+_ANSWER_WITHIN = timedelta(seconds=5)
+_SPARED_SECONDS = 30.0
 
 
 class Looks:
@@ -25,42 +28,122 @@ class Looks:
         log: asks for bounds.
         admin: asks for topics and their settings.
         clock: the present, in UTC.
+        seconds: of the machine's monotonic clock.
     """
 
     def __init__(
-        self, log: KafkaLog, admin: TopicAdmin, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        log: KafkaLog,
+        admin: TopicAdmin,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
         self._admin = admin
         self._clock = clock
+        self._seconds = seconds
+        self._spared: dict[int, tuple[float, str]] = {}  # silent brokers: until when they are not asked, and why
 
     def look(self, topics: Collection[str]) -> dict[str, ObservedLog]:
-        """Each of these topics as it is now; of partitions without a leader nobody knows the bounds.
+        """Return each of these topics as it is now; a partition without a leader has no bounds.
 
         Raises:
             UnreachableError: a broker does not answer.
             TopicAccessError: some topics may not be described.
         """
-        for _ in range(_TRIES):
-            at = self._clock()
-            leaders = self._log.leaders(topics)
-            bounds = self._log.bounds([partition for partition, has_one in leaders.items() if has_one])
-            settings = self._admin.observe(topics)
-            ids = {partition.topic: partition.topic_id for partition in leaders}
-            # Bounds are asked for by name: of a topic made anew in between they would be taken for the former one's.
-            if ids == {name: topic.topic_id for name, topic in settings.items()}:
-                return {topic: _observed(topic, at, leaders, bounds, settings.get(topic)) for topic in topics}
-        raise UnreachableError(
-            f"topics were deleted or made {_TRIES} times while they were looked at",
-            where=", ".join(sorted(topics)),
-            next_step="see who makes and deletes them",
-        )
+        return dict(_agreed(self._all, topics).logs)
+
+    def look_around(self, topics: Collection[str]) -> LogsSeen:
+        """Return what answers about these topics, and name the rest. For rounds that come again, not for a proof.
+
+        A broker that does not answer costs five seconds once in half a minute, however many partitions it leads.
+
+        Raises:
+            UnreachableError: no broker answers.
+        """
+        return _agreed(self._answering, topics)
+
+    def _all(self, topics: Collection[str]) -> LogsSeen | None:
+        at = self._clock()
+        leaders = self._log.leaders(topics)
+        bounds = self._log.bounds([partition for partition, has_one in leaders.items() if has_one])
+        return _seen(topics, at, leaders, bounds, self._admin.observe(topics), {})
+
+    def _answering(self, topics: Collection[str]) -> LogsSeen | None:
+        at = self._clock()
+        described = self._log.described(topics)
+        silent = {topic: error.args[0].str() for topic, error in described.refused.items()}
+        bounds, unanswered = self._answered_bounds(described.leaders)
+        silent |= {f"{partition.topic}/{partition.partition}": why for partition, why in unanswered.items()}
+        settings = self._settings([topic for topic in topics if topic not in silent], silent)
+        return _seen(topics, at, described.leaders, bounds, settings, silent)
+
+    def _settings(self, topics: Sequence[str], silent: dict[str, str]) -> Mapping[str, ObservedTopic]:
+        """Return the topics with their settings; those that may not be described are silent."""
+        try:
+            return self._admin.observe(topics)
+        except TopicAccessError as error:
+            silent |= error.failures
+            return self._admin.observe([topic for topic in topics if topic not in error.failures])
+
+    def _answered_bounds(
+        self, leaders: Mapping[TopicPartition, int | None]
+    ) -> tuple[Mapping[TopicPartition, LogBounds], dict[TopicPartition, str]]:
+        now = self._seconds()
+        self._spared = {broker: spared for broker, spared in self._spared.items() if spared[0] > now}
+        silent = {
+            partition: "it has no leader" if leader is None else self._spared[leader][1]
+            for partition, leader in leaders.items()
+            if leader is None or leader in self._spared
+        }
+        asked = [partition for partition in leaders if partition not in silent]
+        bounds, unanswered = self._log.answered_bounds(asked, _ANSWER_WITHIN)
+        unanswered = {p: f"broker {leaders[p]}: {why}" for p, why in unanswered.items()}
+        if bounds:  # else the cause may be on this side
+            answer, until = {leaders[partition] for partition in bounds}, self._seconds() + _SPARED_SECONDS
+            for partition, why in unanswered.items():
+                leader = leaders[partition]
+                if leader is not None and leader not in answer:
+                    self._spared[leader] = (until, why)
+        return bounds, silent | unanswered
+
+
+def _agreed(ask: Callable[[Collection[str]], LogsSeen | None], topics: Collection[str]) -> LogsSeen:
+    for _ in range(_TRIES):
+        if (found := ask(topics)) is not None:
+            return found
+    raise UnreachableError(
+        f"topics were deleted or made {_TRIES} times while they were looked at",
+        where=", ".join(sorted(topics)),
+        next_step="see who makes and deletes them",
+    )
+
+
+def _seen(
+    topics: Collection[str],
+    at: datetime,
+    leaders: Collection[TopicPartition],
+    bounds: Mapping[TopicPartition, LogBounds],
+    settings: Mapping[str, ObservedTopic],
+    silent: Mapping[str, str],
+) -> LogsSeen | None:
+    """Put a look together; None where a topic was made or deleted in between.
+
+    Bounds are asked for by name: those of a topic made anew in between would be taken for the former one's.
+    """
+    told = [topic for topic in topics if topic not in silent]
+    ids = {partition.topic: partition.topic_id for partition in leaders}
+    if any(ids.get(topic) != (settings[topic].topic_id if topic in settings else None) for topic in told):
+        return None
+    logs = {topic: _observed(topic, at, leaders, bounds, settings.get(topic)) for topic in told}
+    return LogsSeen(logs, silent)
 
 
 def _observed(
     topic: str,
     at: datetime,
-    leaders: Mapping[TopicPartition, bool],
+    leaders: Collection[TopicPartition],
     bounds: Mapping[TopicPartition, LogBounds],
     settings: ObservedTopic | None,
 ) -> ObservedLog:

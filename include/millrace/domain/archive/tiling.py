@@ -7,7 +7,7 @@ entries needs no more memory than its partitions and what is wrong with it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -56,6 +56,19 @@ class ObservedLog:
     def seen(self) -> tuple[Seen, ...]:
         """The same as a manifest says it; a start and an end that were not asked for at once may cross."""
         return tuple(Seen(n, min(bounds.start, bounds.end), bounds.end) for n, bounds in sorted(self.bounds.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class LogsSeen:
+    """The result of one look at several topics. A topic or partition without an answer may be anything but empty.
+
+    Attributes:
+        logs: each topic that was described; a partition without an answer has no bounds in it.
+        silent: why a topic (`TOPIC`) or a partition (`TOPIC/PARTITION`) gave no answer.
+    """
+
+    logs: Mapping[str, ObservedLog]
+    silent: Mapping[str, str] = field(default_factory=dict)
 
 
 def link_faults(head: Head, incarnation: Incarnation, manifest: Manifest) -> Iterator[str]:

@@ -117,4 +117,12 @@ class TopicChain:
 
     def losses(self, log: ObservedLog) -> set[Tile]:
         """What is lost or diverged, by the chain and this look, and nobody has said that they know."""
-        return {tile for covered in self.tiling.end(log).partitions for tile in covered.unacknowledged}
+        found = {tile for covered in self.tiling.end(log).partitions for tile in covered.unacknowledged}
+        if log.topic_id == self.here.topic_id:  # what was said of a partition that gives no answer is not over
+            found |= {tile for tile in self.told or () if tile.partition not in log.bounds and not self._knows_of(tile)}
+        return found
+
+    def _knows_of(self, tile: Tile) -> bool:
+        """Whether the chain itself has an account of these offsets, and no look at the log is needed."""
+        state = self.tiling.partitions.get(tile.partition)
+        return state is not None and tile.next <= state.next

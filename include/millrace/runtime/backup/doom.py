@@ -41,8 +41,13 @@ class Doom:
         self._not_before = 0.0
         self._told: str | None = ""  # nobody knows what a former epoch has left
 
-    def look(self, *, keeps_up: bool) -> None:
-        """Look, at most twice a minute, unless the backup keeps up: then nothing is doomed."""
+    def look(self, *, keeps_up: bool, complete: bool = True) -> None:
+        """Look, at most twice a minute, unless the backup keeps up: then nothing is doomed.
+
+        Args:
+            keeps_up: whether all that is due is archived.
+            complete: whether every partition can be measured. Where one gives no answer, no alarm is over.
+        """
         if keeps_up:
             self._tell(None)
         elif self._clock() >= self._not_before:
@@ -53,7 +58,10 @@ class Doom:
                 return
             finally:
                 self._not_before = self._clock() + _AGAIN_SECONDS
-            self._tell(found if found and found.left < LEAST_HEADROOM else None)
+            if found and found.left < LEAST_HEADROOM:
+                self._tell(found)
+            elif complete:
+                self._tell(None)
 
     def _tell(self, found: Headroom | None) -> None:
         text = _text(found) if found else None

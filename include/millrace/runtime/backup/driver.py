@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
 
@@ -25,6 +26,7 @@ from millrace.runtime.backup.breaches import Breaches
 from millrace.runtime.backup.copying import Destination, PatientCopier, SparkCopier
 from millrace.runtime.backup.doom import Doom
 from millrace.runtime.backup.parts import Parts
+from millrace.runtime.backup.silence import Silence
 from millrace.runtime.backup.tee import Round, Tee
 from millrace.runtime.life import Life
 from millrace.wiring import open_platform
@@ -56,6 +58,8 @@ class BackupDriver:
         self._platform = open_platform(life.settings)
         self._breaches = Breaches(life.control.alarms)
         self._doom = Doom(self._app.qualified_name, self._headroom, self._breaches.say)
+        self._silent: Mapping[str, str] = {}  # in the last round
+        self._silence = Silence(self._app.qualified_name, self._breaches.say, lambda: datetime.now(UTC))
 
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set, and then to the end of the round; raises what ended the backup."""
@@ -64,7 +68,7 @@ class BackupDriver:
     def _work(self, starting: Future[SparkSession], stop: threading.Event) -> None:
         life = self._life
         life.pulse.at("look at the topics")
-        life.join(life.log.partitions(self._app.reads), self._app.reads)
+        life.join(sorted(life.log.described(self._app.reads).leaders), self._app.reads)
         life.pulse.at("start Spark")
         session = starting.result()
         life.lookout.watch_jvm(session)
@@ -84,7 +88,7 @@ class BackupDriver:
         return Parts(
             app=self._app,
             store=store,
-            look=Looks(life.log, self._platform.topic_admin(self._cluster)).look,
+            look=Looks(life.log, self._platform.topic_admin(self._cluster)).look_around,
             copier=PatientCopier(spark, plain),
             committed=lambda partitions: life.log.committed(self._app.group, partitions),
             commit=life.member.commit,
@@ -106,7 +110,7 @@ class BackupDriver:
             done = self._round(number, tee, None if proven else store, stop)
             if done is None:
                 return
-            self._doom.look(keeps_up=not done.behind)
+            self._doom.look(keeps_up=not done.behind and not done.silent, complete=not done.silent)
             self._breaches.flush()
             proven = True
             self._life.pulse.ready()
@@ -130,6 +134,8 @@ class BackupDriver:
                         unproven.prove_create_only()
                         unproven = None
                     done = tee.round()
+                    self._silent = done.silent
+                    self._life.pulse.notice(self._silence.heard(done.silent))
                     if done.objects:
                         self._report(number, done)
                         seconds = FIRST_PAUSE_SECONDS
@@ -144,15 +150,19 @@ class BackupDriver:
                     log.warning("round_failed", round=number, error=str(error))
                     self._life.pulse.at(f"round {number}: pause before it is tried again")
                     self._life.pulse.waits_for(error.what)
-                    self._doom.look(keeps_up=False)
+                    self._doom.look(keeps_up=False, complete=not self._silent)
                     self._breaches.flush()
                     stop.wait(seconds)
                     seconds = min(2 * seconds, LONGEST_PAUSE_SECONDS)
         return None
 
     def _headroom(self) -> Headroom | None:
-        """Of what the group's commits do not call archived: those are there while the store is away."""
-        partitions = self._life.log.partitions(self._app.reads)
+        """Of what the group's commits do not call archived: those are there while the store is away.
+
+        Partitions that gave the last round no answer are left out.
+        """
+        leaders = self._life.log.described(self._app.reads).leaders
+        partitions = sorted(p for p in leaders if f"{p.topic}/{p.partition}" not in self._silent)
         positions = archived_to(partitions, self._life.log.committed(self._app.group, partitions))
         return self._platform.unread_logs(self._cluster).least(positions)
 

@@ -49,6 +49,10 @@ class Chains(Protocol):
         """Whether the chain is of a topic that is there."""
         ...
 
+    def is_seen(self, here: Incarnation) -> bool:
+        """Whether the last look told of a topic."""
+        ...
+
     def chain_of(self, here: Incarnation) -> TopicChain | None:
         """A chain, taken over; None where there is none."""
         ...
@@ -112,6 +116,8 @@ class Expirer:
     def _expire(self, one: Expiry, identity: int, chains: Chains, most_read: int) -> int:
         if chains.is_halted(one.incarnation):
             return 1  # until somebody has seen to it
+        if one.incarnation.topic in self._keep and not chains.is_seen(one.incarnation):
+            return 1  # until the brokers tell of the topic again
         chain = chains.chain_of(one.incarnation) if one.incarnation.topic in self._keep else None
         if chain is None:
             if not chains.is_halted(one.incarnation):

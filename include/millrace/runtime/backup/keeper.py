@@ -19,7 +19,7 @@ from millrace.domain.archive.partition import Tile
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 from millrace.domain.groups import BackupMetadata
 from millrace.domain.offsets import TopicPartition
-from millrace.errors import CorruptArchiveError, FencedError, MillraceError
+from millrace.errors import CorruptArchiveError, FencedError, MillraceError, UnreachableError
 from millrace.runtime.backup.chains import TopicChain
 from millrace.runtime.backup.expiring import Expirer
 from millrace.runtime.backup.parts import HALTED, LOST, Parts
@@ -76,6 +76,14 @@ class Keeper:
                     self._acknowledge(here, logs[here.topic], list(group))
         self._logs = logs
 
+    def has_seen(self, chain: TopicChain) -> bool:
+        """Whether the last look told of a chain's topic. Where it did not, all that was known stays as it is."""
+        return self.is_seen(chain.here)
+
+    def is_seen(self, here: Incarnation) -> bool:
+        """Whether the last look told of a topic: that it is there, or that it is gone."""
+        return here.topic in self._logs
+
     def expire(self) -> None:
         """Let expire what people ask for; called when all else of a round is done.
 
@@ -119,7 +127,7 @@ class Keeper:
             if one.identity is None or one.identity in self._to_tell:
                 continue
             is_for_the_chain = one.span is not None and not one.fault
-            if is_for_the_chain and here in self._halted:
+            if is_for_the_chain and (here in self._halted or (chain is not None and _must_wait(one, chain))):
                 continue  # nobody can write it down now
             if one.span is not None and is_for_the_chain and chain is not None:
                 try:
@@ -215,7 +223,10 @@ class Keeper:
         here, looks = tiling.incarnation, [found]
 
         def look() -> ObservedLog:
-            looks.append(self._parts.look([here.topic])[here.topic])
+            seen = self._parts.look([here.topic])
+            if here.topic not in seen.logs:
+                raise UnreachableError("the topic gives no answer any more", where=seen.silent[here.topic])
+            looks.append(seen.logs[here.topic])
             return looks[-1]
 
         self._parts.step(f"take over the chain of {here.topic}")
@@ -307,6 +318,14 @@ class Keeper:
         """
         chain.committed = False
         chain.writer.append(kind, seen, objects=objects, acknowledged=acknowledged, by=by, reason=reason)
+
+
+def _must_wait(one: Acknowledgement, chain: TopicChain) -> bool:
+    """Whether only the log could tell what is acknowledged, and its leader gave no answer."""
+    if one.span is None or not chain.is_there or one.span.partition in chain.log.bounds:
+        return False
+    state = chain.tiling.partitions.get(one.span.partition)
+    return state is not None and one.span.next > state.next
 
 
 def _check_not_cut_off(tiling: Tiling, said: BackupMetadata) -> None:

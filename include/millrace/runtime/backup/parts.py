@@ -13,13 +13,13 @@ from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Done, Expiry
 from millrace.domain.archive.pace import Read
-from millrace.domain.archive.tiling import ObservedLog
+from millrace.domain.archive.tiling import LogsSeen
 from millrace.domain.declaration import BackupApp
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
 from millrace.ports import ObjectStore
 
-LOST, HALTED, DOOMED = "backup.lost", "backup.halted", "backup.doomed"
+LOST, HALTED, DOOMED, SILENT = "backup.lost", "backup.halted", "backup.doomed", "backup.silent"
 """The kinds of a backup's alarms."""
 
 
@@ -51,7 +51,7 @@ class Parts:
     Attributes:
         app: which topics, and how often.
         store: where the archive lies.
-        look: asks for topics and their logs.
+        look: asks for topics and their logs; those without an answer are named.
         copier: copies ranges.
         committed: asks for the group's commits of some partitions.
         commit: commits to the group.
@@ -67,7 +67,7 @@ class Parts:
 
     app: BackupApp
     store: ObjectStore
-    look: Callable[[Collection[str]], Mapping[str, ObservedLog]]
+    look: Callable[[Collection[str]], LogsSeen]
     copier: Copier
     committed: Callable[[Collection[TopicPartition]], Mapping[tuple[str, int], Committed]]
     commit: Callable[[Mapping[TopicPartition, Committed]], None]

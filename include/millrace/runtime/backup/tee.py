@@ -7,7 +7,7 @@ and for whoever wants to know whether a chain was cut off. So a round may end an
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -42,6 +42,7 @@ class Round:
         positions: how far each partition is archived.
         seconds: of each step: look, copy, look again, write manifests, commit.
         failure: why some of what was due was not archived; the rest was.
+        silent: why topics and partitions gave no answer; they wait, the rest was archived.
     """
 
     records: int = 0
@@ -52,12 +53,14 @@ class Round:
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     failure: MillraceError | None = None
+    silent: Mapping[str, str] = field(default_factory=dict)
 
 
 class Tee:
     """Copies every record of an app's topics to the archive, round by round.
 
-    A topic whose chain cannot be gone on with is halted, and named in an alarm; the others go on.
+    A topic whose chain cannot be gone on with is halted, and named in an alarm; the others go on. A topic or partition
+    that gives no answer waits: nothing is written of it, neither that it is empty nor that anything is lost.
 
     Guarantees: a manifest names only objects whose ranges were read wholly while the log, looked at afterwards, still
     was the same topic's; what was lost, it says.
@@ -69,6 +72,7 @@ class Tee:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._keeper = Keeper(parts)
+        self._silent: dict[str, str] = {}  # in the present round
         self._backups = {topic.name: topic.backup for topic in parts.app.topics if topic.backup is not None}
 
     @property
@@ -81,13 +85,13 @@ class Tee:
 
         Raises:
             FencedError: a newer epoch writes a chain.
-            UnreachableError: broker or store do not answer.
+            UnreachableError: no broker answers, or the store does not.
         """
         marks = [time.monotonic()]
         done = Round()
         self._step("look at the topics")
-        logs = self._parts.look(self._parts.app.reads)
-        self._keeper.attend(logs)
+        self._silent = {}
+        self._keeper.attend(self._look(self._parts.app.reads))
         waiting = list(self._waiting())
         done.waiting = sum(len(entry.range) for entry in waiting)
         reads, more = due(waiting, self._backups, self._parts.clock())
@@ -95,7 +99,7 @@ class Tee:
         copied, failure = self._copy(reads)
         marks.append(time.monotonic())
         self._step("look again")
-        logs = self._parts.look({entry.read.partition.topic for entry in copied}) if copied else {}
+        logs = self._look({entry.read.partition.topic for entry in copied}) if copied else {}
         marks.append(time.monotonic())
         for topic, found in logs.items():
             of_topic = [entry for entry in copied if entry.read.partition.topic == topic]
@@ -115,7 +119,14 @@ class Tee:
             for number, state in chain.tiling.partitions.items()
         }
         done.failure = failure
+        done.silent = dict(self._silent)
         return done
+
+    def _look(self, topics: Collection[str]) -> Mapping[str, ObservedLog]:
+        """Look at topics; what gives no answer is noted for the round."""
+        seen = self._parts.look(topics)
+        self._silent |= seen.silent
+        return seen.logs
 
     def _step(self, text: str) -> None:
         self._parts.step(text)
@@ -123,7 +134,7 @@ class Tee:
     def _waiting(self) -> Iterator[Waiting]:
         """What of all topics waits; what is lost is told, and chains that diverged are halted."""
         for chain in list(self._keeper.chains.values()):
-            if chain.is_there:
+            if chain.is_there and self._keeper.has_seen(chain):
                 found: list[Waiting] = []
                 with self._keeper.halting(chain.here):
                     found = list(self._waiting_of(chain))
@@ -152,7 +163,9 @@ class Tee:
             log.warning("not_read", ranges=", ".join(str(read.range) for read in reads[:5]), error=str(error))
             if len(reads) == 1:
                 return [], error
-        self._parts.look({read.partition.topic for read in reads})  # brokers that are away end the round here
+        logs = self._look({read.partition.topic for read in reads})  # where no broker answers the round ends here
+        if len(answered := [read for read in reads if _is_answered(read, logs)]) < len(reads):
+            return self._copy(answered)
         places = sorted(reads, key=lambda read: (read.partition.topic, read.partition.partition))
         middle = len(places) // 2
         copied, failure = self._copy(places[:middle])
@@ -175,8 +188,11 @@ class Tee:
                 "not_archived", topic=topic, why="partitions have no leader, or end before what was read of them"
             )
         for number, part in enumerate(_in_manifests(borne_out)):
-            if number and (found := self._parts.look([topic])[topic]).topic_id != chain.here.topic_id:
-                break  # each manifest has a look of its own, or holes would seem to have been looked at late
+            if number:  # each manifest has a look of its own, or holes would seem to have been looked at late
+                later = self._look([topic]).get(topic)
+                if later is None or later.topic_id != chain.here.topic_id or not _has_bounds(later, part):
+                    break
+                found = later
             self._step(f"write manifest {chain.tiling.head.sequence + 1} of {topic}")
             self._keeper.append(chain, Kind.DATA, found, objects=part)
             done.records += sum(entry.count for entry in part)
@@ -189,7 +205,11 @@ class Tee:
 
     def _commit(self) -> None:
         """Tell the group of every chain that has grown, and of each that was taken over, whatever it said before."""
-        behind = [chain for chain in self._keeper.chains.values() if chain.is_there and not chain.committed]
+        behind = [
+            chain
+            for chain in self._keeper.chains.values()
+            if chain.is_there and self._keeper.has_seen(chain) and not chain.committed
+        ]
         app, epoch = self._parts.app.qualified_name, self._parts.writer.epoch
         commits = {p: commit for chain in behind for p, commit in chain.commits(app, epoch).items()}
         if commits:
@@ -198,6 +218,16 @@ class Tee:
         for chain in behind:
             chain.committed = True
         self._keeper.tell_taken()
+
+
+def _is_answered(read: Read, logs: Mapping[str, ObservedLog]) -> bool:
+    """Whether the leader of what is to be read answered a look. A topic that is gone did: to read it shows that."""
+    log = logs.get(read.partition.topic)
+    return log is not None and (log.topic_id is None or read.partition.partition in log.bounds)
+
+
+def _has_bounds(log: ObservedLog, entries: Sequence[ObjectEntry]) -> bool:
+    return all(entry.partition in log.bounds for entry in entries)
 
 
 def _is_borne_out(copied: Copied, found: ObservedLog) -> bool:

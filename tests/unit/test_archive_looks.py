@@ -1,0 +1,135 @@
+"""A look at topics of which some give no answer: those that do are seen, the others are named and never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from millrace.adapters.archive.looks import Looks
+from millrace.adapters.kafka_log import Described
+from millrace.domain.offsets import TopicPartition
+from millrace.domain.position import LogBounds
+from millrace.domain.topics import ObservedTopic
+from millrace.errors import TopicAccessError, UnreachableError
+from support.fakes_topics import FakeTopicAdmin
+
+TOPICS = ("shop.a", "shop.b")
+REFUSED = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized"))
+
+
+@dataclass
+class Cluster:
+    """Two topics of two partitions, the first of each led by broker 1, the other by broker 2. Each has ten offsets."""
+
+    refused: set[str] = field(default_factory=set)
+    silent: set[int] = field(default_factory=set)
+    leaderless: set[int] = field(default_factory=set)
+    asked: list[int] = field(default_factory=list)  # brokers, one for each look that asked them
+    seconds: float = 0.0
+
+    def described(self, topics: Collection[str]) -> Described:
+        leaders = {
+            TopicPartition(topic, f"id-{topic}", n): None if n in self.leaderless else n + 1
+            for topic in topics
+            if topic not in self.refused
+            for n in (0, 1)
+        }
+        return Described(leaders, {topic: REFUSED for topic in topics if topic in self.refused})
+
+    def answered_bounds(self, partitions: Collection[TopicPartition], within: timedelta) -> Any:
+        self.asked += sorted({p.partition + 1 for p in partitions})
+        silent = {p: "timed out" for p in partitions if p.partition + 1 in self.silent}
+        return {p: LogBounds(0, 10) for p in partitions if p not in silent}, silent
+
+    def leaders(self, topics: Collection[str]) -> dict[TopicPartition, bool]:
+        if self.refused & set(topics):
+            raise UnreachableError("describing a topic failed")
+        return {partition: leader is not None for partition, leader in self.described(topics).leaders.items()}
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogBounds]:
+        if self.silent:
+            raise UnreachableError("asking for offsets failed")
+        return {p: LogBounds(0, 10) for p in partitions}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def admin() -> FakeTopicAdmin:
+    defaults = {"cleanup.policy": "delete"}
+    return FakeTopicAdmin([ObservedTopic(name, f"id-{name}", 2, 1, {}, defaults) for name in TOPICS])
+
+
+@pytest.fixture
+def looks(cluster: Cluster, admin: FakeTopicAdmin) -> Looks:
+    log: Any = cluster
+    return Looks(log, admin, seconds=lambda: cluster.seconds)
+
+
+def test_a_silent_broker_takes_away_its_own_partitions_only(cluster: Cluster, looks: Looks) -> None:
+    cluster.silent = {2}
+    seen = looks.look_around(TOPICS)
+    assert {topic: sorted(log.bounds) for topic, log in seen.logs.items()} == {"shop.a": [0], "shop.b": [0]}
+    assert [log.partitions for log in seen.logs.values()] == [2, 2]
+    assert dict(seen.silent) == {"shop.a/1": "broker 2: timed out", "shop.b/1": "broker 2: timed out"}
+
+
+def test_a_silent_broker_is_asked_once_in_half_a_minute(cluster: Cluster, looks: Looks) -> None:
+    cluster.silent = {2}
+    for _ in range(5):
+        assert set(looks.look_around(TOPICS).silent) == {"shop.a/1", "shop.b/1"}
+    assert cluster.asked.count(2) == 1
+    cluster.seconds += 31
+    cluster.silent = set()
+    assert not looks.look_around(TOPICS).silent
+
+
+def test_a_look_that_nobody_answers_spares_nobody(cluster: Cluster, looks: Looks) -> None:
+    cluster.silent = {1, 2}
+    assert len(looks.look_around(TOPICS).silent) == 4
+    cluster.silent = set()
+    assert not looks.look_around(TOPICS).silent
+
+
+def test_a_partition_without_leader_is_named(cluster: Cluster, looks: Looks) -> None:
+    cluster.leaderless = {1}
+    assert dict(looks.look_around(["shop.a"]).silent) == {"shop.a/1": "it has no leader"}
+
+
+@pytest.mark.parametrize("by", ["log", "settings"])
+def test_a_topic_that_may_not_be_described_is_named_and_not_taken_for_absent(
+    cluster: Cluster, admin: FakeTopicAdmin, looks: Looks, by: str
+) -> None:
+    if by == "log":
+        cluster.refused = {"shop.a"}
+    else:
+        admin.unreadable = {"shop.a": "not authorized"}
+    seen = looks.look_around(TOPICS)
+    assert list(seen.logs) == ["shop.b"]
+    assert "not authorized" in seen.silent["shop.a"]
+
+
+def test_a_topic_that_is_absent_is_one_that_answered(admin: FakeTopicAdmin, looks: Looks, cluster: Cluster) -> None:
+    del admin.topics["shop.a"]
+    cluster.described = lambda topics: Described(  # type: ignore[method-assign]
+        {TopicPartition("shop.b", "id-shop.b", 0): 1}, {}
+    )
+    seen = looks.look_around(TOPICS)
+    assert (seen.logs["shop.a"].topic_id, dict(seen.silent)) == (None, {})
+
+
+@pytest.mark.parametrize("fault", ["silent", "hidden", "refused"])
+def test_a_whole_look_is_all_or_nothing(cluster: Cluster, admin: FakeTopicAdmin, looks: Looks, fault: str) -> None:
+    cluster.silent = {2} if fault == "silent" else set()
+    cluster.refused = {"shop.a"} if fault == "hidden" else set()
+    admin.unreadable = {"shop.a": "no"} if fault == "refused" else {}
+    with pytest.raises((UnreachableError, TopicAccessError)):
+        looks.look(TOPICS)
