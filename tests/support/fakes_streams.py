@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
+from millrace.domain.archive.names import Incarnation
 from millrace.domain.control import Alarm, Attempt, DesiredStream, StreamLook, StreamProgress
-from millrace.domain.declaration import S3Sink
+from millrace.domain.declaration import BackupApp, S3Sink
 from millrace.domain.streams import DesiredState
 from millrace.errors import PartFailedError, UnreachableError, UsageError
 from millrace.ports import RunningApp, RunState, Submission
@@ -278,7 +279,12 @@ class FakePlatform:
         self.alarms = FakeAlarms(self.clock)
         self.logged: list[dict[str, object]] = []
         self.app_runner = FakeRunner(self.clock)
-        self.epochs: dict[str, int | None] = {"fence": 0, "group": 0, "dataset": 0}  # None: it does not answer
+        self.epochs: dict[str, int | None] = {
+            "fence": 0,
+            "group": 0,
+            "dataset": 0,
+            "chains": 0,
+        }  # None: it does not answer
         self.asked: list[str] = []
         self.unanswered: dict[str, float] = {}
         self.settings = Settings(root=self.root, lookup=lambda name: None)
@@ -301,6 +307,12 @@ class FakePlatform:
 
     def hasty_dataset(self, sink: S3Sink) -> SimpleNamespace:
         return SimpleNamespace(newest_epoch=lambda stream: self._epoch("dataset"))
+
+    def claims(self, app: BackupApp, kafka: str) -> SimpleNamespace:
+        return SimpleNamespace(incarnations=lambda: {Incarnation(topic, "A" * 22) for topic in app.reads})
+
+    def hasty_heads(self, connection: str) -> SimpleNamespace:
+        return SimpleNamespace(newest_epoch=lambda chains: self._epoch("chains"))
 
     def _epoch(self, of: str) -> int:
         self.asked.append(of)
