@@ -24,7 +24,7 @@ from millrace.errors import DeclarationError, UsageError
 from millrace.runtime.main import exit_reason
 from millrace.settings import KafkaSettings
 from support.certificates import Certificates
-from support.declarations import example_project, valid_project
+from support.declarations import RETURNS, SHOP, example_project, valid_project
 from support.waiting import Deadline
 
 REPOSITORY = Path(__file__).parents[2]
@@ -205,10 +205,8 @@ def test_spec_check_refuses_what_it_can_see_and_names_what_it_cannot(
     done = CliRunner().invoke(spec_commands.app, ["check", "--json"])
     said = json.loads(done.stdout)
     assert (done.exit_code, said["not_asked"]) == (1, [])
-    assert {(found["file"], found["field"]) for found in said["findings"]} == {
-        ("include/pipelines/returns.yaml", "kafka"),
-        ("include/pipelines/shop.yaml", "kafka"),
-    }
+    places = {(found["file"], found["line"], found["field"]) for found in said["findings"]}
+    assert places == {(RETURNS, 1, "kafka"), (SHOP, 4, "kafka")}
     assert all("Spark cannot connect by millrace_kafka: SASL GSSAPI" in found["what"] for found in said["findings"])
 
 

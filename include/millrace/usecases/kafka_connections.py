@@ -40,7 +40,7 @@ def connection_findings(settings: Settings, pipelines: Iterable[Pipeline]) -> Co
         if settings.lookup(pipeline.kafka) is None:
             silent.add(f"connection {pipeline.kafka} is not defined here: its security settings were not checked")
             continue
-        place = Place(file_of(pipeline.name), 1, "kafka")
+        place = _place(settings, pipeline)
         try:
             why = refusals(settings.kafka(pipeline.kafka).librdkafka, Client.SPARK)
         except MillraceError as error:
@@ -49,3 +49,11 @@ def connection_findings(settings: Settings, pipelines: Iterable[Pipeline]) -> Co
         step = f"change the extra of connection {pipeline.kafka} as docs/reference/connections.md says"
         findings += [finding(place, f"Spark cannot connect by {pipeline.kafka}: {each}", step) for each in why]
     return ConnectionFindings(in_order(findings), tuple(sorted(silent)))
+
+
+def _place(settings: Settings, pipeline: Pipeline) -> Place:
+    """Where the file names the Connection; its first line where the default counts."""
+    file = file_of(pipeline.name)
+    lines = (settings.root / file).read_text(encoding="utf-8").splitlines()
+    line = next((number for number, text in enumerate(lines, 1) if text.startswith("kafka:")), 1)
+    return Place(file, line, "kafka")
