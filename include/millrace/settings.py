@@ -18,7 +18,7 @@ from millrace.errors import UnreachableError, UsageError
 STATE_FOLDER = ".millrace"
 CONNECTION_PREFIX = "AIRFLOW_CONN_"
 TLS_KEYWORDS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
-"""What of a `postgres` Connection's extra goes to libpq."""
+"""The keys of a `postgres` Connection's extra that go to libpq."""
 
 
 def project_root(start: Path | None = None) -> Path:
@@ -103,7 +103,7 @@ EXTRA_READ: Mapping[str, tuple[str, ...]] = {
     ),
     "spark": (),
 }
-"""What is read of a Connection's extra, by type. Of a `kafka` Connection librdkafka reads all."""
+"""The keys that are read of a Connection's extra, by type. librdkafka reads all of a `kafka` Connection."""
 
 
 def ignored_extra(connection: Connection) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What each Kafka client can do with a Connection: one table, held against the clients, refusals and reference page."""
+"""One table of what Kafka clients do with a Connection, held against the clients, refusals and the reference page."""
 
 from __future__ import annotations
 

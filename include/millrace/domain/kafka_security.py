@@ -47,7 +47,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether a client can do it.
+    """A client's answer to one way.
 
     Attributes:
         why: why it cannot; empty where it can.
@@ -123,7 +123,7 @@ def _login_faults(keys: Mapping[str, str], client: Client) -> Iterator[str]:
 
 
 def _ways(keys: Mapping[str, str], protocol: str) -> Sequence[Way]:
-    """What a Connection asks for. Of TLS and of SASL nothing counts where its protocol does without them."""
+    """Return what a Connection asks for. Settings of TLS and SASL count only where its protocol has them."""
     found: list[Way] = []
     if protocol.endswith("SSL"):
         found += _ways_of_tls(keys)

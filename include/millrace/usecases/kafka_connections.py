@@ -15,7 +15,7 @@ from millrace.spec.project import file_of
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFindings:
-    """What the Connections say.
+    """The answer of the Connections.
 
     Attributes:
         findings: pipelines whose apps cannot connect.
@@ -52,7 +52,7 @@ def connection_findings(settings: Settings, pipelines: Iterable[Pipeline]) -> Co
 
 
 def _place(settings: Settings, pipeline: Pipeline) -> Place:
-    """Where the file names the Connection; its first line where the default counts."""
+    """Return the line that names the Connection; the first one where the default counts."""
     file = file_of(pipeline.name)
     lines = (settings.root / file).read_text(encoding="utf-8").splitlines()
     line = next((number for number, text in enumerate(lines, 1) if text.startswith("kafka:")), 1)

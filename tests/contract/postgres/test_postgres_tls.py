@@ -1,4 +1,4 @@
-"""What a `postgres` Connection says of TLS reaches libpq, by every way that Millrace connects.
+"""The TLS keys of a `postgres` Connection reach libpq, by every way that Millrace connects.
 
 The embedded server is built without TLS, so a front speaks it.
 """
