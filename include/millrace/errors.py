@@ -62,6 +62,20 @@ class FencedError(RefusedError):
     """A newer epoch of the same stream, or a newer attempt of the same job, has taken over."""
 
 
+class ChainFencedError(FencedError):
+    """A chain has a manifest of another epoch or instance where this one was to go on.
+
+    Args:
+        epoch, instance: whose manifest it is.
+        what, where, next_step: as of every error.
+    """
+
+    def __init__(self, epoch: int, instance: str, what: str, *, where: str = "", next_step: str = "") -> None:
+        self.epoch = epoch
+        self.instance = instance
+        super().__init__(what, where=where, next_step=next_step)
+
+
 class DataLossError(MillraceError):
     """Records that should have been read are gone, or a gap between ranges would hide some."""
 

@@ -17,6 +17,8 @@ from millrace.errors import UnreachableError, UsageError
 
 STATE_FOLDER = ".millrace"
 CONNECTION_PREFIX = "AIRFLOW_CONN_"
+TLS_KEYWORDS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+"""The keys of a `postgres` Connection's extra that go to libpq."""
 
 
 def project_root(start: Path | None = None) -> Path:
@@ -89,6 +91,27 @@ class Connection:
             ) from None
 
 
+EXTRA_READ: Mapping[str, tuple[str, ...]] = {
+    "postgres": TLS_KEYWORDS,
+    "aws": (
+        "aws_access_key_id",
+        "aws_secret_access_key",
+        "aws_session_token",
+        "service_config",
+        "endpoint_url",
+        "region_name",
+    ),
+    "spark": (),
+}
+"""The keys that are read of a Connection's extra, by type. librdkafka reads all of a `kafka` Connection."""
+
+
+def ignored_extra(connection: Connection) -> tuple[str, ...]:
+    """Return the keys of a Connection's extra that nothing reads, by name."""
+    read = EXTRA_READ.get(connection.kind)
+    return tuple(sorted(set(connection.extra).difference(read))) if read is not None else ()
+
+
 def variable_name(connection: str) -> str:
     """The environment variable Airflow reads a connection from."""
     return CONNECTION_PREFIX + connection.upper()
@@ -99,62 +122,41 @@ class KafkaSettings:
     """How to reach a Kafka cluster, in librdkafka's own keys (`bootstrap.servers`, `security.protocol`, ...)."""
 
     librdkafka: Mapping[str, str] = field(repr=False)
+    connection: str = ""
 
     @property
     def bootstrap_servers(self) -> str:
         """`host:port[,host:port]`."""
         return self.librdkafka["bootstrap.servers"]
 
-    def for_java(self) -> dict[str, str]:
-        """The same settings in the Java client's keys.
 
-        Covers what the two clients name differently: SASL user and password, and PEM files for TLS.
-
-        Source: librdkafka CONFIGURATION.md against the Java client's `SaslConfigs` and `SslConfigs`.
-        """
-        java = {key: value for key, value in self.librdkafka.items() if key in _SAME_IN_JAVA}
-        mechanism = self.librdkafka.get("sasl.mechanism") or self.librdkafka.get("sasl.mechanisms")
-        if mechanism:
-            java["sasl.mechanism"] = mechanism
-        user = self.librdkafka.get("sasl.username")
-        if user:
-            module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-            secret = self.librdkafka.get("sasl.password", "")
-            java["sasl.jaas.config"] = (
-                f"org.apache.kafka.common.security.{module} required "
-                f"username={_jaas_quoted(user)} password={_jaas_quoted(secret)};"
-            )
-        if authority := self.librdkafka.get("ssl.ca.location"):
-            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
-        if keystore := self.librdkafka.get("ssl.keystore.location"):
-            java["ssl.keystore.location"] = keystore
-        return java
+def file_fault(path: str) -> str:
+    """Return why a file cannot be read; empty where it can."""
+    try:
+        with Path(path).open("rb"):
+            return ""
+    except (OSError, ValueError) as error:
+        return f"cannot be read ({(isinstance(error, OSError) and error.strerror) or type(error).__name__})"
 
 
-_SAME_IN_JAVA = frozenset(
-    {
-        "bootstrap.servers",
-        "security.protocol",
-        "ssl.endpoint.identification.algorithm",
-        "client.id",
-        "request.timeout.ms",
-    }
-)
-
-
-def _jaas_quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+_TLS_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_LIBPQ_SYSTEM = "system"  # for sslrootcert: the machine's authorities
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """How to reach one PostgreSQL database."""
+    """How to reach one PostgreSQL database.
+
+    Attributes:
+        tls: `TLS_KEYWORDS` and their values, as far as the Connection has them; libpq's own defaults for the others.
+    """
 
     host: str
     port: int
     database: str
     user: str
     password: str = field(repr=False)
+    tls: tuple[tuple[str, str], ...] = ()
 
     def keywords(self) -> dict[str, str | int]:
         """Keyword arguments of `psycopg.connect`."""
@@ -164,6 +166,7 @@ class PostgresSettings:
             "dbname": self.database,
             "user": self.user,
             "password": self.password,
+            **dict(self.tls),
         }
 
 
@@ -184,6 +187,26 @@ class S3Settings:
     region: str | None = None
     bucket: str = "millrace"
     session_token: str = field(default="", repr=False)
+
+
+def _tls_of(connection: Connection) -> tuple[tuple[str, str], ...]:
+    found = {key: str(connection.extra[key]) for key in TLS_KEYWORDS if connection.extra.get(key)}
+    mode = found.get("sslmode", _TLS_MODES[0])
+    if mode not in _TLS_MODES:
+        raise UsageError(
+            f"libpq knows no sslmode={mode}",
+            where=f"connection {connection.name}",
+            next_step=f"use one of {', '.join(_TLS_MODES)}",
+        )
+    for key, path in found.items():
+        is_file = key != "sslmode" and (key, path) != ("sslrootcert", _LIBPQ_SYSTEM)
+        if is_file and (fault := file_fault(path)):
+            raise UsageError(
+                f"{key} names {path}, which {fault}",
+                where=f"connection {connection.name}",
+                next_step="put the file there, readable to who runs Millrace, or correct the Connection's extra",
+            )
+    return tuple(found.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +245,15 @@ class Settings:
                 where=variable_name(name),
                 next_step='add {"bootstrap.servers": "host:9092"} to its extra',
             )
-        return KafkaSettings(keys)
+        return KafkaSettings(keys, name)
 
     def postgres(self, name: str) -> PostgresSettings:
-        """Settings of a `postgres` Connection."""
+        """Settings of a `postgres` Connection.
+
+        Raises:
+            UsageError: a TLS mode that libpq does not know, or a file for TLS that cannot be read: libpq would go on
+                without a client certificate whose file is missing.
+        """
         connection = self.connection(name)
         return PostgresSettings(
             host=connection.host,
@@ -233,6 +261,7 @@ class Settings:
             database=connection.schema or connection.login,
             user=connection.login,
             password=connection.password,
+            tls=_tls_of(connection),
         )
 
     def s3(self, name: str = "millrace_s3") -> S3Settings:

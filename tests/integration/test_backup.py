@@ -10,11 +10,16 @@ from functools import partial
 
 import pytest
 
+from millrace.adapters.archive.chain import ChainWriter, resume
 from millrace.adapters.archive.objects import read_object
+from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.coverage import Verdict
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
+from millrace.domain.streams import ExitReason
 from millrace.embedded.stack import Stack
+from millrace.runtime.backup.parts import HALTED
+from millrace.usecases.epochs import newest_elsewhere
 from support.apps import Driven
 from support.tees import TeeWorld, Topics
 from support.waiting import Deadline, exit_code_of
@@ -143,3 +148,39 @@ def test_a_killed_driver_loses_no_record(backed_up: BackedUp) -> None:
     with backed_up.driver.running():
         odd.until_more_are_proven()
     assert "read_by_the_plain_client" in backed_up.driver.log()
+
+
+@pytest.mark.full  # first tier: contract/mixed/test_tee.py and test_epochs_elsewhere.py, without a driver
+def test_a_writer_that_nobody_knows_halts_one_topic_and_a_known_one_ends_the_app(backed_up: BackedUp) -> None:
+    topics, platform = backed_up.topics, backed_up.topics.platform
+    damaged, sound = topics.make("damaged", partitions=1), topics.make("sound", partitions=1)
+    world, app = backed_up.declare(damaged, sound), f"{topics.pipeline}.backup"
+    alarms = platform.control().alarms
+
+    def halted() -> list[str]:
+        return [alarm.detail for alarm in alarms.list() if alarm.kind == HALTED and damaged in alarm.subject]
+
+    def another_writes(name: str, epoch: int) -> None:
+        tiling = resume(world.store, Incarnation(name, topics.topic_id(name)))
+        ChainWriter.take_over(world.store, tiling, Writer(epoch, "another"), lambda: world.look([name])[name])
+        topics.produce(name, 0, [b"behind another writer"])
+
+    for name in world.names:
+        topics.produce(name, 0, [b"first"])
+    with backed_up.driver.running():
+        backed_up.until_proven(world, {damaged: 1, sound: 1})
+        another_writes(damaged, 57)
+        topics.produce(sound, 0, [b"beside it"])
+        backed_up.until_proven(world, {sound: 2})
+        backed_up.driver.until(halted, "the alarm of the halted topic")
+        assert "epoch 57, instance another, that nobody claimed" in halted()[0]
+    backed_up.driver.epoch = newest_elsewhere(platform, app)
+    assert backed_up.driver.epoch == 57
+    with backed_up.driver.started() as driver:
+        backed_up.until_proven(world, {damaged: 2, sound: 2})
+        backed_up.driver.until(lambda: not halted(), "the alarm to be closed")
+        assert platform.control().streams.claim(app, 99, "another", "host")
+        another_writes(sound, 99)
+        exit_code = exit_code_of(driver, within=Deadline.STREAM, what="the driver's end")
+    assert exit_code == ExitReason.FENCED, backed_up.driver.log()
+    assert halted() == []

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 
 from millrace.domain import alarms as domain
 from millrace.domain.alarms import UNKNOWN, Extent
+from millrace.domain.archive.names import Incarnation
 from millrace.domain.control import Alarm, Attempt, Claim, DesiredStream, StreamLook, StreamProgress
-from millrace.domain.declaration import S3Sink
+from millrace.domain.declaration import BackupApp, S3Sink
 from millrace.domain.hosts import Heartbeat, Host, HostSign
 from millrace.domain.streams import DesiredState
 from millrace.errors import PartFailedError, UnreachableError, UsageError
@@ -370,7 +371,12 @@ class FakePlatform:
         self.hosts = FakeHosts(self.clock, self.streams)
         self.here = Host("here", "alpha", "boot 1")
         self.signed: dict[str, float] = {}
-        self.epochs: dict[str, int | None] = {"fence": 0, "group": 0, "dataset": 0}  # None: it does not answer
+        self.epochs: dict[str, int | None] = {
+            "fence": 0,
+            "group": 0,
+            "dataset": 0,
+            "chains": 0,
+        }  # None: it does not answer
         self.asked: list[str] = []
         self.unanswered: dict[str, float] = {}
         self.settings = Settings(root=self.root, lookup=lambda name: None)
@@ -401,6 +407,12 @@ class FakePlatform:
 
     def hasty_dataset(self, sink: S3Sink) -> SimpleNamespace:
         return SimpleNamespace(newest_epoch=lambda stream: self._epoch("dataset"))
+
+    def claims(self, app: BackupApp, kafka: str) -> SimpleNamespace:
+        return SimpleNamespace(incarnations=lambda: {Incarnation(topic, "A" * 22) for topic in app.reads})
+
+    def hasty_heads(self, connection: str) -> SimpleNamespace:
+        return SimpleNamespace(newest_epoch=lambda chains: self._epoch("chains"))
 
     def _epoch(self, of: str) -> int:
         self.asked.append(of)

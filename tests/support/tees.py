@@ -189,6 +189,7 @@ class TeeWorld:
             "committed": self.group.committed,
             "commit": self.group.commit,
             "writer": Writer(self.epoch, f"i{self.epoch}"),
+            "claimed": lambda epoch: f"i{epoch}" if 1 <= epoch <= self.epoch else None,
             "asked": lambda: list(self.asked),
             "taken": self._taken,
             "expiries": lambda: list(self.expiries),

@@ -17,7 +17,7 @@ from millrace.domain.control import StreamProgress
 from millrace.domain.headroom import Headroom, Rule, Unread
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.streams import ExitReason, StreamState
-from millrace.errors import MillraceError, UsageError
+from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.spec import load_pipeline
 from millrace.usecases import quarantine, stream_look, streams
 from support.commands import use_platform
@@ -81,13 +81,28 @@ def test_it_is_started_with_the_archives_connection_and_no_sinks(platform: FakeP
     assert platform.app_runner.find("shop.purchases") == ()
 
 
-def test_a_start_is_above_what_its_group_knows_and_no_sink_is_asked(
+@pytest.mark.parametrize(("group", "chains", "epoch"), [(40, 3, 41), (3, 40, 41), (40, None, 41), (0, 50, 51)])
+def test_a_start_is_above_what_its_group_and_its_chains_know_and_no_sink_is_asked(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch, group: int, chains: int | None, epoch: int
+) -> None:
+    known = {(GROUP, BACKUP): group}
+    monkeypatch.setattr(platform, "groups_say", lambda group, stream: known.get((group, stream), 0), raising=False)
+    platform.epochs["chains"] = chains
+    assert streams.start(platform, BACKUP, "cli:me", "because").epoch == epoch  # type: ignore[arg-type]
+    assert platform.asked == ["chains"]
+    assert ("millrace_s3" in platform.unanswered) == (chains is None)
+
+
+def test_the_bucket_is_not_blamed_where_the_cluster_does_not_answer(
     platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = {(GROUP, BACKUP): 40}
-    monkeypatch.setattr(platform, "groups_say", lambda group, stream: known.get((group, stream), 0), raising=False)
-    assert streams.start(platform, BACKUP, "cli:me", "because").epoch == 41  # type: ignore[arg-type]
+    def away(group: str, stream: str) -> int:
+        raise UnreachableError("the cluster does not answer")
+
+    monkeypatch.setattr(platform, "groups_say", away, raising=False)
+    assert streams.start(platform, BACKUP, "cli:me", "because").epoch == 1  # type: ignore[arg-type]
     assert platform.asked == []
+    assert list(platform.unanswered) == ["millrace_kafka"]
 
 
 def test_it_is_started_again_where_it_died_and_given_up_where_that_cannot_help(platform: FakePlatform) -> None:

@@ -22,7 +22,14 @@ from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, Partit
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.tiling import Tiling
 from millrace.domain.declaration import Backup, BackupApp, Topic
-from millrace.errors import CorruptArchiveError, FencedError, MillraceError, RefusedError, UnreachableError
+from millrace.errors import (
+    ChainFencedError,
+    CorruptArchiveError,
+    FencedError,
+    MillraceError,
+    RefusedError,
+    UnreachableError,
+)
 from millrace.runtime.backup import expiring
 from millrace.runtime.backup.chains import TopicChain
 from millrace.runtime.backup.expiring import Chains, Expirer
@@ -103,12 +110,16 @@ class World:
                 raise error
             return chain
 
+        def meet_fence(here: Incarnation, error: ChainFencedError) -> None:
+            raise error  # another instance claimed the epoch
+
         found: Any = SimpleNamespace(
             is_halted=lambda here: self.halted,
             is_seen=lambda here: self.seen,
             is_kept=lambda here: True,
             chain_of=chain_of,
             halt=lambda here, why: setattr(self, "halted", True),
+            meet_fence=meet_fence,
         )
         return found  # type: ignore[no-any-return]
 
@@ -201,7 +212,7 @@ def test_a_chain_that_cannot_be_had_holds_up_no_other() -> None:
     assert world.halted
     world.halted = False
     with pytest.raises(FencedError):
-        expirer.expire(world.asked, world.chains(chain, FencedError("a newer epoch")))
+        expirer.expire(world.asked, world.chains(chain, ChainFencedError(9, "i9", "a newer epoch")))
     assert world.expired() == []
     expirer.expire(world.asked, world.chains(chain))
     assert world.expired() == [(0, 30)]

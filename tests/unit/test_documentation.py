@@ -11,13 +11,14 @@ import typer
 from typer.main import get_command
 
 from millrace.adapters import postgres_schema
+from millrace.adapters.kafka_spark_settings import _SAME, _TRANSLATED
 from millrace.adapters.postgres_tables import SOURCE_COLUMNS
 from millrace.cli.main import NOUNS, build
 from millrace.domain.quarantine import Rule
 from millrace.embedded.compose_site import site
 from millrace.embedded.credentials import Credentials
 from millrace.embedded.environment import connections
-from millrace.settings import _SAME_IN_JAVA, CONNECTION_PREFIX
+from millrace.settings import CONNECTION_PREFIX, EXTRA_READ
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = sorted((REPOSITORY / "docs").rglob("*.md"))
@@ -68,11 +69,13 @@ def test_the_reference_has_every_table_column_and_rule_of_the_sink() -> None:
     assert [name for name in sorted(named) if f"`{name}`" not in text] == []
 
 
-def test_the_reference_has_every_connection_and_every_setting_that_java_gets() -> None:
+def test_the_reference_has_every_connection_and_every_setting_that_is_read() -> None:
     text = reference("connections")
     made = {name.removeprefix(CONNECTION_PREFIX).lower() for name in connections(site(Credentials.make()))}
     assert len(made) == 7
-    assert [name for name in sorted(made | _SAME_IN_JAVA) if f"`{name}`" not in text] == []
+    assert [
+        name for name in sorted(made | _SAME | _TRANSLATED | {*EXTRA_READ["postgres"]}) if f"`{name}`" not in text
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))

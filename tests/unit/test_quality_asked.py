@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from millrace import spec
 from millrace.cli import spec as spec_commands
 from millrace.errors import UnreachableError
+from millrace.settings import Settings
 from millrace.usecases.quality_columns import column_findings
 from support.commands import use_platform
 from support.declarations import RETURNS, SHOP, replace_once, valid_project
@@ -53,7 +54,8 @@ def _rules(root: Path, *rules: str) -> None:
 
 def _check(root: Path, sinks: Sinks, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     monkeypatch.setattr(spec_commands, "project_root", lambda: root)
-    use_platform(monkeypatch, sinks, spec_commands)
+    settings = Settings(root, lambda name: '{"conn_type": "kafka", "extra": {"bootstrap.servers": "a:1"}}')
+    use_platform(monkeypatch, sinks, spec_commands, settings=settings)
     done = CliRunner().invoke(spec_commands.app, ["check"])
     return done.exit_code, done.stdout
 

@@ -135,3 +135,9 @@ def test_a_connection_that_the_second_client_cannot_use_is_refused_by_name(key: 
     with pytest.raises(RefusedError, match=key.replace(".", r"\.")) as refused:
         settings_of(KafkaSettings({"bootstrap.servers": "a:1", key: "s3cret"}))
     assert "s3cret" not in str(refused.value)
+
+
+def test_a_mechanism_that_the_second_client_cannot_use_is_refused_by_name() -> None:
+    given = {"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}
+    with pytest.raises(RefusedError, match=r"cannot connect: SASL GSSAPI \(Kerberos\)"):
+        settings_of(KafkaSettings(given))

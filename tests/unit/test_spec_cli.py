@@ -22,6 +22,7 @@ from millrace.runtime.decode import Decoder
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
 from support.waiting import Deadline
 
+NOT_HERE = "connection millrace_kafka is not defined here: its security settings were not checked\n"
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -75,7 +76,7 @@ def _call_in_its_own_process(root: Path, *arguments: str) -> subprocess.Complete
 def test_check_of_a_sound_project_ends_with_0(root: Path) -> None:
     done = _call_in_its_own_process(root, "check")
 
-    assert (done.returncode, done.stdout) == (0, "2 pipelines: no errors, no warnings\n")
+    assert (done.returncode, done.stdout) == (0, f"{NOT_HERE}2 pipelines: no errors, no warnings\n")
 
 
 def test_check_prints_every_finding_and_ends_with_1(root: Path, call: Call) -> None:

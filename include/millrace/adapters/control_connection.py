@@ -52,6 +52,7 @@ def control_url(settings: PostgresSettings) -> sa.URL:
         host=settings.host,
         port=settings.port,
         database=settings.database,
+        query=dict(settings.tls),
     )
 
 

@@ -18,6 +18,7 @@ from kafka.errors import IllegalStateError, InvalidProducerEpochError, KafkaErro
 from kafka.serializer import Serializer
 
 from millrace.adapters.kafka_transactions import ANSWER_SECONDS
+from millrace.domain.kafka_security import Client, refusals
 from millrace.domain.restore import Restored
 from millrace.domain.restore_target import CODEC
 from millrace.errors import RefusedError
@@ -37,6 +38,7 @@ _SAME = {
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
 }
+_WITHOUT_THEM = "leave such records out with --from or --to, or restore through a connection without these keys"
 _TRANSLATED = frozenset({"sasl.mechanism", "sasl.mechanisms", "ssl.endpoint.identification.algorithm"})
 
 
@@ -167,6 +169,12 @@ def settings_of(kafka: KafkaSettings) -> dict[str, Any]:
         RefusedError: one that decides who may connect has no such word.
     """
     given: Mapping[str, str] = kafka.librdkafka
+    if why := refusals(given, Client.PYTHON):
+        raise RefusedError(
+            f"a record of timestamp 0 needs the client kafka-python, which cannot connect: {'; '.join(why)}",
+            where=kafka.bootstrap_servers,
+            next_step=_WITHOUT_THEM,
+        )
     unknown = [
         key
         for key in sorted(given)
@@ -176,7 +184,7 @@ def settings_of(kafka: KafkaSettings) -> dict[str, Any]:
         raise RefusedError(
             f"a record of timestamp 0 needs the client kafka-python, which does not know {', '.join(unknown)}",
             where=kafka.bootstrap_servers,
-            next_step="leave such records out with --from or --to, or restore through a connection without these keys",
+            next_step=_WITHOUT_THEM,
         )
     found: dict[str, Any] = {_SAME[key]: value for key, value in given.items() if key in _SAME}
     found["bootstrap_servers"] = given["bootstrap.servers"].split(",")

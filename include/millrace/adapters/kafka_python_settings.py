@@ -6,11 +6,10 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
+from millrace.domain.kafka_security import Client, mechanism_of, refusals
 from millrace.errors import UsageError
 from millrace.settings import KafkaSettings
 
-_PROTOCOLS = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
-_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 _SSL_KEYS = frozenset(
     {
         "ssl.ca.location",
@@ -35,29 +34,19 @@ def for_kafka_python(settings: KafkaSettings) -> dict[str, Any]:
     Source: librdkafka's CONFIGURATION.md; `KafkaConnectionManager.DEFAULT_CONFIG` of kafka-python 3.0.
     """
     keys, where = settings.librdkafka, settings.bootstrap_servers
+    if why := refusals(keys, Client.PYTHON):
+        raise _unusable(where, "; ".join(why), "change its extra as docs/reference/connections.md says")
     protocol = keys.get("security.protocol", "plaintext").upper()
-    if protocol not in _PROTOCOLS:
-        raise _unusable(where, f"security.protocol={protocol}", "use one of " + ", ".join(sorted(_PROTOCOLS)))
     found: dict[str, Any] = {"security_protocol": protocol}
     if protocol.startswith("SASL"):
-        found |= _sasl(keys, where)
+        found |= {
+            "sasl_mechanism": mechanism_of(keys),
+            "sasl_plain_username": keys["sasl.username"],
+            "sasl_plain_password": keys["sasl.password"],
+        }
     if protocol.endswith("SSL"):
         found["ssl_context"] = _context(keys, where)
     return found
-
-
-def _sasl(keys: Mapping[str, str], where: str) -> dict[str, str]:
-    mechanism = keys.get("sasl.mechanism") or keys.get("sasl.mechanisms") or "GSSAPI"  # librdkafka's default
-    if mechanism not in _MECHANISMS:
-        raise _unusable(where, f"sasl.mechanism={mechanism}", "use one of " + ", ".join(sorted(_MECHANISMS)))
-    for name in ("sasl.username", "sasl.password"):
-        if not keys.get(name):
-            raise _unusable(where, f"{mechanism} without {name}", f"add {name} to its extra")
-    return {
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": keys["sasl.username"],
-        "sasl_plain_password": keys["sasl.password"],
-    }
 
 
 def _context(keys: Mapping[str, str], where: str) -> ssl.SSLContext:

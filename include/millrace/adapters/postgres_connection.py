@@ -148,11 +148,7 @@ def connect(
     """
     try:
         connection = psycopg.connect(
-            host=settings.host,
-            port=settings.port,
-            dbname=settings.database,
-            user=settings.user,
-            password=settings.password,
+            **settings.keywords(),  # type: ignore[arg-type]
             application_name=application_name,
             connect_timeout=int(within.total_seconds()),
             client_encoding="UTF8",

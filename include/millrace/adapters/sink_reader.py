@@ -368,11 +368,7 @@ class SinkReader:
     def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         try:
             with psycopg.connect(
-                host=self._settings.host,
-                port=self._settings.port,
-                dbname=self._settings.database,
-                user=self._settings.user,
-                password=self._settings.password,
+                **self._settings.keywords(),  # type: ignore[arg-type]
                 application_name="millrace sink reader",
                 connect_timeout=self._connect_seconds,
                 options="-c timezone=UTC -c default_transaction_read_only=on "

@@ -21,6 +21,7 @@ from millrace.spec.project import names
 from millrace.spec.quality import supposed
 from millrace.spec.show import EffectiveDeclaration, OriginKind, effective
 from millrace.spec.starter import starter, write_starter
+from millrace.usecases.kafka_connections import connection_findings
 from millrace.usecases.quality_columns import column_findings
 from millrace.wiring import open_platform
 
@@ -52,7 +53,7 @@ def check(as_json: AsJson = False, environment: InEnvironment = None) -> None:
 
 
 def _found(root: Path, environment: str | None) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """All findings, and why a table could not be asked for its columns, in a line each.
+    """All findings, and in a line each the tables that could not be asked and the Connections that are not here.
 
     What a table says of its columns stands instead of what is supposed without asking it.
     """
@@ -60,11 +61,13 @@ def _found(root: Path, environment: str | None) -> tuple[tuple[Finding, ...], tu
         project = spec.load(root, environment)
     except spec.InvalidDeclarationError as error:
         return error.findings, ()
-    asked = column_findings(open_platform(open_settings(root)), project.pipelines)
+    settings = open_settings(root)
+    kafka = connection_findings(settings, project.pipelines)
+    asked = column_findings(open_platform(settings), project.pipelines)
     streams = [one for pipeline in project.pipelines for one in pipeline.streams if one.qualified_name in asked.asked]
     told = supposed(project.warnings, streams)
     warnings = [each for each in project.warnings if each not in told]
-    return in_order([*project.findings, *warnings, *asked.findings]), asked.silent
+    return in_order([*project.findings, *warnings, *kafka.findings, *asked.findings]), (*kafka.silent, *asked.silent)
 
 
 def _print_findings(console: Console, found: tuple[Finding, ...], silent: tuple[str, ...], files: int) -> None:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from millrace.domain.printable import shown
 from millrace.embedded.java import find_java
 from millrace.embedded.layout import Layout, cache_folder
 from millrace.errors import MillraceError
-from millrace.settings import Settings, open_settings, read_environment_file, variable_name
+from millrace.settings import Settings, ignored_extra, open_settings, read_environment_file, variable_name
 
 CONNECTIONS = (
     "millrace_kafka",
@@ -86,18 +87,27 @@ def _connection(name: str, settings: Settings, from_file: dict[str, str]) -> Che
 def _live_test(name: str, settings: Settings) -> str:
     kind = settings.connection(name).kind
     tests: dict[str, Callable[[str, Settings], str]] = {"kafka": _kafka, "aws": _s3, "postgres": _postgres}
+    connection = settings.connection(name)
     if kind in tests:
-        return tests[kind](name, settings)
-    return "apps run on this machine" if settings.connection(name).host == "local" else f"not tested ({kind})"
+        found = tests[kind](name, settings)
+    else:
+        found = "apps run on this machine" if connection.host == "local" else f"not tested ({kind})"
+    ignored = ignored_extra(connection)
+    return found + (f"; ignored of its extra: {', '.join(map(shown, ignored))}" if ignored else "")
 
 
 def _kafka(name: str, settings: Settings) -> str:
     from confluent_kafka.admin import AdminClient
 
+    from millrace.adapters.kafka_spark_settings import librdkafka_alone, must_serve_spark
+
     kafka = settings.kafka(name)
+    must_serve_spark(kafka)
     client = AdminClient({**kafka.librdkafka, "log_level": 0})  # must outlive the answer
     cluster = client.describe_cluster(request_timeout=5).result(timeout=6)
-    return f"{kafka.bootstrap_servers}, cluster {cluster.cluster_id}, {len(cluster.nodes)} broker(s)"
+    found = f"{kafka.bootstrap_servers}, cluster {cluster.cluster_id}, {len(cluster.nodes)} broker(s)"
+    alone = librdkafka_alone(kafka)
+    return found + (f"; not read by Spark: {', '.join(map(shown, alone))}" if alone else "")
 
 
 def _s3(name: str, settings: Settings) -> str:

@@ -23,6 +23,7 @@ import structlog
 from millrace import spec
 from millrace.adapters.group_member import MembershipLostError
 from millrace.adapters.host_identity import make_host
+from millrace.adapters.kafka_spark_settings import must_serve_spark
 from millrace.domain.declaration import Pipeline, Stream
 from millrace.domain.streams import ExitReason
 from millrace.errors import (
@@ -94,11 +95,13 @@ def _run(launch: Launch, stop: threading.Event) -> None:
         app = pipeline.app(launch.stream.partition(".")[2])
     except KeyError:
         raise DeclarationError(f"no declaration names the stream {launch.stream}", where=str(root)) from None
+    kafka = settings.kafka(pipeline.kafka)
+    must_serve_spark(kafka)
     folder = settings.state_folder / "streams" / launch.stream / str(launch.epoch)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = folder / "scratch"
     control = open_platform(settings).control()
-    driver = _driver(Life(settings, control, settings.kafka(pipeline.kafka), app, launch, folder), pipeline)
+    driver = _driver(Life(settings, control, kafka, app, launch, folder), pipeline)
     mine = True
     try:
         driver.run(stop)

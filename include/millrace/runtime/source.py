@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
+from millrace.adapters.kafka_spark_settings import for_spark
 from millrace.adapters.value_types import arrow_type
 from millrace.domain.declaration import Column, ColumnType, Key, Stream, Topic, ValueFormat, ValueSchema
 from millrace.domain.offsets import OffsetRange, TopicPartition
@@ -193,7 +194,7 @@ def read_options(settings: KafkaSettings, stream: Stream) -> dict[str, str]:
 def _reading(settings: KafkaSettings, name: str) -> dict[str, str]:
     """What is the same for streaming and for batch reads."""
     return {
-        **{f"kafka.{key}": value for key, value in settings.for_java().items()},
+        **{f"kafka.{key}": value for key, value in for_spark(settings).items()},
         **_FETCH_SETTINGS,
         "kafka.isolation.level": "read_committed",
         "kafka.client.id": f"millrace.{name}",

@@ -199,7 +199,7 @@ def _start(platform: Platform, seen: Seen, actor: str) -> bool:
     reason = f"wanted running since {seen.desired.changed_at:%Y-%m-%d %H:%M:%S} by {seen.desired.changed_by}"
     known = _newest_on_record(seen)
     if epoch > known + 1:
-        reason += f"; sink or group know epoch {epoch - 1}, the control database only {known}"
+        reason += f"; sink, group or archive know epoch {epoch - 1}, the control database only {known}"
     before = _epoch(seen.desired.epoch)
     platform.control().log.append(
         actor=actor, action="stream.submit", subject=seen.stream, reason=reason, before=before, after=_epoch(epoch)

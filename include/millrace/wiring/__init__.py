@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millrace.adapters.archive.claims import Claims
     from millrace.adapters.archive.collecting import Collector
     from millrace.adapters.archive.evidence import EvidenceStore
+    from millrace.adapters.archive.heads import ChainHeads
     from millrace.adapters.archive.reading import ArchiveReader
     from millrace.adapters.control_db import ControlStore
     from millrace.adapters.control_pages import PageReader
@@ -122,6 +123,13 @@ class Platform:
         from millrace.adapters.archive.reading import ArchiveReader
 
         return ArchiveReader(self.object_store(connection))
+
+    def hasty_heads(self, connection: str) -> ChainHeads:
+        """The ends of the chains in a bucket, for a start of their app: each request is sent twice, and has 5 s."""
+        from millrace.adapters.archive.heads import ChainHeads
+        from millrace.adapters.s3.store import S3Store
+
+        return ChainHeads(S3Store(self.settings.s3(connection), attempts=2, read_seconds=HASTY_SECONDS))
 
     def evidence(self, connection: str = "millrace_s3") -> EvidenceStore:
         """What audits of archives found, in the bucket that an `aws` Connection leads to."""

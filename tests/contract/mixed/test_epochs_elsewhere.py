@@ -14,6 +14,8 @@ from millrace.adapters.dataset.chain import DatasetChain
 from millrace.adapters.kafka_groups import KafkaGroups
 from millrace.adapters.kafka_topics import KafkaTopicAdmin
 from millrace.adapters.postgres_fence import FenceReader
+from millrace.domain.archive.coverage import Verdict
+from millrace.domain.archive.names import Incarnation
 from millrace.domain.declaration import S3Sink
 from millrace.domain.groups import BackupMetadata, CommitMetadata
 from millrace.domain.sinks import Identity
@@ -29,6 +31,7 @@ from support.declarations import example_project, s3_instead
 from support.new_topics import create_topics
 from support.sink_writer import Writer
 from support.streams_project import commits_reader
+from support.tees import TeeWorld, Topics
 
 
 def test_a_fence_is_read_where_there_is_one(database, name, admin, control_databases: Databases) -> None:
@@ -99,15 +102,51 @@ def test_a_bucket_that_cannot_be_asked_has_not_said_that_there_is_no_chain(s3: S
         open_platform(settings).hasty_dataset(S3Sink("millrace_s3", "test/nobody")).newest_epoch("a.s")
 
 
+def rename_example(root: Path, name: str) -> None:
+    """Give the example another name: other tests of this run may have started it."""
+    declared = root / "include" / "pipelines" / "shop.yaml"
+    renamed = declared.read_text().replace("pipeline: shop", f"pipeline: {name}").replace("shop.", f"{name}.")
+    declared.with_name(f"{name}.yaml").write_text(renamed)
+    declared.unlink()
+
+
+def test_a_backup_whose_control_database_was_lost_begins_above_its_chains(
+    kafka: Stack, s3: Stack, tmp_path: Path
+) -> None:
+    """Its group was deleted as well. One start is enough, and an epoch that others wrote is no hindrance."""
+    topics = Topics(kafka)
+    root = example_project(tmp_path)
+    rename_example(root, topics.pipeline)
+    platform, app = open_platform(Settings(root, s3.settings().lookup)), f"{topics.pipeline}.backup"
+    assert newest_elsewhere(platform, app) == 0
+    topic = topics.make("purchases", partitions=1)
+    world = TeeWorld(topics, [topic], topics.platform.object_store())
+    for epoch in (7, 50):
+        world.epoch = epoch - 1
+        world.next_epoch().round()
+        assert newest_elsewhere(platform, app) == epoch
+    world.group.commits.clear()
+    topics.produce(topic, 0, [b"a"])
+    world.epoch = newest_elsewhere(platform, app)
+    world.archive_all(world.next_epoch())
+    assert world.inspect(topic).coverage.verdict is Verdict.PROVEN
+    assert platform.unanswered == {}
+
+
+def test_the_ends_of_chains_in_a_bucket_that_cannot_be_asked_are_not_taken_for_none(s3: Stack) -> None:
+    extra = {"endpoint_url": "http://127.0.0.1:1"}
+    connection = json.dumps({"conn_type": "aws", "login": "a", "password": "b", "extra": extra})
+    settings = replace(s3.settings(), lookup={"millrace_s3": connection}.get)
+    with pytest.raises(UnreachableError):
+        open_platform(settings).hasty_heads("millrace_s3").newest_epoch([Incarnation("a.t", "A" * 22)])
+
+
 @pytest.mark.usefixtures("kafka", "postgres")
 def test_a_control_database_that_was_restored_learns_from_the_bucket(s3: Stack, name: str, tmp_path: Path) -> None:
     """Its fence knows nothing, the group neither: the chain alone has seen the newest start."""
     root = example_project(tmp_path)
     s3_instead(root, f"{{s3: {{prefix: test/{name}}}}}")
-    declared = root / "include" / "pipelines" / "shop.yaml"
-    renamed = declared.read_text().replace("pipeline: shop", f"pipeline: {name}").replace("shop.", f"{name}.")
-    declared.with_name(f"{name}.yaml").write_text(renamed)
-    declared.unlink()  # other tests of this run may have started the example
+    rename_example(root, name)
     platform, stream = open_platform(Settings(root, s3.settings().lookup)), f"{name}.purchases"
     assert newest_elsewhere(platform, stream) == 0
     world = DatasetWorld(s3, name)

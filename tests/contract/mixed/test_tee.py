@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millrace.adapters.archive.chain import links, read_on, resume
+from millrace.adapters.archive.chain import ChainWriter, links, read_on, resume
 from millrace.adapters.archive.documents import decode
 from millrace.adapters.archive.looks import Looks
+from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.coverage import Verdict
 from millrace.domain.archive.manifest import Kind, Manifest, PartitionSpan
 from millrace.domain.archive.names import Incarnation
@@ -342,6 +343,29 @@ def test_a_chain_that_was_cut_off_is_not_written_on(topics: Topics) -> None:
     assert world.inspect(name).coverage.verdict is Verdict.PROVEN
     world.archive_all(again := world.next_epoch())
     assert again.halted == {}
+
+
+def test_a_head_that_nobody_claimed_halts_its_topic_and_the_next_start_goes_on_above_it(topics: Topics) -> None:
+    names = [topics.make(suffix, partitions=1) for suffix in ("damaged", "sound")]
+    world = world_of(topics, *names)
+    damaged, sound = names
+    tee = world.next_epoch()
+    for name in names:
+        topics.produce(name, 0, [b"a"])
+    world.archive_all(tee)
+    tiling, look = resume(world.store, here(world, damaged)), lambda: world.look([damaged])[damaged]
+    ChainWriter.take_over(world.store, tiling, Writer(57, "another installation's"), look)
+    for name in names:
+        topics.produce(name, 0, [b"b"])
+    world.archive_all(tee)
+    told = world.breaches[HALTED, str(here(world, damaged))] or ""
+    assert "epoch 57, instance another installation's, that nobody claimed" in told
+    assert [manifest.epoch for manifest in manifests(world, damaged)][-1] == 57
+    assert world.inspect(sound).coverage.verdict is Verdict.PROVEN
+    world.epoch = 57
+    world.archive_all(world.next_epoch())
+    assert world.breaches[HALTED, str(here(world, damaged))] is None
+    assert world.inspect(damaged).coverage.verdict is Verdict.PROVEN
 
 
 def test_a_group_that_somebody_moved_is_committed_again(topics: Topics) -> None:

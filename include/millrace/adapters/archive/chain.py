@@ -15,7 +15,7 @@ from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, Partit
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.summary import Summary
 from millrace.domain.archive.tiling import ObservedLog, Tiling
-from millrace.errors import CorruptArchiveError, FencedError, ObjectExistsError, RefusedError
+from millrace.errors import ChainFencedError, CorruptArchiveError, ObjectExistsError, RefusedError
 from millrace.ports import ObjectStore
 
 THREADS = 16
@@ -148,7 +148,7 @@ def resume(store: ObjectStore, incarnation: Incarnation) -> Tiling:
     other bytes is a problem of the chain, which is then to be read from its beginning. Where a listing leaves the last
     one out, an earlier one does as well.
     """
-    sequence = _last_summary(store, incarnation)
+    sequence = last_summary(store, incarnation)
     tiling = _summed_up(store, incarnation, sequence)
     tiling.promised = sequence
     return tiling
@@ -160,11 +160,12 @@ def promised(store: ObjectStore, tiling: Tiling) -> int:
     To be asked for before the chain is read: a summary that is made later may name what has come since.
     """
     if tiling.promised is None:
-        tiling.promised = _last_summary(store, tiling.incarnation)
+        tiling.promised = last_summary(store, tiling.incarnation)
     return tiling.promised
 
 
-def _last_summary(store: ObjectStore, incarnation: Incarnation) -> int:
+def last_summary(store: ObjectStore, incarnation: Incarnation) -> int:
+    """Return the last sequence that a summary of the chain names, by a listing; -1 where there is none."""
     sequences = (incarnation.sequence_of(info.key) for info in store.list(incarnation.summaries))
     return max((sequence for sequence in sequences if sequence is not None), default=-1)
 
@@ -259,7 +260,7 @@ class ChainWriter:
             look: asks for the topic's log; called anew after each conflict.
 
         Raises:
-            FencedError: the chain has this epoch of another instance, or a newer one.
+            ChainFencedError: the chain has this epoch of another instance, or a newer one.
             CorruptArchiveError: the last manifest cannot be read, or a summary knows of later ones than are there:
                 nobody knows what to go on from.
             RefusedError: the topic is gone and has no chain.
@@ -274,7 +275,7 @@ class ChainWriter:
             if (tiling.head.epoch, tiling.head.instance) == (writer.epoch, writer.instance):
                 chain._taken_over = True
             elif tiling.head.epoch >= writer.epoch:
-                raise chain._fenced(tiling.head.epoch)
+                raise chain._fenced(tiling.head.epoch, tiling.head.instance)
             elif tiling.head == refused_at:
                 raise chain._blind()
             else:
@@ -310,7 +311,7 @@ class ChainWriter:
         """Write the next manifest; its objects are in the store already (see `domain.archive.chain.follow`).
 
         Raises:
-            FencedError: a newer epoch has taken over, or another instance of this one writes.
+            ChainFencedError: a newer epoch has taken over, or another instance of this one writes.
             ObjectExistsError: a try of this writer that had been given up came through after all: plan again.
             RefusedError: the one before is not settled.
             UnreachableError: the store does not answer; `settle`.
@@ -321,7 +322,7 @@ class ChainWriter:
         self._stop_at_deleted_head()
         head, me = self.tiling.head, self._writer
         if self._taken_over and (head.epoch, head.instance) != (me.epoch, me.instance):
-            raise self._fenced(head.epoch)
+            raise self._fenced(head.epoch, head.instance)
         manifest = follow(
             self.tiling,
             me,
@@ -353,13 +354,13 @@ class ChainWriter:
         """Read the chain on, after an answer was lost; whether it has grown since, so that plans are to be made anew.
 
         Raises:
-            FencedError: by somebody else's manifest.
+            ChainFencedError: by somebody else's manifest.
             UnreachableError: the store does not answer; the same again.
         """
         for link in links(self._store, self.tiling.incarnation, self.tiling.head.sequence):
             manifest = add(self.tiling, link)
             if manifest and fences(manifest, self._writer, self._taken_over):
-                raise self._fenced(manifest.epoch)
+                raise self._fenced(manifest.epoch, manifest.instance)
         self._stop_at_cut_off_chain()
         self._unsettled = False
         return self.tiling.head != self._planned_on
@@ -395,8 +396,10 @@ class ChainWriter:
             next_step="look at the store: what is there must be readable",
         )
 
-    def _fenced(self, epoch: int) -> FencedError:
-        return FencedError(
+    def _fenced(self, epoch: int, instance: str) -> ChainFencedError:
+        return ChainFencedError(
+            epoch,
+            instance,
             f"epoch {epoch} of another instance writes the chain, epoch {self._writer.epoch} may no longer",
             where=self.tiling.incarnation.manifests,
             next_step="nothing where it is the newer one; otherwise see which other process backs this topic up",

@@ -10,6 +10,7 @@ from hashlib import sha256
 import pyarrow as pa
 
 from millrace.adapters.archive.documents import decode
+from millrace.adapters.archive.heads import last_link
 from millrace.adapters.dataset.chain import last_summary, read_chain, stream_of
 from millrace.adapters.dataset.objects import read_rows, without
 from millrace.domain.dataset.coverage import Coverage, Covered
@@ -78,14 +79,10 @@ class DatasetReader:
         self._dataset = dataset
 
     def newest_epoch(self, stream: str) -> int:
-        """The epoch of a stream that writes it, by the last manifest that a listing shows; 0 where there is none."""
+        """The epoch of a stream that writes it, by its last manifest; 0 where there is none."""
         here, store = self._dataset, self._store
-        summed_up = last_summary(store, here)
-        start = here.manifest_key(summed_up - 1) if summed_up > 0 else ""
-        listed = (here.sequence_of(info.key) for info in store.list(here.manifests, after=start))
-        key = here.manifest_key(max((found for found in listed if found is not None), default=0))
-        data = store.get(key)
-        last = decode(data, Manifest, key) if data is not None else None
+        link = last_link(store, here, last_summary(store, here))
+        last = decode(link.data, Manifest, link.key) if link is not None and link.data is not None else None
         return last.epoch if last is not None and last.stream == stream else 0
 
     def snapshot(self, first: date | None = None, last: date | None = None) -> Snapshot | None:

@@ -15,6 +15,8 @@ from millrace.domain.archive.partition import Cause, Label, PartitionState, Tile
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 
 LOOK_AGAIN_AFTER = timedelta(hours=1)
+LARGEST_EPOCH = 1 << 53
+"""A manifest of a larger one was made by hand. A start above it would use up the room for the starts to come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from millrace.errors import MillraceError
+from millrace.domain.control import Claim
+from millrace.errors import MillraceError, UnreachableError
 
 log = structlog.get_logger()
 
@@ -39,3 +40,33 @@ class Asked(Generic[_Request]):
             self._not_before = self._clock() + _AGAIN_SECONDS
             log.warning("not_asked", error=str(error))
             return ()
+
+
+class Claimants:
+    """Asks which instance claimed an epoch. Many topics may meet one fence while the database is away.
+
+    Args:
+        claimed: asks the control database.
+        clock: seconds of the machine's monotonic clock.
+    """
+
+    def __init__(self, claimed: Callable[[int], Claim | None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._claimed = claimed
+        self._clock = clock
+        self._not_before = 0.0
+        self._last = ""
+
+    def of(self, epoch: int) -> str | None:
+        """Return the instance that claimed an epoch; None where nobody did.
+
+        Raises:
+            UnreachableError: the database does not answer, or did not within the last minute.
+        """
+        if self._clock() < self._not_before:
+            raise UnreachableError(self._last)
+        try:
+            claim = self._claimed(epoch)
+        except UnreachableError as error:
+            self._not_before, self._last = self._clock() + _AGAIN_SECONDS, error.what
+            raise
+        return claim.instance if claim is not None else None

@@ -21,7 +21,7 @@ from millrace.domain.headroom import Headroom
 from millrace.domain.streams import Phase
 from millrace.errors import FencedError, MillraceError, RefusedError
 from millrace.ports import ObjectStore
-from millrace.runtime.backup.asked import Asked
+from millrace.runtime.backup.asked import Asked, Claimants
 from millrace.runtime.backup.breaches import Breaches
 from millrace.runtime.backup.copying import Destination, PatientCopier, SparkCopier
 from millrace.runtime.backup.doom import Doom
@@ -93,6 +93,7 @@ class BackupDriver:
             committed=lambda partitions: life.log.committed(self._app.group, partitions),
             commit=life.member.commit,
             writer=Writer(life.launch.epoch, life.launch.instance),
+            claimed=Claimants(lambda epoch: life.control.streams.claimed(name, epoch)).of,
             asked=Asked(lambda: life.control.backups.waiting(name)).now,
             taken=life.control.backups.taken,
             expiries=Asked(lambda: life.control.backups.expiries(name)).now,

@@ -15,7 +15,7 @@ from millrace.domain.archive.expiry import Done, Expiry, expired_to, is_due
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.tiling import Tiling
-from millrace.errors import CorruptArchiveError, FencedError, MillraceError
+from millrace.errors import ChainFencedError, CorruptArchiveError, MillraceError
 from millrace.runtime.backup.chains import TopicChain
 from millrace.runtime.backup.parts import Parts
 
@@ -59,6 +59,10 @@ class Chains(Protocol):
 
     def halt(self, here: Incarnation, why: str) -> None:
         """Keep a chain no longer, and say so."""
+        ...
+
+    def meet_fence(self, here: Incarnation, error: ChainFencedError) -> None:
+        """Raise the fence where another instance claimed its epoch; halt the topic where nobody did."""
         ...
 
 
@@ -107,8 +111,8 @@ class Expirer:
             try:
                 left -= self._expire(one, one.identity, chains, left)
             except MillraceError as error:
-                if isinstance(error, FencedError) and chains.is_kept(one.incarnation):
-                    raise
+                if isinstance(error, ChainFencedError) and chains.is_kept(one.incarnation):
+                    chains.meet_fence(one.incarnation, error)
                 if isinstance(error, CorruptArchiveError):
                     chains.halt(one.incarnation, str(error))
                 log.warning("not_expired", topic=str(one.incarnation), why=str(error))

@@ -12,6 +12,7 @@ import structlog
 from millrace.adapters.archive.chain import ChainWriter, forget_false_summaries, read_on, resume
 from millrace.domain.alarms import Extent
 from millrace.domain.archive.acknowledgement import Acknowledgement
+from millrace.domain.archive.chain import LARGEST_EPOCH
 from millrace.domain.archive.coverage import lost_text, tile_text
 from millrace.domain.archive.manifest import Kind, ObjectEntry, PartitionSpan
 from millrace.domain.archive.names import Incarnation
@@ -19,7 +20,7 @@ from millrace.domain.archive.partition import Tile
 from millrace.domain.archive.tiling import ObservedLog, Tiling
 from millrace.domain.groups import BackupMetadata
 from millrace.domain.offsets import TopicPartition
-from millrace.errors import CorruptArchiveError, FencedError, MillraceError, UnreachableError
+from millrace.errors import ChainFencedError, CorruptArchiveError, FencedError, MillraceError, UnreachableError
 from millrace.runtime.backup.chains import TopicChain
 from millrace.runtime.backup.expiring import Expirer
 from millrace.runtime.backup.parts import HALTED, LOST, Parts
@@ -45,6 +46,8 @@ class Keeper:
         self._to_tell: list[int] = []
         self._expirer = Expirer(parts, self.append)
         self._logs: Mapping[str, ObservedLog] = {}
+        self._attended = False
+        self._unclaimed: ChainFencedError | None = None
 
     @property
     def chains(self) -> Mapping[str, TopicChain]:
@@ -70,6 +73,7 @@ class Keeper:
         self._tried |= {one.identity for one in asked if one.identity is not None}
         for topic, found in logs.items():
             self._attend(topic, found, asked)
+        self._stop_where_a_start_was_too_low()
         for here, group in groupby(sorted(asked, key=lambda one: one.incarnation), key=lambda one: one.incarnation):
             if here.topic in logs and here not in self._halted:
                 with self.halting(here):
@@ -148,11 +152,61 @@ class Keeper:
 
     @contextmanager
     def halting(self, here: Incarnation) -> Iterator[None]:
-        """Halt a topic whose chain turns out to be one that nobody can go on with; the others go on."""
+        """Halt a topic whose chain turns out to be one that nobody can go on with; the others go on.
+
+        Raises:
+            FencedError: another instance of the app took over.
+        """
         try:
             yield
         except CorruptArchiveError as error:
             self.halt(here, str(error))
+        except ChainFencedError as error:
+            self.meet_fence(here, error)
+
+    def meet_fence(self, here: Incarnation, error: ChainFencedError) -> None:
+        """Raise the fence where another instance claimed its epoch; halt the topic where nobody did.
+
+        Without an answer the chain is left: the next round reads it again, and asks again.
+
+        Raises:
+            FencedError: another instance of the app took over.
+        """
+        if self.is_kept(here):
+            del self._chains[here.topic]
+        try:
+            claimed_by = self._parts.claimed(error.epoch)
+        except UnreachableError as unknown:
+            log.warning("fence_not_judged", topic=here.topic, epoch=error.epoch, error=unknown.what)
+            return
+        if claimed_by is not None and claimed_by != self._parts.writer.instance:
+            raise error
+        self._unclaimed = error
+        app, mine = self._parts.app.qualified_name, self._parts.writer.epoch
+        start = f"`millrace streams stop {app} --reason TEXT`, then `start`: a start goes on above it"
+        self.halt(
+            here,
+            f"the chain has a manifest of epoch {error.epoch}, instance {error.instance}, that nobody claimed; this is "
+            f"epoch {mine}; new records of the topic are not archived\n  next: see who else writes to {here.manifests} "
+            + (f"and end that; {start}" if error.epoch <= LARGEST_EPOCH else "and remove what was made by hand"),
+            fault="unclaimed epoch",
+        )
+
+    def _stop_where_a_start_was_too_low(self) -> None:
+        """End an app that may take over no chain at all: its start could not ask the bucket, and the next one can.
+
+        Raises:
+            FencedError: this start's first look found nothing but chains of newer epochs that nobody claimed.
+        """
+        first, self._attended = not self._attended, True
+        found = self._unclaimed
+        if (
+            first
+            and found is not None
+            and not self._chains
+            and self._parts.writer.epoch <= found.epoch <= LARGEST_EPOCH
+        ):
+            raise found
 
     def _former(self, here: Incarnation, found: ObservedLog, known: int = -1) -> TopicChain | None:
         """The chain of a topic that is gone, taken over; None where there is none, or nobody can go on with it."""
@@ -191,6 +245,9 @@ class Keeper:
         except CorruptArchiveError as error:
             assert about is not None
             self.halt(about, str(error))
+        except ChainFencedError as error:
+            assert about is not None
+            self.meet_fence(about, error)
 
     def _take_over(self, here: Incarnation, found: ObservedLog, asked: Sequence[Acknowledgement]) -> TopicChain:
         """Begin this epoch in a chain, unless the group's commits know of manifests that the chain does not have.
@@ -246,7 +303,8 @@ class Keeper:
     def _end(self, former: Incarnation, found: ObservedLog) -> None:
         """End the chain of a topic that was deleted while nobody looked."""
         if (chain := self._former(former, found)) is not None:
-            self._leave(chain, found)
+            with self.halting(former):
+                self._leave(chain, found)
 
     def halt(self, here: Incarnation, why: str, fault: str = "corrupt") -> None:
         """Keep a chain no longer, and open an alarm with this fault."""

@@ -56,6 +56,7 @@ class Parts:
         committed: asks for the group's commits of some partitions.
         commit: commits to the group.
         writer: the epoch and instance that write the chains.
+        claimed: asks which instance claimed an epoch of the app; None where nobody did. Raises UnreachableError.
         asked: what people want to be taken for known and is not yet; nothing where nobody answers.
         taken: is told that it is, by number.
         expiries: what people want to be let go and is not yet; nothing where nobody answers.
@@ -72,6 +73,7 @@ class Parts:
     committed: Callable[[Collection[TopicPartition]], Mapping[tuple[str, int], Committed]]
     commit: Callable[[Mapping[TopicPartition, Committed]], None]
     writer: Writer
+    claimed: Callable[[int], str | None]
     asked: Callable[[], Sequence[Acknowledgement]]
     taken: Callable[[int], None]
     expiries: Callable[[], Sequence[Expiry]]

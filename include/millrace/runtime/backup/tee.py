@@ -21,7 +21,7 @@ from millrace.domain.archive.pace import MOST_HOLES, Read, Waiting, due
 from millrace.domain.archive.tiling import ObservedLog
 from millrace.domain.control import BATCH_STEPS
 from millrace.domain.offsets import TopicPartition
-from millrace.errors import CorruptArchiveError, DataLossError, MillraceError, PartFailedError, RefusedError
+from millrace.errors import DataLossError, MillraceError, PartFailedError, RefusedError
 from millrace.runtime.backup.chains import LONG_AGO, TopicChain
 from millrace.runtime.backup.keeper import Keeper
 from millrace.runtime.backup.parts import Parts
@@ -103,10 +103,12 @@ class Tee:
         marks.append(time.monotonic())
         for topic, found in logs.items():
             of_topic = [entry for entry in copied if entry.read.partition.topic == topic]
-            try:
-                self._archive(topic, found, of_topic, done)
-            except (CorruptArchiveError, ValueError) as error:  # nobody can go on with this one chain
-                self._keeper.halt(self._keeper.chains[topic].here, str(error))
+            here = self._keeper.chains[topic].here
+            with self._keeper.halting(here):
+                try:
+                    self._archive(topic, found, of_topic, done)
+                except ValueError as error:  # what would come next cannot be
+                    self._keeper.halt(here, str(error))
         self._keeper.expire()
         marks.append(time.monotonic())
         self._commit()
