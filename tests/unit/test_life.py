@@ -70,6 +70,7 @@ def test_who_loses_the_claim_writes_nothing_and_does_nothing(tmp_path: Path) -> 
         lived.run(work)
     work.assert_not_called()
     assert list(tmp_path.iterdir()) == []
+    assert lived.beats == []
 
 
 def test_the_work_is_given_the_session_that_its_options_started(tmp_path: Path) -> None:
@@ -90,6 +91,7 @@ def test_a_life_that_fails_ends_in_the_same_order(tmp_path: Path, error: Excepti
     with pytest.raises(type(error)):
         lived.run(work)
     assert [what for what, _ in lived.ended] == ["member", "spark"]
+    assert lived.beats[-1] == "ended"
     assert (lived.status()["phase"], lived.status()["error"]) == ("ended", told)
 
 
