@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from millrace.adapters.archive.inspection import Inspection, everything, inspect
 from millrace.adapters.archive.looks import Looks
 from millrace.adapters.archive.plain import PlainCopier
+from millrace.domain.alarms import UNKNOWN, Extent
 from millrace.domain.archive.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Expiry
@@ -200,7 +201,7 @@ class TeeWorld:
         }
         return Parts(**given | more)
 
-    def _breach(self, kind: str, subject: str, detail: str | None) -> None:
+    def _breach(self, kind: str, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
         self.breaches[kind, subject] = detail
 
     def acknowledge(

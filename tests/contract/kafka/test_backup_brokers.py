@@ -79,7 +79,7 @@ class Backed:
                 taken=lambda identity: None,
                 expiries=lambda: [],
                 expired=lambda identity, done: None,
-                breach=lambda kind, subject, detail: self.alarms.update({(kind, subject): detail}),
+                breach=lambda kind, subject, detail, extent=None: self.alarms.update({(kind, subject): detail}),
                 step=lambda text: None,
                 clock=lambda: datetime.now(UTC),
             )
