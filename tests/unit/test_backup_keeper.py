@@ -283,6 +283,7 @@ def test_an_alarm_names_what_gives_no_answer_for_five_minutes_and_closes_when_it
 def test_a_head_of_an_epoch_that_nobody_claimed_halts_its_own_topic(meets: str) -> None:
     world = World()
     epoch = 5 if meets == "as its own epoch" else 9
+    world.archived_by(B, 3, "i3")
     if meets != "while it runs":
         world.archived_by(A, epoch, "somebody's")
     tee = world.tee(5)
@@ -344,6 +345,39 @@ def test_an_app_ends_where_its_start_was_too_low_for_every_chain() -> None:
         world.tee(1).round()
     world.tee(10).round()
     assert world.copied == [A.topic, B.topic]
+
+
+@pytest.mark.parametrize("at_first", ["hidden", "mute", "without the control database", "beside a new topic"])
+def test_an_app_that_was_too_low_ends_also_where_that_shows_later(at_first: str) -> None:
+    world = World()
+    for here in (A,) if at_first == "beside a new topic" else (A, B):
+        world.archived_by(here, 9, "of a database that is lost")
+    tee = world.tee(1)
+    if at_first in ("hidden", "mute"):
+        setattr(world, at_first, {A.topic, B.topic})
+    world.control_is_away = at_first == "without the control database"
+    with pytest.raises(FencedError):  # noqa: PT012 - a silent leader hides no chain, so the first round may end it
+        tee.round()
+        world.hidden, world.mute, world.control_is_away = set(), set(), False
+        tee.round()
+
+
+def test_a_loss_that_a_former_epoch_told_stays_told_while_its_partition_gives_no_answer() -> None:
+    world = World()
+    tee = world.tee(1)
+    world.starts[A.topic] = 4
+    tee.round()
+    world.starts[A.topic] = 7
+    tee.round()
+    told = world.alarms[LOST, str(A)]
+    assert told
+    world.mute = {A.topic}
+    world.tee(2).round()
+    assert world.alarms[LOST, str(A)] == told
+    world.mute = set()
+    later = world.tee(3)
+    later.round()
+    assert world.alarms[LOST, str(A)]
 
 
 def test_an_epoch_that_no_start_may_exceed_halts_its_topic_also_where_it_is_the_only_one() -> None:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from millrace.domain.groups import CommitMetadata
+from millrace.adapters.archive.claims import Claims
+from millrace.adapters.kafka_groups import KafkaGroups
+from millrace.adapters.kafka_log import Described
+from millrace.domain.archive.names import Incarnation
+from millrace.domain.declaration import BackupApp, Topic
+from millrace.domain.groups import BackupMetadata, CommitMetadata, Committed
+from millrace.domain.offsets import TopicPartition
 from millrace.domain.streams import SINK_EXHAUSTED, DesiredState
+from millrace.errors import UnreachableError
+from millrace.settings import KafkaSettings
 from millrace.usecases import streams
+from millrace.usecases.epochs import newest_elsewhere
 from support.declarations import example_project, s3_instead
 from support.fakes_streams import FakePlatform
 
@@ -109,3 +120,48 @@ def test_the_alarm_of_a_full_sink_is_over_when_the_stream_is_stopped(platform: F
     platform.app_runner.end(STREAM, 1, 0)
     streams.supervise(platform, STREAM, "dag:test", now=platform.clock.now)  # type: ignore[arg-type]
     assert platform.alarms.open_kinds == []
+
+
+# Topics that may not be described
+
+
+class HalfALog:
+    """A cluster that describes one topic and refuses another; its coordinator may be away."""
+
+    def __init__(self, *, coordinator: bool = True) -> None:
+        self._coordinator = coordinator
+
+    def described(self, topics: object) -> Described:
+        return Described({PARTITION: 1}, {"shop.b": KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))})
+
+    def committed(self, group: str, partitions: object) -> dict[tuple[str, int], Committed]:
+        if not self._coordinator:
+            raise UnreachableError("the coordinator does not answer")
+        said = BackupMetadata("shop.backup", FORMER, 40, 7, 3, "ab" * 32)
+        return {("shop.a", 0): Committed(7, said.encode())}
+
+
+PARTITION = TopicPartition("shop.a", "A" * 22, 0)
+FORMER = "F" * 22
+BACKUP = BackupApp("shop", (Topic("shop.a", "shop"), Topic("shop.b", "shop")))
+
+
+@pytest.mark.parametrize("coordinator", [True, False])
+def test_chains_are_asked_although_a_topic_is_refused_or_the_coordinator_away(coordinator: bool) -> None:
+    log: Any = HalfALog(coordinator=coordinator)
+    former = {Incarnation("shop.a", FORMER)} if coordinator else set()
+    assert Claims(log, BACKUP).incarnations() == {Incarnation("shop.a", "A" * 22), *former}
+
+
+def test_a_group_says_its_epoch_although_a_topic_is_refused() -> None:
+    groups = KafkaGroups(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}))
+    groups._log = HalfALog()  # type: ignore[assignment]
+    assert groups.newest_epoch("millrace.shop.backup", ("shop.a", "shop.b"), "shop.backup") == 40
+
+
+def test_a_backups_chains_are_asked_before_its_group_and_the_cluster_but_once_while_it_is_away(
+    platform: FakePlatform,
+) -> None:
+    platform.epochs = {"fence": 0, "group": None, "chains": 50}
+    assert newest_elsewhere(platform, "shop.backup") == 50  # type: ignore[arg-type]
+    assert platform.asked == ["chains", "group"]

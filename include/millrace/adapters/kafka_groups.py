@@ -64,12 +64,14 @@ class KafkaGroups:
         return behind
 
     def newest_epoch(self, group: str, topics: Sequence[str], stream: str) -> int:
-        """The greatest epoch of a stream or a backup that the group's commits name; 0 where none does.
+        """Return the greatest epoch of a stream or a backup that the group's commits name; 0 where none does.
+
+        A topic that may not be described is left out.
 
         Raises:
             UnreachableError: the cluster does not answer.
         """
-        committed = self._log.committed(group, self._log.partitions(topics))
+        committed = self._log.committed(group, sorted(self._log.described(topics).leaders))
         texts = [commit.metadata for commit in committed.values()]
         of_streams = [one.epoch for text in texts if (one := CommitMetadata.decode(text)) and one.stream == stream]
         of_backups = [own.epoch for text in texts if (own := BackupMetadata.decode(text)) and own.app == stream]

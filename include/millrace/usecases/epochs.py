@@ -46,8 +46,8 @@ def newest_elsewhere(platform: Platform, stream: str) -> int:
         asked = {fence: partial(_of_fence, platform, fence, stream), **asked}
         if isinstance(declared.sink, S3Sink):
             asked[declared.sink.store] = partial(_of_dataset, platform, declared.sink, stream)
-    else:
-        asked[declared.store] = partial(_of_chains, platform, pipeline.kafka, declared)
+    else:  # before the group: chains can be asked while the group's coordinator is away
+        asked = {declared.store: partial(_of_chains, platform, pipeline.kafka, declared), **asked}
     newest = 0
     for connection, ask in asked.items():
         if _is_left_out(platform, connection):
@@ -82,6 +82,8 @@ def _of_chains(platform: Platform, kafka: str, app: BackupApp) -> int:
         chains = platform.claims(app, kafka).incarnations()
     except UnreachableError as error:  # by the cluster: the bucket is not to be left out for it
         log.warning("epoch_not_asked", stream=app.qualified_name, of=kafka, error=str(error))
+        if not _is_left_out(platform, kafka):
+            platform.unanswered[kafka] = time.monotonic()
         return 0
     return platform.hasty_heads(app.store).newest_epoch(chains)
 

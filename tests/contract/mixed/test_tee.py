@@ -353,7 +353,7 @@ def test_a_head_that_nobody_claimed_halts_its_topic_and_the_next_start_goes_on_a
     for name in names:
         topics.produce(name, 0, [b"a"])
     world.archive_all(tee)
-    tiling, look = resume(world.store, here(world, damaged)), lambda: world.look([damaged])[damaged]
+    tiling, look = resume(world.store, here(world, damaged)), lambda: world.look([damaged]).logs[damaged]
     ChainWriter.take_over(world.store, tiling, Writer(57, "another installation's"), look)
     for name in names:
         topics.produce(name, 0, [b"b"])

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+import structlog
+
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.domain.archive.memory import Claim
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.declaration import BackupApp
 from millrace.domain.groups import BackupMetadata
+from millrace.errors import UnreachableError
+
+log = structlog.get_logger()
 
 
 class Claims:
@@ -37,12 +42,19 @@ class Claims:
     def incarnations(self) -> set[Incarnation]:
         """Return the app's topics as they are now, and the former ones that commits know of: it writes those chains.
 
+        A topic that may not be described is left out. So are former ones while the group's coordinator is away.
+
         Raises:
-            UnreachableError: a broker does not answer.
+            UnreachableError: no broker answers.
         """
-        partitions = self._log.partitions(self._app.reads)
+        partitions = sorted(self._log.described(self._app.reads).leaders)
         found = {Incarnation(partition.topic, partition.topic_id) for partition in partitions}
-        for (topic, _), commit in self._log.committed(self._app.group, partitions).items():
+        try:
+            committed = self._log.committed(self._app.group, partitions)
+        except UnreachableError as error:
+            log.warning("former_topics_not_known", group=self._app.group, error=error.what)
+            return found
+        for (topic, _), commit in committed.items():
             said = BackupMetadata.decode(commit.metadata)
             if said is not None and said.app == self._app.qualified_name:
                 with suppress(ValueError, TypeError):  # no topic has such an id: somebody made the commit by hand

@@ -60,6 +60,16 @@ class TopicChain:
         """Whether the topic was there when it was last looked at."""
         return self.log.topic_id == self.here.topic_id
 
+    @property
+    def silent(self) -> frozenset[int]:
+        """The partitions whose bounds the last look did not tell."""
+        return frozenset(range(self.log.partitions)) - self.log.bounds.keys()
+
+    @property
+    def has_all_bounds(self) -> bool:
+        """Return whether the last look told the bounds of every partition."""
+        return not self.silent
+
     def partition(self, number: int) -> TopicPartition:
         """One of its partitions."""
         return TopicPartition(self.here.topic, self.here.topic_id, number)

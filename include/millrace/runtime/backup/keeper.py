@@ -46,7 +46,7 @@ class Keeper:
         self._to_tell: list[int] = []
         self._expirer = Expirer(parts, self.append)
         self._logs: Mapping[str, ObservedLog] = {}
-        self._attended = False
+        self._resumed = False
         self._unclaimed: ChainFencedError | None = None
 
     @property
@@ -81,11 +81,11 @@ class Keeper:
         self._logs = logs
 
     def has_seen(self, chain: TopicChain) -> bool:
-        """Whether the last look told of a chain's topic. Where it did not, all that was known stays as it is."""
+        """Return whether the last look told of a chain's topic. If not, all that was known stays as it is."""
         return self.is_seen(chain.here)
 
     def is_seen(self, here: Incarnation) -> bool:
-        """Whether the last look told of a topic: that it is there, or that it is gone."""
+        """Return whether the last look told of a topic: that it is there, or that it is gone."""
         return here.topic in self._logs
 
     def expire(self) -> None:
@@ -152,7 +152,7 @@ class Keeper:
 
     @contextmanager
     def halting(self, here: Incarnation) -> Iterator[None]:
-        """Halt a topic whose chain turns out to be one that nobody can go on with; the others go on.
+        """Halt a topic whose chain turns out to be damaged or another writer's; the others are archived.
 
         Raises:
             FencedError: another instance of the app took over.
@@ -164,10 +164,13 @@ class Keeper:
         except ChainFencedError as error:
             self.meet_fence(here, error)
 
-    def meet_fence(self, here: Incarnation, error: ChainFencedError) -> None:
+    def meet_fence(self, here: Incarnation, error: ChainFencedError) -> bool:
         """Raise the fence where another instance claimed its epoch; halt the topic where nobody did.
 
         Without an answer the chain is left: the next round reads it again, and asks again.
+
+        Returns:
+            Whether there was an answer.
 
         Raises:
             FencedError: another instance of the app took over.
@@ -178,12 +181,12 @@ class Keeper:
             claimed_by = self._parts.claimed(error.epoch)
         except UnreachableError as unknown:
             log.warning("fence_not_judged", topic=here.topic, epoch=error.epoch, error=unknown.what)
-            return
+            return False
         if claimed_by is not None and claimed_by != self._parts.writer.instance:
             raise error
         self._unclaimed = error
         app, mine = self._parts.app.qualified_name, self._parts.writer.epoch
-        start = f"`millrace streams stop {app} --reason TEXT`, then `start`: a start goes on above it"
+        start = f"`millrace streams stop {app} --reason TEXT`, then `start`: a start resumes above it"
         self.halt(
             here,
             f"the chain has a manifest of epoch {error.epoch}, instance {error.instance}, that nobody claimed; this is "
@@ -191,21 +194,20 @@ class Keeper:
             + (f"and end that; {start}" if error.epoch <= LARGEST_EPOCH else "and remove what was made by hand"),
             fault="unclaimed epoch",
         )
+        return True
 
     def _stop_where_a_start_was_too_low(self) -> None:
-        """End an app that may take over no chain at all: its start could not ask the bucket, and the next one can.
+        """End an app that could resume no chain at all: its start could not ask the bucket, and the next one can.
+
+        A chain that begins with this app does not count until each topic has one: others may be silent at first, or
+        wait for the control database's verdict.
 
         Raises:
-            FencedError: this start's first look found nothing but chains of newer epochs that nobody claimed.
+            FencedError: this app has met nothing but chains of newer epochs that nobody claimed.
         """
-        first, self._attended = not self._attended, True
         found = self._unclaimed
-        if (
-            first
-            and found is not None
-            and not self._chains
-            and self._parts.writer.epoch <= found.epoch <= LARGEST_EPOCH
-        ):
+        self._resumed |= found is None and len(self._chains) == len(self._parts.app.reads)
+        if found is not None and not self._resumed and self._parts.writer.epoch <= found.epoch <= LARGEST_EPOCH:
             raise found
 
     def _former(self, here: Incarnation, found: ObservedLog, known: int = -1) -> TopicChain | None:
@@ -278,6 +280,7 @@ class Keeper:
         By an older one all that another epoch archived in between would lie beyond the log, as after an election.
         """
         here, looks = tiling.incarnation, [found]
+        resumes = tiling.head.sequence >= 0
 
         def look() -> ObservedLog:
             seen = self._parts.look([here.topic])
@@ -288,6 +291,7 @@ class Keeper:
 
         self._parts.step(f"take over the chain of {here.topic}")
         writer = ChainWriter.take_over(self._parts.store, tiling, self._parts.writer, look)
+        self._resumed |= resumes
         self._parts.breach(HALTED, str(here), None)
         log.info("chain_taken_over", topic=here.topic, topic_id=here.topic_id, sequence=tiling.head.sequence)
         return TopicChain(writer, looks[-1])
@@ -302,9 +306,16 @@ class Keeper:
 
     def _end(self, former: Incarnation, found: ObservedLog) -> None:
         """End the chain of a topic that was deleted while nobody looked."""
-        if (chain := self._former(former, found)) is not None:
-            with self.halting(former):
-                self._leave(chain, found)
+        chain = self._former(former, found)
+        if chain is None:
+            return
+        try:
+            self._leave(chain, found)
+        except CorruptArchiveError as error:
+            self.halt(former, str(error))
+        except ChainFencedError as error:
+            if not self.meet_fence(former, error):
+                raise  # its successor waits too, so that the end of this chain is not forgotten
 
     def halt(self, here: Incarnation, why: str, fault: str = "corrupt") -> None:
         """Keep a chain no longer, and open an alarm with this fault."""
@@ -341,8 +352,13 @@ class Keeper:
         self.halt(chain.here, why, "diverged")
 
     def tell_lost(self, chain: TopicChain, found: Iterable[Tile]) -> None:
-        """Say what a chain has lost, where that was not said before."""
+        """Say what a chain has lost, where that was not said before.
+
+        What a former epoch has told stays told until every partition answers.
+        """
         tiles = set(found)
+        if chain.told is None and not tiles and not chain.has_all_bounds:
+            return
         fresh = tiles - (chain.told or set())
         for tile in sorted(fresh, key=lambda one: (one.partition, one.first)):
             log.error(
@@ -379,11 +395,11 @@ class Keeper:
 
 
 def _must_wait(one: Acknowledgement, chain: TopicChain) -> bool:
-    """Whether only the log could tell what is acknowledged, and its leader gave no answer."""
-    if one.span is None or not chain.is_there or one.span.partition in chain.log.bounds:
+    """Return whether only the log could tell what is acknowledged, and its leader gave no answer."""
+    if one.span is None or not chain.is_there or one.span.partition not in chain.silent:
         return False
     state = chain.tiling.partitions.get(one.span.partition)
-    return state is not None and one.span.next > state.next
+    return state is None or one.span.next > state.next
 
 
 def _check_not_cut_off(tiling: Tiling, said: BackupMetadata) -> None:
