@@ -214,26 +214,40 @@ def log_notifier(file: Path) -> Tell:
     """A notifier that appends one JSON line an alarm."""
 
     def write(alarm: Alarm) -> None:
-        line = json.dumps(
-            {
-                "schema": "millrace.alarm/1",
-                "id": alarm.identity,
-                "kind": alarm.kind,
-                "subject": alarm.subject,
-                "detail": alarm.detail,
-                "measure": alarm.extent.measure,
-                "unit": measure_of(alarm.kind).unit,
-                "fault": alarm.extent.fault,
-                "raised": alarm.raised,
-                "opened_at": alarm.opened_at.isoformat(),
-                "told_at": datetime.now(UTC).isoformat(),
-            }
-        )
+        line = json.dumps(document_of(alarm))
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as lines:
             lines.write(line + "\n")
 
     return write
+
+
+def webhook_notifier(platform: Platform, notifier: Notifier) -> Tell:
+    """Return a notifier that posts each alarm, with a sentence for people, to the address of its Connection."""
+    connection = dict(notifier.arguments)["connection"]
+
+    def post(alarm: Alarm) -> None:
+        platform.post(connection, document_of(alarm) | {"text": f"Millrace: {described(alarm)}"})
+
+    return post
+
+
+def document_of(alarm: Alarm) -> dict[str, object]:
+    """Return an alarm as a JSON document."""
+    return {
+        "schema": "millrace.alarm/1",
+        "id": alarm.identity,
+        "kind": alarm.kind,
+        "subject": alarm.subject,
+        "detail": alarm.detail,
+        "measure": alarm.extent.measure,
+        "unit": measure_of(alarm.kind).unit,
+        "fault": alarm.extent.fault,
+        "raised": alarm.raised,
+        "opened_at": alarm.opened_at.isoformat(),
+        "closed_at": alarm.closed_at.isoformat() if alarm.closed_at else None,
+        "told_at": datetime.now(UTC).isoformat(),
+    }
 
 
 def environment_of(root: Path) -> Environment:
