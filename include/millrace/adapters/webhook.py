@@ -22,11 +22,11 @@ def post(connection: Connection, document: Mapping[str, object]) -> None:
 
     Guarantees: the address stands in no error and no log. It may end with a token that lets anybody post.
 
-    Does not guarantee: that a document whose post failed by a timeout has not arrived.
-
     Raises:
         UsageError: the Connection is no `http` one with a usable address.
-        UnreachableError: there was no answer, or another status.
+        UnreachableError: it was not taken: no connection, or another status.
+        TimeoutError: there was no answer in time; the document may have arrived.
+        ConnectionError: the connection was lost before the answer; the document may have arrived.
     """
     where = f"connection {connection.name}"
     url = address(connection)
@@ -41,8 +41,10 @@ def post(connection: Connection, document: Mapping[str, object]) -> None:
         ):
             if not answer.is_success:
                 failed = f"it answers {answer.status_code}"
-    except httpx.TimeoutException as error:
+    except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
         raise TimeoutError(f"no answer from {where}: {type(error).__name__}") from None
+    except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError) as error:
+        raise ConnectionError(f"no answer from {where}: {type(error).__name__}") from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError) as error:  # their texts may hold the address
         failed = f"it cannot be reached: {type(error).__name__}"
     if failed:

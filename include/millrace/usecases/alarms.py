@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from millrace.wiring import Platform
 
 LOG_FILE = "alarms.log"
+CONTROL_DOWN = "control.down"
+"""The kind of alarm that the watchdog tells; the control database cannot hold it."""
 OVERDUE_AFTER = timedelta(minutes=2)
 ANSWERS_WITHIN = timedelta(seconds=30)
 """How long a notifier may take for one alarm."""
@@ -167,12 +169,12 @@ class _Calls:
         """Call it; return why it did not deliver."""
         if self._failed_in_a_row >= FAILURES_IN_A_ROW:
             return NotifierGivenUpError(f"not called, it failed {FAILURES_IN_A_ROW} times in a row in this run")
-        error = _error_within(self._within, lambda: self._notify(alarm))
+        error = error_within(self._within, lambda: self._notify(alarm))
         self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
         return error
 
 
-def _error_within(limit: timedelta, act: Callable[[], None]) -> BaseException | None:
+def error_within(limit: timedelta, act: Callable[[], None]) -> BaseException | None:
     """Do it in a thread that nobody has to wait for; return its error, or that it takes too long."""
     errors: list[BaseException | None] = []
 
