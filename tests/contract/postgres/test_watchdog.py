@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,19 @@ from millrace.adapters.control_db import ControlStore
 from millrace.adapters.outage_files import OutageFiles
 from millrace.domain.hosts import Host
 from millrace.domain.streams import DesiredState
+from millrace.embedded.stack import Stack
 from millrace.settings import PostgresSettings, Settings
 from millrace.usecases.watchdog import Watchdog, Watched, look_at
 from millrace.wiring import Platform
 from support.control_databases import Databases
 from support.cut_wire import Wire, wire
+from support.stack import start
 from support.waiting import Deadline, eventually, exit_code_of
 from support.webhooks import Webhook, webhook
 
 MAIN = """\
 import os, sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from millrace.embedded import watchdog
 watchdog.LOOK_EVERY = timedelta(seconds=0.2)
 looked = watchdog.Watchdog.look
@@ -199,6 +201,15 @@ def test_a_server_that_stops_answering_is_an_outage(program: Program, control: P
 
     eventually(answers, within=Deadline.SERVER, what="an answer after the silence")
     assert "answers beta again" in found[1]
+
+
+def test_the_stack_runs_a_watchdog_that_answers_by_its_looks(idle_stack: Stack) -> None:
+    stack = start(idle_stack, "watchdog")
+    [status] = stack.status(["watchdog"])
+    assert (status.healthy, status.detail, status.ports) == (True, "the control database answers", {})
+    known = OutageFiles(stack.layout.state).last_known()
+    assert known is not None
+    assert known.at <= datetime.now(UTC)
 
 
 def test_a_program_without_a_connection_says_so_and_ends(tmp_path: Path) -> None:
