@@ -83,7 +83,7 @@ def airflow(idle_stack: Stack) -> Stack:
 @pytest.fixture
 def stack(idle_stack: Stack) -> Stack:
     """The stack with every part running."""
-    return _with(idle_stack, "kafka", "s3", "postgres", "airflow")
+    return _with(idle_stack, "kafka", "s3", "postgres", "airflow", "watchdog")
 
 
 def _with(stack: Stack, *parts: str) -> Stack:

@@ -14,7 +14,7 @@ import pytest
 from millrace.embedded import supervisor
 from millrace.embedded.layout import Layout
 from millrace.embedded.progress import Silent
-from millrace.embedded.stack import Stack
+from millrace.embedded.stack import PARTS, Stack
 from millrace.embedded.supervisor import ProgramState, Supervisor
 from millrace.errors import PartFailedError
 
@@ -86,3 +86,22 @@ def test_what_does_not_stop_does_not_keep_the_rest_from_being_stopped(
         stack.stop(Silent())
     assert str(met.value.where).startswith("airflow")
     assert {"kafka", "s3", "postgres", "supervisord"} <= set(asked)
+    assert asked.index("watchdog") < asked.index("postgres")  # a database that is stopped as wanted pages nobody
+
+
+def test_a_supervisor_that_does_not_know_a_new_part_is_stopped_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that an older version started, and that runs while the code is updated."""
+    asked: list[str] = []
+    stack = Stack(tmp_path)
+    stack.layout.make()
+    former = [name for part in PARTS.values() for name in part.program_names if name != "watchdog"]
+    states = {name: ProgramState(name, "RUNNING", 0, 1.0, "") for name in former}
+    monkeypatch.setattr(stack.supervisor, "is_running", lambda: "supervisord" not in asked)
+    monkeypatch.setattr(stack.supervisor, "states", lambda: states)
+    monkeypatch.setattr(stack.supervisor, "stop_programs", asked.extend)
+    monkeypatch.setattr(stack.supervisor, "shut_down", lambda: asked.append("supervisord"))
+    stack._make_way(Silent())
+    assert asked[-1] == "supervisord"
+    assert "watchdog" not in asked

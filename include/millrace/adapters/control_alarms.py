@@ -97,6 +97,12 @@ class AlarmTable:
         with translated(self._settings), self._engine.begin() as connection:
             return tuple(alarm_of(row) for row in connection.execute(query).all())
 
+    def count_open(self) -> int:
+        """Return how many alarms are open, acknowledged ones too."""
+        query = sa.select(sa.func.count()).select_from(tables.alarm).where(tables.alarm.c.closed_at.is_(None))
+        with translated(self._settings), self._engine.begin() as connection:
+            return connection.scalar(query) or 0
+
     def get(self, identity: int) -> Alarm:
         """The alarm of this number.
 

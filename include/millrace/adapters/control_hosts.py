@@ -13,7 +13,8 @@ from millrace.adapters import control_log
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
 from millrace.domain.hosts import Heartbeat, Host, HostSign
-from millrace.domain.streams import Phase
+from millrace.domain.outage import LastSeen
+from millrace.domain.streams import DesiredState, Phase
 from millrace.settings import PostgresSettings
 
 
@@ -84,6 +85,28 @@ class HostTables:
         with self._transaction() as connection:
             row = connection.execute(others.order_by(table.c.at.desc()).limit(1)).one_or_none()
         return None if row is None else Heartbeat(**row._mapping)
+
+    def last_seen(self, most: int) -> tuple[int, tuple[LastSeen, ...]]:
+        """Return how many streams are wanted running, and how the first `most` of them by name were last seen."""
+        wanted, look, beat, host = tables.desired_state, tables.stream_look, tables.app_heartbeat, tables.host
+        running = wanted.c.state == DesiredState.RUNNING.value
+        joined = (
+            wanted.outerjoin(look, look.c.stream == wanted.c.stream)
+            .outerjoin(beat, beat.c.stream == wanted.c.stream)
+            .outerjoin(host, host.c.id == wanted.c.host)
+        )
+        columns = (
+            wanted.c.stream,
+            sa.func.coalesce(look.c.state, "").label("state"),
+            look.c.epoch,
+            sa.func.coalesce(host.c.name, "").label("host"),
+            _age(look.c.at).label("look_age"),
+            _age(beat.c.at).label("heartbeat_age"),
+        )
+        query = sa.select(*columns).select_from(joined).where(running).order_by(wanted.c.stream).limit(most)
+        with self._transaction() as connection:
+            count = connection.scalar(sa.select(sa.func.count()).select_from(wanted).where(running)) or 0
+            return count, tuple(LastSeen(**row._mapping) for row in connection.execute(query))
 
     # Owners
 

@@ -129,7 +129,13 @@ class TellAlarms(BaseOperator):
             )
         environment = alarms.environment_of(platform.settings.root)
         notifiers = alarms.notifiers_of(
-            environment, platform.settings.state_folder, lambda notifier: _airflow_notifier(notifier, context)
+            environment,
+            platform.settings.state_folder,
+            lambda notifier: (
+                _airflow_notifier(notifier, context)
+                if notifier.needs_airflow
+                else alarms.webhook_notifier(platform, notifier)
+            ),
         )
         told = alarms.tell(platform, found, notifiers)
         for one in told:

@@ -71,6 +71,7 @@ MEASURES: Mapping[str, Measure] = {
     "quality.broken": Measure("rows"),
     "quality.unchecked": NOTHING,
     "books.unbalanced": Measure("offsets"),
+    "control.down": NOTHING,
 }
 """Each kind of alarm, and what it counts."""
 

@@ -6,6 +6,7 @@ size is bytes. `spec/` makes them from text and is the only place that knows abo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -402,12 +403,21 @@ class Pipeline:
         raise KeyError(name)
 
 
+NOTIFIER_ARGUMENTS: Mapping[str, tuple[str, ...]] = {"log": (), "webhook": ("connection",)}
+"""The notifiers that are built in, with the arguments that each needs and takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Notifier:
-    """Where alarms are told: `kind` is `log` (a file) or the name of an Airflow notifier class by import path."""
+    """Where alarms are told: `kind` is `log` (a file), `webhook`, or an Airflow notifier class by its import path."""
 
     kind: str
     arguments: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def needs_airflow(self) -> bool:
+        """Return whether it works inside a task of Airflow only."""
+        return self.kind not in NOTIFIER_ARGUMENTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """What containers of `docker-compose.yaml` run: `python -m millrace.embedded.container setup|streams|healthy NAME...`.
 
-`streams` keeps Airflow's scheduler and triggerer running, as the embedded stack does, and lets the stream apps end with
-it. They are processes of one container because a stream's runner finds its apps among the processes it can see, and
-because an app must outlive the component that started it.
+`streams` keeps Airflow's scheduler and triggerer and the watchdog running, as the embedded stack does, and lets the
+stream apps end with it. They are processes of one container because a stream's runner finds its apps among the
+processes it can see, and because an app must outlive the component that started it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from millrace.embedded.program import Program
 from millrace.embedded.progress import Progress
 from millrace.embedded.s3 import S3
 from millrace.embedded.supervisor import Supervisor
+from millrace.embedded.watchdog_part import WatchdogPart
 from millrace.errors import MillraceError, PartFailedError, UsageError
 from millrace.settings import open_settings
 from millrace.usecases import control
@@ -54,8 +55,7 @@ def main(arguments: Sequence[str]) -> int:
                 setup(compose_site.site(Credentials.of(Layout(images.ROOT))), Progress())
             case ["streams"]:
                 site = compose_site.site(Credentials.make())
-                programs = [program for program in Airflow().programs(site) if program.part in COMPONENTS]
-                Streams(site.layout, programs, Progress()).run()
+                Streams(site.layout, stream_programs(site), Progress()).run()
             case ["healthy", *names] if names:
                 print(healthy(compose_site.site(Credentials.make()), names))
             case _:
@@ -67,6 +67,12 @@ def main(arguments: Sequence[str]) -> int:
         print(f"millrace: {error}", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def stream_programs(site: Site) -> list[Program]:
+    """Return what the container `streams` keeps running: what starts streams, and the watchdog of their host."""
+    components = [program for program in Airflow().programs(site) if program.part in COMPONENTS]
+    return [*components, *WatchdogPart().programs(site)]
 
 
 def setup(site: Site, progress: Progress) -> None:
@@ -133,7 +139,7 @@ def _answers(address: str) -> str:
 
 
 class Streams:
-    """Airflow's scheduler and triggerer under a supervisor, until the container is told to stop.
+    """Airflow's scheduler and triggerer, and the watchdog, under a supervisor, until the container is told to stop.
 
     Nothing that happens to either of them ends the container, for streams would end with it.
     """

@@ -19,6 +19,8 @@ from millrace.embedded.java import find_java
 from millrace.embedded.layout import Layout, cache_folder
 from millrace.errors import MillraceError
 from millrace.settings import Settings, ignored_extra, open_settings, read_environment_file, variable_name
+from millrace.spec.environment import ENVIRONMENTS
+from millrace.usecases.alarms import LOG_FILE, environment_of
 
 CONNECTIONS = (
     "millrace_kafka",
@@ -63,6 +65,7 @@ def examine(root: Path) -> list[Check]:
         _versions(),
         _permissions(layout),
         executor_check(layout, os.environ),
+        outage_check(settings),
     ]
 
 
@@ -189,6 +192,29 @@ def executor_check(layout: Layout, environment: Mapping[str, str]) -> Check:
         return Check("executor", True, origin, LOCAL_EXECUTOR)
     what = f"{found}: a task could start a stream on any of its hosts; set it to {LOCAL_EXECUTOR}"
     return Check("executor", False, origin, what)
+
+
+def outage_check(settings: Settings) -> Check:
+    """Return whether the watchdog can page somebody while the control database is down.
+
+    An environment that declares notifiers of Airflow's wants people to be paged, so that takes a webhook. One with
+    `log` alone, as the embedded stack, wants nobody paged.
+    """
+    try:
+        environment = environment_of(settings.root)
+    except MillraceError as error:
+        return Check("outage notifiers", False, str(error.where), error.what)
+    refused = [notifier.kind for notifier in environment.notifiers if notifier.needs_airflow]
+    pagers = [dict(each.arguments)["connection"] for each in environment.notifiers if each.kind == "webhook"]
+    found = [f"webhook {name}" for name in pagers] or [f"{LOG_FILE} only, which pages nobody"]
+    missing = [variable_name(name) for name in pagers if settings.lookup(name) is None]
+    if missing:
+        found.append(f"missing outside Airflow: {', '.join(missing)}")
+    found += [f"{kind} is not used while the control database is down: needs Airflow" for kind in refused]
+    if refused and not pagers:
+        found.append("add {kind: webhook, connection: ...}")
+    fine = not missing and not (refused and not pagers)
+    return Check("outage notifiers", fine, f"{ENVIRONMENTS}/{environment.name}.yaml", "; ".join(found))
 
 
 def _permissions(layout: Layout) -> Check:

@@ -29,13 +29,15 @@ from millrace.embedded.processes import end, end_left_of_part, left_of_part, str
 from millrace.embedded.progress import Progress
 from millrace.embedded.s3 import S3
 from millrace.embedded.supervisor import ProgramState, Supervisor
+from millrace.embedded.watchdog_part import WatchdogPart, pager_connections
 from millrace.errors import MillraceError, PartFailedError
-from millrace.settings import Settings, open_settings
+from millrace.settings import Settings, open_settings, read_environment_file
 
-PARTS: dict[str, Part] = {part.name: part for part in (Kafka(), S3(), Postgres(), Airflow())}
+PARTS: dict[str, Part] = {part.name: part for part in (Kafka(), S3(), Postgres(), Airflow(), WatchdogPart())}
 EVERYTHING = frozenset(PARTS)
 ON_JAVA = frozenset({"kafka", "s3", "airflow"})
-NEEDS = {"airflow": frozenset({"postgres"})}
+NEEDS = {"airflow": frozenset({"postgres"}), "watchdog": frozenset({"postgres"})}
+_FIRST_TO_STOP = (*PARTS["airflow"].program_names, *PARTS["watchdog"].program_names)
 STREAM_GRACE = timedelta(seconds=20)
 PART_GRACE = timedelta(seconds=20)
 LOG_LINES = 20
@@ -150,7 +152,8 @@ class Stack:
         if wanted & ON_JAVA:
             site.java = find_java(self.layout.state / "java")
         java_home = site.java.home if site.java else _former_java(self.layout)
-        connections = environment.connections_file(environment.connections(site), java_home)
+        pagers = pager_connections(self.root, os.environ, read_environment_file(self.layout.environment_file))
+        connections = environment.connections_file(pagers | environment.connections(site), java_home)
         write_private(self.layout.environment_file, connections)
         with ThreadPoolExecutor(2) as pool, self._giving_up_together():
             databases = pool.submit(self._start_databases, site, wanted, progress)
@@ -182,6 +185,8 @@ class Stack:
         self._bring_up(PARTS["postgres"], site, progress)
         with progress.waiting("control", "control database: bringing its tables to this version"):
             revision = self.upgrade_control()
+        if "watchdog" in wanted:
+            self._bring_up(PARTS["watchdog"], site, progress)
         if "airflow" in wanted:
             with progress.waiting("airflow", "airflow: preparing"):
                 PARTS["airflow"].prepare(site, lambda line: progress.tell("airflow", line))
@@ -222,7 +227,7 @@ class Stack:
             self._wait_ready(part, site, lambda line: progress.tell(part.name, line))
             part.complete(site, lambda line: progress.tell(part.name, line))
         verb = "ready" if absent else "already running"
-        progress.say(f"{part.name}: {verb} on {_addresses(part, site)} ({time.monotonic() - began:.1f} s)")
+        progress.say(f"{part.name}: {verb}{_addresses(part, site)} ({time.monotonic() - began:.1f} s)")
 
     def _wait_ready(self, part: Part, site: Site, tell: Callable[[str], None]) -> None:
         deadline = time.monotonic() + part.patience.total_seconds()
@@ -257,15 +262,20 @@ class Stack:
     def _make_way(self, progress: Progress) -> None:
         """End what a killed stack has left, and stop a running one whose port somebody else has taken meanwhile."""
         if self.supervisor.is_running():
-            states = self.supervisor.states()
-            down = [part for part in PARTS.values() if not any(states[name].pid for name in part.program_names)]
-            names = [name for part in down for name in part.port_names]
-            if not (lost := ports.taken(self.layout, names)):
+            if not (why := self._why_all_anew(self.supervisor.states())):
                 return
-            progress.say(f"somebody else listens on {lost}: starting the whole stack on other ports")
+            progress.say(why)
             with progress.waiting("restart", "stopping the stack"):
                 self._stop_supervised([])  # what is left is ended next
         self._end_leftovers(progress)
+
+    def _why_all_anew(self, states: dict[str, ProgramState]) -> str:
+        """Return why a stack that runs cannot be completed; empty where it can."""
+        if not {name for part in PARTS.values() for name in part.program_names} <= states.keys():
+            return "the supervisor was started by another version: starting the whole stack again"
+        down = [part for part in PARTS.values() if not any(states[name].pid for name in part.program_names)]
+        lost = ports.taken(self.layout, [name for part in down for name in part.port_names])
+        return f"somebody else listens on {lost}: starting the whole stack on other ports" if lost else ""
 
     def _end_leftovers(self, progress: Progress) -> None:
         for part in reversed(PARTS.values()):
@@ -278,14 +288,16 @@ class Stack:
     def _stop(self, progress: Progress) -> int:
         """Airflow first, so that nothing starts an app again; then the apps; then the servers they write to.
 
+        The watchdog goes with Airflow: a database that is stopped as wanted pages nobody.
+
         Raises:
             PartFailedError: something could not be stopped; everything else was.
         """
         failed: list[PartFailedError] = []
         if self.supervisor.is_running():
             with progress.waiting("airflow", "stopping Airflow"):
-                self._stop_programs(PARTS["airflow"].program_names, failed)
-        for name in PARTS["airflow"].program_names:
+                self._stop_programs(_FIRST_TO_STOP, failed)
+        for name in _FIRST_TO_STOP:
             end_left_of_part(self.layout, name, grace=PART_GRACE)
         with progress.waiting("streams", "stopping the streaming apps"):
             apps = self._stop_stream_apps()
@@ -303,8 +315,9 @@ class Stack:
 
     def _stop_programs(self, names: Collection[str], failed: list[PartFailedError]) -> None:
         """Stop these programs; what does not stop must not keep the rest from being stopped."""
+        known = self.supervisor.states() or names  # a supervisor of another version does not know all of them
         try:
-            self.supervisor.stop_programs(names)
+            self.supervisor.stop_programs([name for name in names if name in known])
         except PartFailedError as error:
             failed.append(error)
 
@@ -344,14 +357,12 @@ class Stack:
 
 
 def _former_java(layout: Layout) -> Path | None:
-    from millrace.settings import read_environment_file
-
     known = read_environment_file(layout.environment_file).get(environment.JAVA_VARIABLE)
     return Path(known) if known else None
 
 
 def _addresses(part: Part, site: Site) -> str:
-    return ", ".join(f"127.0.0.1:{site.ports[name]}" for name in part.port_names[:1])
+    return "".join(f" on 127.0.0.1:{site.ports[name]}" for name in part.port_names[:1])
 
 
 def _tail(log: Path) -> str:

@@ -68,7 +68,8 @@ StreamName = Annotated[
 ]
 SourceName = Annotated[str, pattern(_NAME, _RULE, "cdnow")]
 QualifiedName = Annotated[str, pattern(rf"{_NAME}\.{_NAME}", "PIPELINE.STREAM", "shop.purchases")]
-ConnectionName = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,62}", "a Connection's name in lower case", "millrace_kafka")]
+ConnectionNamed = pattern(r"[a-z][a-z0-9_]{0,62}", "a Connection's name in lower case", "millrace_kafka")
+ConnectionName = Annotated[str, ConnectionNamed]
 ModuleName = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,47}", "a Python module's name in lower case", "shop_purchases")]
 GroupName = Annotated[
     str, pattern(r"[A-Za-z0-9._-]{1,249}", "a consumer group's name: letters, digits, `.`, `_`, `-`", "my-team.shop")
@@ -288,7 +289,10 @@ class StreamOverride(Document):
 
 def _notifier(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or "kind" not in value:
-        raise Wrong(f"{described(value)} is not a notifier", "write {kind: log}, or a notifier class's import path")
+        raise Wrong(
+            f"{described(value)} is not a notifier",
+            "write {kind: log}, {kind: webhook, connection: ...}, or a notifier class's import path",
+        )
     return {str(name): setting(argument) for name, argument in value.items()}
 
 
@@ -305,7 +309,7 @@ NotifierFields = Annotated[
     ),
 ]
 NotifierKind = pattern(
-    r"log|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+", "`log` or a class's import path", "log"
+    r"log|webhook|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+", "`log`, `webhook` or a class's import path", "log"
 )
 
 

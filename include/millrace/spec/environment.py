@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from millrace.domain.declaration import Environment, Notifier
+from millrace.domain.declaration import NOTIFIER_ARGUMENTS, Environment, Notifier
 from millrace.domain.printable import shown
 from millrace.errors import UsageError
-from millrace.spec.documents import STORE, EnvironmentDocument, NotifierKind
+from millrace.spec.documents import STORE, ConnectionNamed, EnvironmentDocument, NotifierKind
 from millrace.spec.draft import Draft, read_file
 from millrace.spec.fields import Wrong, nearest
 from millrace.spec.findings import Finding, Place, errors, finding
@@ -112,12 +112,34 @@ def _notifiers(document: EnvironmentDocument, tree: Mapping, findings: list[Find
         arguments = {name: value for name, value in fields.items() if name != "kind"}
         try:
             kind = NotifierKind.check(fields["kind"])
+            findings += _wrong_arguments(kind, arguments, item.place)
             notifiers.append(Notifier(kind, tuple(sorted(arguments.items()))))
         except Wrong:
             what = f"`{shown(fields['kind'])}` is not a kind of notifier"
-            step = "write `log`, or the import path of an Airflow notifier class"
+            step = "write `log`, `webhook`, or the import path of an Airflow notifier class"
             findings.append(finding(item.place.below("kind"), what, step))
     return tuple(notifiers)
+
+
+def _wrong_arguments(kind: str, arguments: Fields[str, str], place: Place) -> list[Finding]:
+    """Return what is wrong with the arguments of a notifier that is built in; those of a class are its own."""
+    if kind not in NOTIFIER_ARGUMENTS:
+        return []
+    known = NOTIFIER_ARGUMENTS[kind]
+    found = [
+        finding(place.below(name), f"`{kind}` has no argument `{shown(name)}`", nearest(name, known) or "remove it")
+        for name in arguments
+        if name not in known
+    ]
+    for name in known:
+        if name not in arguments:
+            found.append(finding(place, f"`{kind}` needs the argument `{name}`", f"add `{name}: millrace_pager`"))
+            continue
+        try:
+            ConnectionNamed.check(arguments[name])
+        except Wrong as wrong:
+            found.append(finding(place.below(name), wrong.what, wrong.next_step))
+    return found
 
 
 def apply(overlay: Overlay, pipeline: str, tree: Mapping) -> Mapping:

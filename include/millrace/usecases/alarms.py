@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from millrace.wiring import Platform
 
 LOG_FILE = "alarms.log"
+CONTROL_DOWN = "control.down"
+"""The kind of alarm that the watchdog tells; the control database cannot hold it."""
 OVERDUE_AFTER = timedelta(minutes=2)
 ANSWERS_WITHIN = timedelta(seconds=30)
 """How long a notifier may take for one alarm."""
@@ -167,12 +169,12 @@ class _Calls:
         """Call it; return why it did not deliver."""
         if self._failed_in_a_row >= FAILURES_IN_A_ROW:
             return NotifierGivenUpError(f"not called, it failed {FAILURES_IN_A_ROW} times in a row in this run")
-        error = _error_within(self._within, lambda: self._notify(alarm))
+        error = error_within(self._within, lambda: self._notify(alarm))
         self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
         return error
 
 
-def _error_within(limit: timedelta, act: Callable[[], None]) -> BaseException | None:
+def error_within(limit: timedelta, act: Callable[[], None]) -> BaseException | None:
     """Do it in a thread that nobody has to wait for; return its error, or that it takes too long."""
     errors: list[BaseException | None] = []
 
@@ -214,26 +216,40 @@ def log_notifier(file: Path) -> Tell:
     """A notifier that appends one JSON line an alarm."""
 
     def write(alarm: Alarm) -> None:
-        line = json.dumps(
-            {
-                "schema": "millrace.alarm/1",
-                "id": alarm.identity,
-                "kind": alarm.kind,
-                "subject": alarm.subject,
-                "detail": alarm.detail,
-                "measure": alarm.extent.measure,
-                "unit": measure_of(alarm.kind).unit,
-                "fault": alarm.extent.fault,
-                "raised": alarm.raised,
-                "opened_at": alarm.opened_at.isoformat(),
-                "told_at": datetime.now(UTC).isoformat(),
-            }
-        )
+        line = json.dumps(document_of(alarm))
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as lines:
             lines.write(line + "\n")
 
     return write
+
+
+def webhook_notifier(platform: Platform, notifier: Notifier) -> Tell:
+    """Return a notifier that posts each alarm, with a sentence for people, to the address of its Connection."""
+    connection = dict(notifier.arguments)["connection"]
+
+    def post(alarm: Alarm) -> None:
+        platform.post(connection, document_of(alarm) | {"text": f"Millrace: {described(alarm)}"})
+
+    return post
+
+
+def document_of(alarm: Alarm) -> dict[str, object]:
+    """Return an alarm as a JSON document."""
+    return {
+        "schema": "millrace.alarm/1",
+        "id": alarm.identity,
+        "kind": alarm.kind,
+        "subject": alarm.subject,
+        "detail": alarm.detail,
+        "measure": alarm.extent.measure,
+        "unit": measure_of(alarm.kind).unit,
+        "fault": alarm.extent.fault,
+        "raised": alarm.raised,
+        "opened_at": alarm.opened_at.isoformat(),
+        "closed_at": alarm.closed_at.isoformat() if alarm.closed_at else None,
+        "told_at": datetime.now(UTC).isoformat(),
+    }
 
 
 def environment_of(root: Path) -> Environment:

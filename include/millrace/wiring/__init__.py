@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -278,6 +278,12 @@ class Platform:
         from millrace.adapters.sink_reader import SinkReader
 
         return SinkReader(self.settings.postgres(connection), statement_seconds=PAGE_SECONDS, connect_seconds=2)
+
+    def post(self, connection: str, document: Mapping[str, object]) -> None:
+        """Send a document to the webhook that an `http` Connection leads to (see `adapters.webhook.post`)."""
+        from millrace.adapters.webhook import post
+
+        post(self.settings.connection(connection), document)
 
     def pages(self) -> PageReader:
         """What pages show, out of the control database."""

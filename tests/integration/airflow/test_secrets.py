@@ -193,7 +193,7 @@ def test_no_process_of_airflow_has_a_secret_in_its_environment_or_command_line(
             continue
         seen.add(name)
         assert finder.names_in(raw) == set(), f"{name}: {process.pid}"
-    assert len(seen) == 7
+    assert len(seen) == 8
 
 
 def test_a_task_and_what_it_starts_inherit_no_secret(

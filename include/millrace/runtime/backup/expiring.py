@@ -61,7 +61,7 @@ class Chains(Protocol):
         """Keep a chain no longer, and say so."""
         ...
 
-    def meet_fence(self, here: Incarnation, error: ChainFencedError) -> None:
+    def meet_fence(self, here: Incarnation, error: ChainFencedError) -> bool:
         """Raise the fence where another instance claimed its epoch; halt the topic where nobody did."""
         ...
 
