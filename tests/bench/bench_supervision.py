@@ -1,4 +1,4 @@
-"""What a look at all apps of a machine costs: one scan of /proc for all streams beside one scan for each."""
+"""The cost of looks at all apps of a machine: one scan of /proc for all streams beside one scan for each."""
 
 from __future__ import annotations
 

@@ -152,9 +152,10 @@ class FakeStreams:
         self._ask()
         return self.claims.get((stream, epoch))
 
-    def own(self, stream: str, host: str | None) -> None:
-        """Have a stream belong to this host."""
-        self._desired[stream] = replace(self._desired[stream], host=host)
+    def own(self, stream: str, host: str | None, epoch: int = 0) -> None:
+        """Have a stream belong to this host, at an epoch that is not below this one."""
+        known = self._desired[stream]
+        self._desired[stream] = replace(known, host=host, epoch=max(known.epoch, epoch))
 
     def abandon(self, stream: str) -> None:
         """End all open attempts as an adoption does."""
@@ -188,7 +189,6 @@ class FakeHosts:
 
     def beat(self, stream: str, epoch: int, host: Host, phase: str = "running") -> None:
         """Give an app's heartbeat now."""
-        self.give_sign(host)
         given = Heartbeat(stream, epoch, "app", host.identity, host.namespace, phase, "batch 7: copy", timedelta())
         self.beats[stream] = (given, self._clock.now)
 
@@ -204,19 +204,27 @@ class FakeHosts:
         ]
         return min(found, key=lambda beat: beat.age, default=None)
 
-    def take(self, stream: str, host: Host, *, was: str | None) -> bool:
+    def take(self, stream: str, host: Host, *, was: str | None, epoch: int = 0) -> bool:
         wanted = self._streams.desired(stream)
         if wanted is None or wanted.host != was:
             return False
-        self._streams.own(stream, host.identity)
+        self._streams.own(stream, host.identity, epoch)
         return True
 
     def adopt(
-        self, stream: str, host: Host, *, was: str | None, actor: str, reason: str, names: tuple[str, str]
+        self,
+        seen: DesiredStream,
+        host: Host,
+        *,
+        lost_after: timedelta | None,
+        actor: str,
+        reason: str,
+        names: tuple[str, str],
     ) -> bool:
-        if not self.take(stream, host, was=was):
+        if self._streams.desired(seen.stream) != seen:
             return False
-        self._streams.abandon(stream)
+        self._streams.own(seen.stream, host.identity)
+        self._streams.abandon(seen.stream)
         return True
 
 
@@ -301,6 +309,7 @@ class FakeRunner:
     clock: Clock
     kind: str = "fake"
     apps: dict[tuple[str, int], RunningApp] = field(default_factory=dict)
+    blind: bool = False  # a scan that is shared was taken before any app began
     submissions: list[Submission] = field(default_factory=list)
     lose_answer: bool = False
     refuse: bool = False
@@ -326,7 +335,7 @@ class FakeRunner:
         return app
 
     def find(self, stream: str, *, fresh: bool = False) -> Sequence[RunningApp]:
-        return self.find_all().get(stream, ())
+        return () if self.blind and not fresh else self.find_all().get(stream, ())
 
     def find_all(self) -> Mapping[str, Sequence[RunningApp]]:
         found: dict[str, list[RunningApp]] = {}

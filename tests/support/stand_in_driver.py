@@ -45,7 +45,8 @@ def main() -> int:
 
     def beat() -> None:
         phase, step = pulse.doing
-        control.hosts.beat(named.stream, named.epoch, named.instance, host, phase=phase, step=step)
+        if not control.hosts.beat(named.stream, named.epoch, named.instance, host, phase=phase, step=step):
+            stop.set()
 
     heartbeat = Heartbeat(beat)
     heartbeat.start()

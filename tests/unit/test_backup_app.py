@@ -99,7 +99,11 @@ def test_the_bucket_is_not_blamed_where_the_cluster_does_not_answer(
     def away(group: str, stream: str) -> int:
         raise UnreachableError("the cluster does not answer")
 
+    def names_no_chain(app: object, kafka: str) -> SimpleNamespace:
+        return SimpleNamespace(incarnations=lambda: away("", ""))
+
     monkeypatch.setattr(platform, "groups_say", away, raising=False)
+    monkeypatch.setattr(platform, "claims", names_no_chain)
     assert streams.start(platform, BACKUP, "cli:me", "because").epoch == 1  # type: ignore[arg-type]
     assert platform.asked == []
     assert list(platform.unanswered) == ["millrace_kafka"]

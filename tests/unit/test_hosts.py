@@ -13,7 +13,7 @@ from millrace.adapters.host_identity import FILE, make_host, read_host
 from millrace.domain.control import Claim
 from millrace.domain.hosts import FRESH_FOR, HOST_LOST_AFTER, SUPERVISED_EVERY, Host
 from millrace.domain.streams import DesiredState, StreamState
-from millrace.errors import RefusedError, UsageError
+from millrace.errors import MillraceError, RefusedError, UsageError
 from millrace.usecases import streams
 from millrace.usecases.adoption import adopt
 from millrace.usecases.stream_look import Supervised, look
@@ -59,7 +59,7 @@ class TwoHosts:
         return [
             (platform.here.name, app.epoch)
             for platform in (self.alpha, self.beta)
-            for app in platform.app_runner.find(STREAM)
+            for app in platform.app_runner.find(STREAM, fresh=True)
         ]
 
 
@@ -169,13 +169,15 @@ def test_a_lost_hosts_stream_is_adopted_and_its_former_host_ends_what_it_still_r
     hosts.supervise(hosts.beta, 301)
     assert adopt(hosts.beta, STREAM, *WHY).epoch == 2
     assert hosts.living() == [("alpha", 1), ("beta", 2)]
-    assert hosts.alpha.alarms.open_kinds == []
     assert hosts.streams.attempts(STREAM)[1].outcome == "host lost"
     report = hosts.supervise(hosts.alpha)  # it slept, and wakes
     assert report.host == "beta"
     assert hosts.alpha.app_runner.find(STREAM)[0].stopping_since is not None
+    assert report.state is StreamState.DRAINING
     hosts.supervise(hosts.alpha, 61)
     assert hosts.living() == [("beta", 2)]
+    hosts.supervise(hosts.beta)
+    assert hosts.alpha.alarms.open_kinds == []
     assert adopt(hosts.beta, STREAM, *WHY).epoch == 2  # twice is as good as once
 
 
@@ -197,6 +199,146 @@ def test_a_stream_of_a_host_that_is_there_is_adopted_only_when_it_is_stopped(hos
 def test_nobody_adopts_what_nobody_started(hosts: TwoHosts) -> None:
     with pytest.raises(UsageError, match="nobody has started"):
         adopt(hosts.beta, STREAM, *WHY)
+
+
+def test_an_adopted_stream_is_not_called_stopped_while_an_app_of_its_former_host_gives_heartbeats(
+    hosts: TwoHosts,
+) -> None:
+    hosts.start_on_alpha()
+    hosts.clock.pass_seconds(1)
+    hosts.stop_wished()
+    hosts.clock.pass_seconds(400)  # alpha is cut off
+    assert adopt(hosts.beta, STREAM, *WHY).state is StreamState.STOPPED
+    hosts.beat()  # it is not
+    report = hosts.supervise(hosts.beta, 4)
+    assert (report.state, report.until) == (StreamState.DRAINING, hosts.clock.now + timedelta(seconds=26))
+    hosts.alpha.app_runner.end(STREAM, 1, 0)
+    hosts.hosts.beat(STREAM, 1, ALPHA, "ended")
+    assert hosts.supervise(hosts.beta, 1).state is StreamState.STOPPED
+
+
+def test_a_host_whose_supervision_alone_is_away_is_named_and_keeps_its_living_apps(hosts: TwoHosts) -> None:
+    hosts.start_on_alpha()
+    hosts.clock.pass_seconds(3 * 3_600)
+    hosts.beat()
+    report = hosts.supervise(hosts.beta, 4)
+    assert report.state is StreamState.RUNNING
+    assert "runs on alpha, last heartbeat 4 s ago; nothing supervises it" in report.why
+    with pytest.raises(RefusedError, match="nothing supervises it"):
+        adopt(hosts.beta, STREAM, *WHY)
+    hosts.stop_wished()  # the app learns that by its heartbeat, and ends
+    hosts.hosts.beat(STREAM, 1, ALPHA, "ended")
+    assert hosts.supervise(hosts.beta, 1).state is StreamState.HOST_LOST
+    assert hosts.alpha.alarms.open_kinds == []  # nobody wants it running
+    assert adopt(hosts.beta, STREAM, *WHY).state is StreamState.STOPPED
+
+
+def test_another_app_of_the_host_does_not_stand_in_for_one_that_is_dead(hosts: TwoHosts) -> None:
+    hosts.start_on_alpha()
+    hosts.clock.pass_seconds(3 * 3_600)
+    hosts.hosts.beat("shop.other", 1, ALPHA)
+    assert hosts.supervise(hosts.beta).state is StreamState.HOST_LOST
+
+
+def test_a_heartbeat_of_a_former_epoch_says_nothing_of_the_present_one(hosts: TwoHosts) -> None:
+    hosts.start_on_alpha()
+    hosts.alpha.app_runner.end(STREAM, 1, 1)
+    hosts.supervise(hosts.alpha, 1)
+    hosts.supervise(hosts.alpha, 6)
+    assert hosts.living() == [("alpha", 2)]
+    hosts.hosts.beat(STREAM, 1, ALPHA)
+    assert "heartbeat" not in hosts.supervise(hosts.beta).why
+
+
+def test_two_hosts_that_wait_for_different_times_do_not_tell_again_and_again(hosts: TwoHosts) -> None:
+    file = hosts.beta.root / "include" / "environments" / "embedded.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("host_lost_after: 1m\n")
+    gamma = FakePlatform(example_project(hosts.beta.root.parent / "gamma"), clock=hosts.clock)
+    for name in ("streams", "alarms", "hosts", "logged"):
+        setattr(gamma, name, getattr(hosts.alpha, name))
+    gamma.here = Host("c", "gamma", "boot c")
+    hosts.start_on_alpha()
+    hosts.clock.pass_seconds(90)
+    for _ in range(3):
+        assert hosts.supervise(hosts.beta, 1).state is StreamState.HOST_LOST
+        assert hosts.supervise(gamma, 1).state is StreamState.RUNNING
+    assert [alarm.kind for alarm in hosts.alpha.alarms.rows] == ["stream.host_lost"]
+
+
+def test_a_host_without_the_declaration_adopts_nothing_that_is_wanted(hosts: TwoHosts) -> None:
+    hosts.start_on_alpha()
+    hosts.clock.pass_seconds(301)
+    (hosts.beta.root / "include" / "pipelines" / "shop.yaml").unlink()
+    with pytest.raises(MillraceError):
+        adopt(hosts.beta, STREAM, *WHY)
+    wanted = hosts.streams.desired(STREAM)
+    assert wanted is not None
+    assert wanted.host == "a"
+
+
+def test_a_stream_of_no_host_is_adopted_as_well(hosts: TwoHosts) -> None:
+    hosts.stop_wished()
+    adopt(hosts.beta, STREAM, *WHY)
+    wanted = hosts.streams.desired(STREAM)
+    assert wanted is not None
+    assert wanted.host == "b"
+
+
+def test_what_the_former_host_saw_is_not_shown_as_the_new_ones(hosts: TwoHosts) -> None:
+    hosts.start_on_alpha()
+    hosts.supervise(hosts.alpha)
+    assert hosts.streams.looks[STREAM].host == "a"
+    hosts.alpha.app_runner.apps.clear()
+    hosts.streams.own(STREAM, "c")
+    hosts.streams.abandon(STREAM)
+    hosts.hosts.give_sign(Host("c", "gamma", "boot c"))
+    assert hosts.supervise(hosts.beta).state is StreamState.STARTING
+
+
+def test_two_apps_that_a_restored_control_database_forgot_are_not_taken_in_turns(hosts: TwoHosts) -> None:
+    hosts.start_on_alpha()
+    app = hosts.alpha.app_runner.apps.pop((STREAM, 1))
+    hosts.alpha.app_runner.apps[STREAM, 7] = replace(app, epoch=7)
+    hosts.beta.app_runner.apps[STREAM, 8] = replace(app, epoch=8)
+    owners = []
+    for _ in range(3):
+        hosts.supervise(hosts.alpha)
+        hosts.supervise(hosts.beta)
+        wanted = hosts.streams.desired(STREAM)
+        assert wanted is not None
+        owners.append((wanted.host, wanted.epoch))
+    assert owners == [("b", 8)] * 3
+
+
+def test_a_host_that_lost_its_identity_keeps_its_apps_under_a_new_one(hosts: TwoHosts) -> None:
+    hosts.start_on_alpha()
+    hosts.alpha.here = replace(ALPHA, identity="new")
+    assert hosts.supervise(hosts.alpha).state is StreamState.RUNNING
+    wanted = hosts.streams.desired(STREAM)
+    assert wanted is not None
+    assert (wanted.host, hosts.living()) == ("new", [("alpha", 1)])
+    assert hosts.alpha.app_runner.find(STREAM)[0].stopping_since is None
+
+
+def test_a_damaged_identity_leaves_apps_alone_and_obeys_a_stop(
+    hosts: TwoHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> Host:
+        raise RefusedError("the identity of this host is damaged")
+
+    hosts.start_on_alpha()
+    hosts.alpha.here = replace(ALPHA, identity="")
+    monkeypatch.setattr(hosts.alpha, "make_host", refuse)
+    assert hosts.supervise(hosts.alpha).state is StreamState.RUNNING
+    hosts.stop_wished()
+    assert hosts.supervise(hosts.alpha).state is StreamState.DRAINING
+
+
+def test_the_first_start_gives_a_sign_so_that_nobody_takes_its_host_for_an_old_one(hosts: TwoHosts) -> None:
+    hosts.streams.set_desired(STREAM, actor="me", reason="test", state=DesiredState.RUNNING)
+    streams.raise_epoch(hosts.alpha, look(hosts.alpha, STREAM, now=hosts.clock.now))
+    assert hosts.hosts.sign("a") is not None
 
 
 def test_a_start_that_was_decided_before_an_adoption_raises_no_epoch(hosts: TwoHosts) -> None:
@@ -262,7 +404,27 @@ def test_a_copied_state_folder_starts_and_buries_nothing_while_the_other_copy_be
     assert hosts.supervise(hosts.beta, 20).state is StreamState.STOPPED  # a container that was made anew
 
 
-def test_a_stop_is_not_confirmed_while_a_submit_has_no_answer(hosts: TwoHosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copied_state_folder_waits_with_a_start_as_well(hosts: TwoHosts) -> None:
+    hosts.streams.set_desired(STREAM, actor="me", reason="test", state=DesiredState.RUNNING)
+    hosts.hosts.beat("shop.other", 1, replace(ALPHA, namespace="boot b"))
+    hosts.supervise(hosts.alpha, 29)
+    assert hosts.living() == []
+    hosts.supervise(hosts.alpha, 1)
+    assert hosts.living() == [("alpha", 1)]
+
+
+def test_nothing_is_started_or_buried_by_a_scan_that_is_older_than_what_it_should_have_seen(hosts: TwoHosts) -> None:
+    hosts.start_on_alpha()
+    hosts.alpha.app_runner.blind = True
+    assert hosts.supervise(hosts.alpha, 20).state is StreamState.RUNNING
+    assert hosts.streams.attempts(STREAM)[0].ended_at is None
+    assert hosts.living() == [("alpha", 1)]
+    hosts.stop_wished()
+    streams.stop(hosts.alpha, STREAM, *WHY, hard=True)
+    assert hosts.living() == []
+
+
+def test_a_stop_is_not_confirmed_while_a_submit_has_no_answer(hosts: TwoHosts) -> None:
     hosts.streams.set_desired(STREAM, actor="me", reason="test", state=DesiredState.RUNNING)
     hosts.streams.raise_epoch(STREAM, 0, host="a")
     hosts.streams.record_submitted(STREAM, 1, runner="fake", instance="app")
@@ -327,6 +489,7 @@ def test_a_damaged_identity_is_refused_and_not_replaced(tmp_path: Path, text: st
     file = tmp_path / FILE
     file.parent.mkdir()
     file.write_text(text)
+    assert read_host(tmp_path).identity == ""
     with pytest.raises(RefusedError, match="identity"):
         make_host(tmp_path)
     assert file.read_text() == text
@@ -335,3 +498,13 @@ def test_a_damaged_identity_is_refused_and_not_replaced(tmp_path: Path, text: st
 def test_an_identity_is_that_of_the_file(tmp_path: Path) -> None:
     made = make_host(tmp_path)
     assert json.loads((tmp_path / FILE).read_text())["id"] == made.identity
+
+
+def test_an_identity_is_made_on_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    made = make_host(tmp_path)
+    assert made.identity
+    assert make_host(tmp_path) == made

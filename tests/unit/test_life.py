@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,6 +18,7 @@ from millrace.domain.hosts import Host
 from millrace.errors import UnreachableError
 from millrace.runtime import life
 from millrace.runtime.life import ClaimLostError, Launch, Life
+from support.waiting import happened
 
 STREAM = Stream("s", "shop", "app", ("shop.purchases",), PostgresSink("sink", "shop.rows"), "millrace.shop.s")
 BACKUP = BackupApp("shop", ())
@@ -34,10 +36,13 @@ class Lived(Life):
         self.beats: list[str] = []
         control: Any = SimpleNamespace(
             streams=SimpleNamespace(claim=lambda *claim: claimed),
-            hosts=SimpleNamespace(beat=lambda *app, phase, step: self.beats.append(phase)),
+            hosts=SimpleNamespace(beat=lambda *app, phase, step: self.beats.append(phase) or self.may_live),
         )
+        self.may_live = True
+        self.asked_to_end = threading.Event()
         launch = Launch(app.qualified_name, 3, "me", False, Host("here", "localhost", ""))
-        super().__init__(MagicMock(), control, MagicMock(), app, launch, folder)
+        settings: Any = SimpleNamespace(root=folder / "nowhere")
+        super().__init__(settings, control, MagicMock(), app, launch, folder, self.asked_to_end.set)
         self.ended: list[tuple[str, str]] = []
         self.session = SimpleNamespace(stop=lambda: self.end("spark"))
         self.options: Mapping[str, str] = {}
@@ -104,6 +109,12 @@ def test_a_spark_that_never_started_is_not_stopped_and_its_error_is_the_lifes(tm
     with pytest.raises(UnreachableError, match="no JVM"):
         lived.run(lambda starting: starting.result())
     assert [what for what, _ in lived.ended] == ["member"]
+
+
+def test_a_life_that_must_end_by_its_heartbeat_is_asked_to(tmp_path: Path) -> None:
+    lived = Lived(tmp_path)
+    lived.may_live = False
+    lived.run(lambda starting: happened(lived.asked_to_end, what="the heartbeat to ask for the end"))
 
 
 def test_only_a_backup_goes_on_without_topics_that_are_deleted(tmp_path: Path, members: MagicMock) -> None:

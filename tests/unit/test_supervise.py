@@ -428,7 +428,7 @@ def test_a_start_is_above_the_app_that_a_restored_control_database_found_alive(
     supervise(platform, 1)
     supervise(platform, 6)
     assert living(platform) == [42]
-    assert platform.logged[-1]["before"] == {"epoch": "0"}
+    assert platform.logged[-1]["before"] == {"epoch": "41"}
     assert platform.logged[-1]["after"] == {"epoch": "42"}
 
 

@@ -193,9 +193,9 @@ class SharedScan:
         self._tick_seconds = tick_seconds
         self._clock = clock
         self._scanning = threading.Lock()
+        self._remembering = threading.Lock()
         self._known: tuple[float, list[AppProcesses]] | None = None
-        self._changes = itertools.count(1)
-        self._change = 0  # the number of the last change that this process made itself
+        self._changes = 0  # that this process made itself
         self.taken = 0
 
     def apps(self, *, fresh: bool = False) -> list[AppProcesses]:
@@ -206,19 +206,22 @@ class SharedScan:
         """
         asked_at = self._clock()
         with self._scanning:
-            oldest = asked_at if fresh else asked_at - self._tick_seconds
-            if self._known is not None and self._known[0] >= oldest:
-                return self._known[1]
-            began, change = self._clock(), self._change
+            with self._remembering:
+                oldest = asked_at if fresh else asked_at - self._tick_seconds
+                if self._known is not None and self._known[0] >= oldest:
+                    return self._known[1]
+                began, changes = self._clock(), self._changes
             found = apps_of(self._root)
-            self.taken += 1
-            self._known = (began, found) if change == self._change else None
+            with self._remembering:
+                self.taken += 1
+                self._known = (began, found) if changes == self._changes else None
             return found
 
     def forget(self) -> None:
         """Have the next look take a scan of its own, because this process started or ended an app."""
-        self._change = next(self._changes)
-        self._known = None
+        with self._remembering:
+            self._changes += 1
+            self._known = None
 
 
 def _put_in_role(app: AppProcesses, one: Process) -> None:

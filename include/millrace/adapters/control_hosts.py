@@ -12,7 +12,8 @@ from sqlalchemy.dialects.postgresql import insert
 from millrace.adapters import control_log
 from millrace.adapters import control_tables as tables
 from millrace.adapters.control_connection import translated
-from millrace.domain.hosts import Heartbeat, Host, HostSign
+from millrace.domain.control import DesiredStream
+from millrace.domain.hosts import HOST_LOST_OUTCOME, Heartbeat, Host, HostSign
 from millrace.domain.outage import LastSeen
 from millrace.domain.streams import DesiredState, Phase
 from millrace.settings import PostgresSettings
@@ -46,7 +47,11 @@ class HostTables:
         return None if row is None else HostSign(row.name, row.age)
 
     def beat(self, stream: str, epoch: int, instance: str, host: Host, *, phase: str, step: str) -> bool:
-        """Keep an app's heartbeat; False where an app of a newer epoch has given one."""
+        """Keep an app's heartbeat, unless an app of a newer epoch has given one.
+
+        Returns:
+            Whether the app may live on: it is the newest, its stream belongs to this host and is not to stop.
+        """
         table = tables.app_heartbeat
         statement = insert(table).values(
             stream=stream,
@@ -62,9 +67,13 @@ class HostTables:
         newer = statement.on_conflict_do_update(
             index_elements=[table.c.stream], set_=values, where=table.c.epoch <= statement.excluded.epoch
         )
+        wanted = tables.desired_state.c
+        wish = sa.select(wanted.host, wanted.state).where(wanted.stream == stream)
         with self._transaction() as connection:
-            _give_sign(connection, host)
-            return connection.execute(newer.returning(table.c.epoch)).first() is not None
+            is_newest = connection.execute(newer.returning(table.c.epoch)).first() is not None
+            row = connection.execute(wish).one_or_none()
+        is_here = row is None or row.host in (None, host.identity)
+        return is_newest and is_here and (row is None or row.state == DesiredState.RUNNING.value)
 
     def heartbeat(self, stream: str) -> Heartbeat | None:
         """Return the heartbeat of a stream's newest app; None where none was ever given."""
@@ -110,38 +119,61 @@ class HostTables:
 
     # Owners
 
-    def take(self, stream: str, host: Host, *, was: str | None) -> bool:
-        """Have a stream belong to this host if it still belongs to `was` (None: to none); False where it does not."""
-        table = tables.desired_state
-        mine = table.update().where(table.c.stream == stream, table.c.host.is_not_distinct_from(was))
-        with self._transaction() as connection:
-            return connection.execute(mine.values(host=host.identity)).rowcount == 1
-
-    def adopt(
-        self, stream: str, host: Host, *, was: str | None, actor: str, reason: str, names: tuple[str, str]
-    ) -> bool:
-        """Take a stream over for good: its open attempts end as `host lost` and count no more; the action log says so.
+    def take(self, stream: str, host: Host, *, was: str | None, epoch: int = 0) -> bool:
+        """Have a stream belong to this host if it still belongs to `was` (None: to none); False where it does not.
 
         Args:
             stream: the qualified name.
             host: this host.
             was: the identity of the former one.
-            actor: who wants it.
+            epoch: of its app that lives here; the stream's own is raised to it.
+        """
+        table = tables.desired_state
+        mine = table.update().where(table.c.stream == stream, table.c.host.is_not_distinct_from(was))
+        values = mine.values(host=host.identity, epoch=sa.func.greatest(table.c.epoch, epoch))
+        with self._transaction() as connection:
+            return connection.execute(values).rowcount == 1
+
+    def adopt(
+        self,
+        seen: DesiredStream,
+        host: Host,
+        *,
+        lost_after: timedelta | None,
+        actor: str,
+        reason: str,
+        names: tuple[str, str],
+    ) -> bool:
+        """Take a stream over for good: its open attempts end as `host lost` and count no more; the action log says so.
+
+        Args:
+            seen: the stream as it was when the adoption was decided.
+            host: this host.
+            lost_after: how long its former host and its app must have been silent; None: it must have no open attempt.
+            actor: the person who wants it.
             reason: why.
             names: of the former and of this host, for the log.
 
         Returns:
-            Whether it was done; not where the stream no longer belongs to `was`.
+            True if it was done; False if the stream has changed since, or its former host is there again.
         """
-        table, attempts = tables.desired_state, tables.attempt
-        mine = table.update().where(table.c.stream == stream, table.c.host.is_not_distinct_from(was))
-        over = attempts.update().where(attempts.c.stream == stream, attempts.c.ended_at.is_(None))
+        stream, table, attempts = seen.stream, tables.desired_state, tables.attempt
+        is_open = sa.and_(attempts.c.stream == stream, attempts.c.ended_at.is_(None))
+        unchanged = sa.and_(
+            table.c.stream == stream,
+            table.c.host.is_not_distinct_from(seen.host),
+            table.c.epoch == seen.epoch,
+            table.c.changed_at == seen.changed_at,
+        )
+        is_there = sa.exists().where(is_open) if lost_after is None else _gave_a_sign(seen, lost_after)
+        mine = table.update().where(unchanged, ~is_there)
+        over = attempts.update().where(is_open)
         former, present = names
         with self._transaction() as connection:
             if connection.execute(mine.values(host=host.identity, backoff_reset_at=sa.func.now())).rowcount != 1:
                 return False
             connection.execute(
-                over.values(ended_at=sa.func.now(), outcome="host lost", detail=f"adopted from {former}")
+                over.values(ended_at=sa.func.now(), outcome=HOST_LOST_OUTCOME, detail=f"adopted from {former}")
             )
             control_log.append(
                 connection,
@@ -154,6 +186,17 @@ class HostTables:
                 outcome="done",
             )
         return True
+
+
+def _gave_a_sign(seen: DesiredStream, within: timedelta) -> sa.ColumnElement[bool]:
+    """Return the condition that a stream's host, or the stream's app there, gave a sign of life in this time."""
+    host, beat = tables.host.c, tables.app_heartbeat.c
+    since = sa.func.clock_timestamp() - within
+    supervised = sa.exists().where(host.id == seen.host, host.seen_at > since)
+    alive = sa.exists().where(
+        beat.stream == seen.stream, beat.host == seen.host, beat.phase != Phase.ENDED.value, beat.at > since
+    )
+    return sa.or_(supervised, alive)
 
 
 def _give_sign(connection: sa.Connection, host: Host) -> None:

@@ -242,14 +242,19 @@ class StreamTables:
     def save_look(self, look: StreamLook) -> None:
         """Keep how a stream was when it was last supervised; an older look of the same host changes nothing.
 
-        Looks of two hosts are kept in the order in which they come, for the hosts' clocks may differ.
+        Looks of two hosts, and those that know of different wishes, are kept in the order in which they come: a clock
+        may differ, or be set back.
         """
         table = tables.stream_look
         statement = insert(table).values({column.name: getattr(look, column.name) for column in table.c})
         later = statement.on_conflict_do_update(
             index_elements=[table.c.stream],
             set_=_all_but_keys(table, statement),
-            where=sa.or_(table.c.at <= statement.excluded.at, table.c.host.is_distinct_from(statement.excluded.host)),
+            where=sa.or_(
+                table.c.at <= statement.excluded.at,
+                table.c.host.is_distinct_from(statement.excluded.host),
+                table.c.wished_at.is_distinct_from(statement.excluded.wished_at),
+            ),
         )
         with self._transaction() as connection:
             connection.execute(later)

@@ -19,50 +19,59 @@ _SCHEMA = "millrace.host/1"
 
 
 def read_host(root: Path) -> Host:
-    """Return the host that this root is, with an empty identity where no stream was started from it yet.
-
-    Raises:
-        RefusedError: the file of its identity is damaged, or belongs to another user.
-    """
-    file = root / FILE
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        identity = document["id"] if document["schema"] == _SCHEMA else None
-    except (FileNotFoundError, NotADirectoryError):
-        return _host("")
-    except OSError as error:
-        raise _refused(file, f"cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError):
-        identity = None
-    if not isinstance(identity, str) or not identity:
-        raise _refused(file, "holds no identity")
-    return _host(identity)
+    """Return the host that this root is, with an empty identity where it has none, or none that can be read."""
+    return _host(_identity(root / FILE) or "")
 
 
 def make_host(root: Path) -> Host:
     """Return the host that this root is, with a new identity where it has none. Two that ask at once get the same.
 
     Raises:
-        RefusedError: the file of its identity is damaged, or cannot be written.
+        RefusedError: the file of its identity cannot be read or written, or is damaged.
     """
-    known = read_host(root)
-    if known.identity:
-        return known
     file = root / FILE
+    if file.exists():
+        return _known(root)
     draft = file.with_name(f".host.{uuid.uuid4().hex}")
     try:
         file.parent.mkdir(mode=0o700, exist_ok=True)
         write_json(draft, {"schema": _SCHEMA, "id": uuid.uuid4().hex})
         with contextlib.suppress(FileExistsError):  # another process was first, and its identity counts
-            os.link(draft, file)
+            _put_in_place(draft, file)
     except OSError as error:
         raise _refused(file, f"cannot be written: {error.strerror}") from error
     finally:
         draft.unlink(missing_ok=True)
-    made = read_host(root)
-    if not made.identity:
-        raise _refused(file, "was deleted while it was made")
-    return made
+    return _known(root)
+
+
+def _known(root: Path) -> Host:
+    identity = _identity(root / FILE)
+    if not identity:
+        raise _refused(root / FILE, "cannot be read, or is damaged")
+    return _host(identity)
+
+
+def _identity(file: Path) -> str | None:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        found = document["id"] if document["schema"] == _SCHEMA else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _put_in_place(draft: Path, file: Path) -> None:
+    """Give a whole file its name, unless another one has it; some file systems have no links.
+
+    Raises:
+        FileExistsError: another file has the name.
+    """
+    try:
+        os.link(draft, file)
+    except PermissionError:
+        with file.open("xb") as made:
+            made.write(draft.read_bytes())
 
 
 def _host(identity: str) -> Host:

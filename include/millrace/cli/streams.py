@@ -364,7 +364,9 @@ def _log_file(folder: Path, stream: str, epoch: int | None) -> Path:
         raise UsageError(
             f"there is no log of {stream}" + (f" epoch {epoch}" if epoch is not None else ""),
             where=str(folder),
-            next_step=f"logs are kept of the epochs: {', '.join(map(str, epochs))}" if epochs else "start it first",
+            next_step=f"logs are kept of the epochs: {', '.join(map(str, epochs))}"
+            if epochs
+            else "start it first; a log is on the host that the stream runs on",
         )
     return folder / str(wanted) / "driver.log"
 

@@ -19,6 +19,9 @@ HOST_LOST_AFTER = timedelta(minutes=5)
 SUPERVISED_EVERY = timedelta(minutes=5)
 """The longest time between two looks of one host at a stream: those of the DAG `millrace.supervise`."""
 
+HOST_LOST_OUTCOME = "host lost"
+"""How an adoption records the attempts that it ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -37,7 +40,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class HostSign:
-    """The newest sign of life of a host: a look of its supervision, or a heartbeat of one of its apps."""
+    """The newest sign of a host's supervision, which an app that lives on without it does not give."""
 
     name: str
     age: timedelta
@@ -89,15 +92,29 @@ class Elsewhere:
     lost_after: timedelta
 
     @property
-    def is_lost(self) -> bool:
-        """Return whether the host has been silent for too long.
+    def is_unsupervised(self) -> bool:
+        """Return whether the host's supervision has been silent for too long.
 
-        A host without a living app gives a sign only when it supervises, so it is given that much longer.
+        Of a stream without an app it may only look every five minutes, so it is given that much longer.
         """
-        if self.sign is None:
-            return False
         between = timedelta() if self.open_epoch is not None else SUPERVISED_EVERY
-        return self.sign.age >= self.lost_after + between
+        return self.sign is not None and self.sign.age >= self.lost_after + between
+
+    @property
+    def _app_is_silent(self) -> bool:
+        beat = self.heartbeat
+        return beat is None or beat.phase == Phase.ENDED or beat.age >= self.lost_after
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether neither the host's supervision nor the stream's app has given a sign of life for too long."""
+        return self.is_unsupervised and self._app_is_silent
+
+    @property
+    def is_well(self) -> bool:
+        """Return whether the host's supervision, or the stream's app, has just given a sign of life."""
+        beat = self.heartbeat
+        return (self.sign is not None and self.sign.age < FRESH_FOR) or (beat is not None and beat.is_fresh)
 
     @property
     def misses_host(self) -> bool:
@@ -134,6 +151,8 @@ class Elsewhere:
                 f"{self.name} gave no sign for {roughly(self.sign.age)}; `millrace streams adopt` takes the stream over"
             )
         said = f": {self.seen_why}" if self.seen_why else ""
+        if self.is_unsupervised:
+            said += f"; nothing supervises it: {self.name}'s Airflow is away for {roughly(self.sign.age)}"
         if self.open_epoch is not None and self.heartbeat is not None:
             return f"runs on {self.name}, last heartbeat {roughly(self.heartbeat.age)} ago{said}"
         return f"belongs to {self.name}, last sign {roughly(self.sign.age)} ago{said}"

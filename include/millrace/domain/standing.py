@@ -108,7 +108,6 @@ _OF_STATE = {
     StreamState.GIVEN_UP: Level.WRONG,
     StreamState.RECREATED: Level.WRONG,
     StreamState.STUCK: Level.WRONG,
-    StreamState.HOST_LOST: Level.WRONG,
     StreamState.BACKING_OFF: Level.WARNING,
     StreamState.UNDECLARED: Level.WARNING,
     StreamState.STARTING: Level.CHANGING,

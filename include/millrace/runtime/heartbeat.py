@@ -12,7 +12,7 @@ from millrace.errors import MillraceError
 
 log = structlog.get_logger()
 
-_CLOSES_WITHIN_SECONDS = 10.0
+_CLOSES_WITHIN_SECONDS = 3.0
 
 
 class Heartbeat:

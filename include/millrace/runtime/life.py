@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from millrace.adapters.control_db import ControlStore
 from millrace.adapters.group_member import GroupMember
+from millrace.adapters.host_identity import read_host
 from millrace.adapters.kafka_log import KafkaLog
 from millrace.domain.alarms import Extent
 from millrace.domain.control import BatchSecond, StreamProgress
@@ -63,10 +64,18 @@ class Life:
         app: what is declared.
         launch: what the runner was told.
         folder: this epoch's own, for the status and for scratch.
+        end: asks for the end of this life as a stop does; called where the control database says that it must end.
     """
 
     def __init__(
-        self, settings: Settings, control: ControlStore, kafka: KafkaSettings, app: App, launch: Launch, folder: Path
+        self,
+        settings: Settings,
+        control: ControlStore,
+        kafka: KafkaSettings,
+        app: App,
+        launch: Launch,
+        folder: Path,
+        end: Callable[[], object] = lambda: None,
     ) -> None:
         self.settings = settings
         self.control = control
@@ -74,6 +83,7 @@ class Life:
         self.app = app
         self.launch = launch
         self.folder = folder
+        self._end = end
         self.log = KafkaLog(kafka, client_id=f"millrace.{launch.stream}#{launch.epoch}")
         self.member = GroupMember(
             kafka,
@@ -151,9 +161,19 @@ class Life:
         log.info("claimed", stream=launch.stream, epoch=launch.epoch, instance=launch.instance)
 
     def _beat(self) -> None:
+        """Give a heartbeat; end where the stream is to stop, or was adopted, and no supervision here has said so."""
         launch = self.launch
         phase, step = self.pulse.doing
-        self.control.hosts.beat(launch.stream, launch.epoch, launch.instance, launch.host, phase=phase, step=step)
+        hosts = self.control.hosts
+        if not hosts.beat(launch.stream, launch.epoch, launch.instance, self._host(), phase=phase, step=step):
+            if phase not in (Phase.DRAINING, Phase.ENDED):
+                log.warning("must_end", stream=launch.stream, epoch=launch.epoch)
+            self._end()
+
+    def _host(self) -> Host:
+        """Return this host; its identity may have been made anew since the start."""
+        found = read_host(self.settings.root)
+        return found if found.identity else self.launch.host
 
     def _open_session(self, options: Mapping[str, str]) -> SparkSession:
         listing = self.settings.state_folder / "spark-jars"

@@ -101,7 +101,7 @@ def _run(launch: Launch, stop: threading.Event) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = folder / "scratch"
     control = open_platform(settings).control()
-    driver = _driver(Life(settings, control, kafka, app, launch, folder), pipeline)
+    driver = _driver(Life(settings, control, kafka, app, launch, folder, stop.set), pipeline)
     mine = True
     try:
         driver.run(stop)

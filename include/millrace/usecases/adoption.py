@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millrace.domain.durations import roughly
+from millrace.domain.streams import DesiredState
 from millrace.errors import RefusedError, UsageError
-from millrace.usecases.stream_alarms import HOST_LOST
+from millrace.usecases.declared_apps import declared_app
 from millrace.usecases.stream_look import Supervised, look
 from millrace.usecases.stream_owner import give_sign
 from millrace.usecases.streams import supervise_at_once
@@ -21,14 +22,21 @@ def adopt(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
     Its open attempts end as `host lost`. An app of it that is alive after all is fenced by the next start.
 
     Raises:
-        UsageError: nobody ever wanted anything of this stream.
-        RefusedError: its host is there and may run it, or somebody else has adopted it meanwhile.
+        UsageError: nobody ever wanted anything of this stream, or it is wanted running and not declared here.
+        InvalidDeclarationError: it is wanted running and its declaration is wrong.
+        RefusedError: its host is there and may run it, or it has changed meanwhile.
     """
     seen = look(platform, stream)
-    if seen.desired is None:
+    desired, there = seen.desired, seen.elsewhere
+    if desired is None:
         raise UsageError(f"nobody has started {stream} yet", next_step="it belongs to the host that starts it first")
-    there = seen.elsewhere
+    if desired.state is DesiredState.RUNNING:
+        declared_app(platform.settings.root, stream)
+    host = platform.make_host()
+    give_sign(platform)
     if there is None:
+        if desired.host is None:
+            platform.control().hosts.take(stream, host, was=None)
         return supervise_at_once(platform, stream, actor)
     if not there.may_be_adopted:
         raise RefusedError(
@@ -37,11 +45,16 @@ def adopt(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
             next_step=f"stop it first: `millrace streams stop {stream}`; or wait until {there.name} has given no sign "
             f"for {roughly(there.lost_after)}",
         )
-    host = platform.make_host()
-    give_sign(platform)
-    names = (there.name, host.name)
-    hosts = platform.control().hosts
-    if not hosts.adopt(stream, host, was=seen.desired.host, actor=actor, reason=reason, names=names):
-        raise RefusedError("another host has adopted it meanwhile", where=stream, next_step="look at `streams show`")
-    platform.control().alarms.close(HOST_LOST, stream)
+    done = platform.control().hosts.adopt(
+        desired,
+        host,
+        lost_after=there.lost_after if there.open_epoch is not None or there.is_lost else None,
+        actor=actor,
+        reason=reason,
+        names=(there.name, host.name),
+    )
+    if not done:
+        raise RefusedError(
+            "it has changed meanwhile, or its host is there again", where=stream, next_step="look at `streams show`"
+        )
     return supervise_at_once(platform, stream, actor)

@@ -14,7 +14,6 @@ from millrace.domain.streams import (
     GiveUp,
     Phase,
     Restart,
-    StreamState,
     Stuck,
 )
 from millrace.usecases.stream_look import Ended, Seen
@@ -75,9 +74,15 @@ def _is_well(seen: Seen) -> bool:
 
 
 def set_host_alarm(platform: Platform, seen: Seen) -> None:
-    """Open an alarm for a wanted stream of another host that is lost; close it once the host is there again."""
-    report, alarms = seen.report, platform.control().alarms
-    if report.state is not StreamState.HOST_LOST:
+    """Open an alarm for a wanted stream of another host that is lost; close it once that host gives signs again.
+
+    A host that another environment calls lost, and this one does not yet, changes nothing.
+    """
+    there, alarms = seen.elsewhere, platform.control().alarms
+    if there is None:
+        return
+    is_wanted = there.wanted is DesiredState.RUNNING
+    if there.misses_host and is_wanted:
+        alarms.open(HOST_LOST, seen.stream, f"it is wanted running and belongs to {there.name}: {there.why}")
+    elif not is_wanted or there.is_well:
         alarms.close(HOST_LOST, seen.stream)
-    elif seen.desired and seen.desired.state is DesiredState.RUNNING:
-        alarms.open(HOST_LOST, seen.stream, f"it is wanted running and belongs to {report.host}: {report.why}")

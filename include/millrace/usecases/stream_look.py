@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from millrace.domain import streams as domain
 from millrace.domain.declaration import CONTROL
 from millrace.domain.durations import roughly
-from millrace.domain.hosts import FRESH_FOR, Elsewhere
+from millrace.domain.hosts import FRESH_FOR, HOST_LOST_OUTCOME, Elsewhere
 from millrace.domain.streams import (
     Action,
     Desired,
     Drain,
     Kill,
     LivingApp,
+    Nothing,
     Observed,
     Restart,
     Start,
@@ -119,16 +120,23 @@ class Seen:
         why = getattr(self.action, "why", "") or (newest.vitals.notice if newest and newest.vitals else "")
         if self.problem and not newest:
             state, why = StreamState.GIVEN_UP, self.problem.what
+        if state is StreamState.STARTING and not newest and self._is_to_stop:  # an app may still be somewhere
+            state = StreamState.DRAINING
         last = self.attempts[0] if self.attempts else None
         since = newest.started_at if newest else (last.ended_at if last else None)
         epoch = newest.epoch if newest else (last.epoch if last else None)
         until = self.action.until if isinstance(self.action, Wait) else None
         return Supervised(self.stream, state, epoch, since, why, until)
 
+    @property
+    def _is_to_stop(self) -> bool:
+        return self.desired is not None and self.desired.state is domain.DesiredState.STOPPED
+
     def _report_elsewhere(self, there: Elsewhere) -> Supervised:
         last = self.attempts[0] if self.attempts else None
         since = (last.ended_at or last.submitted_at) if last else None
-        return Supervised(self.stream, there.state, last.epoch if last else None, since, there.why, host=there.name)
+        state = StreamState.DRAINING if self.apps else there.state  # what is left of it here has to end
+        return Supervised(self.stream, state, last.epoch if last else None, since, there.why, host=there.name)
 
 
 def look(platform: Platform, stream: str, *, now: datetime | None = None) -> Seen:
@@ -148,7 +156,7 @@ def _concludes_from_absence(seen: Seen) -> bool:
         return False
     alive = {app.epoch for app in seen.apps}
     is_missing = any(attempt.ended_at is None and attempt.epoch not in alive for attempt in seen.attempts)
-    return is_missing or isinstance(seen.action, Start)
+    return is_missing or (isinstance(seen.action, Start) and seen.problem is None)
 
 
 def _look(platform: Platform, stream: str, at: datetime, *, fresh: bool) -> Seen:
@@ -173,6 +181,8 @@ def _look(platform: Platform, stream: str, at: datetime, *, fresh: bool) -> Seen
         action = Stuck(action.epoch, action.why)
     if (ended or isinstance(action, Start)) and (wait := _wait_for_twin(platform, at)):
         ended, action = [], wait
+    elif isinstance(action, Nothing) and (left := _wait_for_former_host(platform, stream, attempts, at)):
+        action = left
     return Seen(
         stream,
         desired,
@@ -219,6 +229,17 @@ def _wait_for_twin(platform: Platform, at: datetime) -> Wait | None:
         "identity, in another boot or container; if the state folder was copied, delete .millrace/host.json here"
     )
     return Wait(at + FRESH_FOR - found.age, why)
+
+
+def _wait_for_former_host(platform: Platform, stream: str, attempts: Sequence[Attempt], at: datetime) -> Wait | None:
+    """Return how long an adopted stream cannot be called stopped: an app of its former host gives heartbeats."""
+    if not attempts or attempts[0].outcome != HOST_LOST_OUTCOME:
+        return None
+    beat = platform.control().hosts.heartbeat(stream)
+    if beat is None or beat.host == platform.host().identity or not beat.is_fresh:
+        return None
+    why = f"epoch {beat.epoch} on its former host gave a heartbeat {roughly(beat.age)} ago"
+    return Wait(at + FRESH_FOR - beat.age, why)
 
 
 def _living(apps: Sequence[RunningApp]) -> list[LivingApp]:

@@ -7,8 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import structlog
+
 from millrace.domain.hosts import HEARTBEAT_EVERY, HOST_LOST_AFTER, Elsewhere, Heartbeat
-from millrace.errors import MillraceError
+from millrace.errors import MillraceError, RefusedError
 from millrace.ports import RunningApp
 from millrace.usecases.alarms import environment_of
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from millrace.domain.control import Attempt, DesiredStream
     from millrace.wiring import Platform
+
+log = structlog.get_logger()
 
 
 def give_sign(platform: Platform) -> None:
@@ -37,8 +41,8 @@ def elsewhere(
 ) -> Elsewhere | None:
     """Return what is known of a stream that belongs to another host; None where it belongs to this host or to none.
 
-    An app of an epoch that the control database does not know yet was started here after the database's backup was
-    made: the stream is this host's.
+    An app that lives here keeps its stream here while its attempt is open: an adoption would have ended that. So does
+    an app of an epoch that the control database does not know: a restored one may have forgotten it.
 
     Args:
         platform: the adapters.
@@ -49,7 +53,7 @@ def elsewhere(
     Raises:
         UnreachableError: the control database does not answer.
     """
-    if desired is None or any(app.epoch > desired.epoch for app in apps):
+    if desired is None or _keeps_it_here(desired, attempts, apps):
         return None
     owner = desired.host if desired.host is not None else _older_version_elsewhere(platform, attempts, apps)
     if owner is None or owner == platform.host().identity:
@@ -58,7 +62,7 @@ def elsewhere(
     sign = control.hosts.sign(owner)
     open_epoch = next((attempt.epoch for attempt in attempts if attempt.ended_at is None), None)
     seen = control.streams.look(desired.stream)
-    knows_wish = seen is not None and seen.wished_at == desired.changed_at
+    knows_wish = seen is not None and (seen.wished_at, seen.host) == (desired.changed_at, owner)
     return Elsewhere(
         host=owner,
         name=sign.name if sign else owner,
@@ -70,6 +74,11 @@ def elsewhere(
         seen_why=seen.why if seen and knows_wish else "",
         lost_after=_lost_after(platform),
     )
+
+
+def _keeps_it_here(desired: DesiredStream, attempts: Sequence[Attempt], apps: Sequence[RunningApp]) -> bool:
+    left_open = {attempt.epoch for attempt in attempts if attempt.ended_at is None}
+    return any(app.epoch in left_open or app.epoch > desired.epoch for app in apps)
 
 
 def _heartbeat(platform: Platform, stream: str, epoch: int | None) -> Heartbeat | None:
@@ -106,7 +115,11 @@ def take_if_found(platform: Platform, desired: DesiredStream | None, apps: Seque
     Raises:
         UnreachableError: the control database does not answer.
     """
-    if desired is not None and apps and desired.host != platform.host().identity:
-        host = platform.make_host()
+    if desired is not None and apps and (desired.host or None) != (platform.host().identity or None):
+        try:
+            host = platform.make_host()
+        except RefusedError as error:  # a damaged identity: its apps live on, and nothing is started
+            log.error("host_not_known", stream=desired.stream, error=str(error))
+            return
         give_sign(platform)
-        platform.control().hosts.take(desired.stream, host, was=desired.host)
+        platform.control().hosts.take(desired.stream, host, was=desired.host, epoch=apps[0].epoch)

@@ -294,11 +294,7 @@ class Platform:
         return self._pages[0]
 
     def host(self) -> Host:
-        """Return this host; its identity is empty before the first start.
-
-        Raises:
-            RefusedError: the file of its identity is damaged.
-        """
+        """Return this host; its identity is empty before the first start, and where it cannot be read."""
         from millrace.adapters.host_identity import read_host
 
         return read_host(self.settings.root)

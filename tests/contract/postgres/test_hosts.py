@@ -82,9 +82,12 @@ def test_one_of_many_hosts_adopts_a_stream_and_its_former_host_claims_nothing_mo
 ) -> None:
     assert store.streams.raise_epoch(stream, 0, host=alpha.identity) == 1
     store.streams.record_submitted(stream, 1, runner="process")
+    seen = store.streams.desired(stream)
+    assert seen is not None
     hosts = [Host(uuid.uuid4().hex, f"h{number}", "") for number in range(6)]
     adopting: list[Callable[[], object]] = [
-        lambda host=host: store.hosts.adopt(stream, host, was=alpha.identity, names=NAMES, **WHY) for host in hosts
+        lambda host=host: store.hosts.adopt(seen, host, lost_after=HOST_LOST_AFTER, names=NAMES, **WHY)
+        for host in hosts
     ]
     answers = at_once(adopting, within=Deadline.COMMAND, what="six adoptions")
     assert sorted(map(bool, answers)) == [False] * 5 + [True]
@@ -103,15 +106,19 @@ def test_a_stream_found_alive_is_taken_only_from_whom_it_was_thought_to_belong(
 ) -> None:
     assert store.hosts.take(stream, alpha, was=None)
     assert not store.hosts.take(stream, beta, was=None)
-    assert store.hosts.take(stream, beta, was=alpha.identity)
+    assert store.hosts.take(stream, beta, was=alpha.identity, epoch=8)
     assert owner(store, stream) == beta.identity
+    wanted = store.streams.desired(stream)
+    assert wanted is not None
+    assert wanted.epoch == 8
 
 
-def test_a_heartbeat_is_that_of_the_newest_epoch_and_a_sign_of_its_host(
+def test_a_heartbeat_is_that_of_the_newest_epoch(
     store: ControlStore, stream: str, alpha: Host, beta: Host, database: ControlDatabase
 ) -> None:
     assert store.hosts.sign(alpha.identity) is None
     assert store.hosts.heartbeat(stream) is None
+    store.hosts.give_sign(beta)
     assert store.hosts.beat(stream, 2, "second", beta, phase="running", step="batch 7: copy")
     assert not store.hosts.beat(stream, 1, "first", alpha, phase="running", step="batch 9: copy")
     found = store.hosts.heartbeat(stream)
@@ -130,6 +137,51 @@ def test_a_heartbeat_is_that_of_the_newest_epoch_and_a_sign_of_its_host(
     renewed = store.hosts.sign(beta.identity)
     assert renewed is not None
     assert (renewed.name, renewed.age < timedelta(minutes=1)) == ("beta-renamed", True)
+
+
+@pytest.mark.parametrize("change", ["a start", "a sign of supervision", "a heartbeat", "a wish"])
+def test_an_adoption_fails_where_the_stream_changes_after_it_was_decided(
+    store: ControlStore, stream: str, alpha: Host, beta: Host, change: str
+) -> None:
+    assert store.streams.raise_epoch(stream, 0, host=alpha.identity) == 1
+    seen = store.streams.desired(stream)
+    assert seen is not None
+    if change == "a start":
+        store.streams.raise_epoch(stream, 1, host=alpha.identity)
+    elif change == "a sign of supervision":
+        store.hosts.give_sign(alpha)
+    elif change == "a heartbeat":
+        store.hosts.beat(stream, 1, "app", alpha, phase="running", step="")
+    else:
+        store.streams.set_desired(stream, state=DesiredState.STOPPED, **WHY)
+    assert not store.hosts.adopt(seen, beta, lost_after=HOST_LOST_AFTER, names=NAMES, **WHY)
+    assert owner(store, stream) == alpha.identity
+
+
+def test_a_stream_at_rest_is_adopted_only_without_an_open_attempt(
+    store: ControlStore, stream: str, alpha: Host
+) -> None:
+    seen = store.streams.set_desired(stream, state=DesiredState.STOPPED, **WHY)
+    store.streams.record_submitted(stream, 1, runner="process")
+    assert not store.hosts.adopt(seen, alpha, lost_after=None, names=NAMES, **WHY)
+    store.streams.record_ended(stream, 1, outcome="stopped (0)", exit_code=0)
+    assert store.hosts.adopt(seen, alpha, lost_after=None, names=NAMES, **WHY)
+
+
+def test_an_app_learns_by_its_heartbeat_that_it_must_end(
+    store: ControlStore, stream: str, alpha: Host, beta: Host
+) -> None:
+    def may_live() -> bool:
+        return store.hosts.beat(stream, 1, "app", alpha, phase="running", step="")
+
+    assert store.streams.raise_epoch(stream, 0, host=alpha.identity) == 1
+    assert may_live()
+    store.streams.set_desired(stream, state=DesiredState.STOPPED, **WHY)
+    assert not may_live()
+    store.streams.set_desired(stream, state=DesiredState.RUNNING, **WHY)
+    assert may_live()
+    assert store.hosts.take(stream, beta, was=alpha.identity)
+    assert not may_live()
 
 
 def test_an_app_of_the_same_identity_elsewhere_is_found_until_it_ends(
@@ -160,3 +212,18 @@ def test_the_look_of_a_new_host_is_kept_although_its_clock_is_minutes_behind(sto
     store.streams.save_look(adopted)
     store.streams.save_look(replace(adopted, at=adopted.at - timedelta(seconds=1), epoch=1))
     assert store.streams.look(stream) == adopted
+
+
+def test_a_look_that_knows_a_later_wish_is_kept_although_the_hosts_clock_was_set_back(
+    store: ControlStore, stream: str
+) -> None:
+    wish = store.streams.desired(stream)
+    assert wish is not None
+    store.streams.save_look(
+        StreamLook(stream, wish.changed_at, StreamState.RUNNING, 1, None, "", None, wish.changed_at, "alpha")
+    )
+    later = store.streams.set_desired(stream, state=DesiredState.STOPPED, **WHY)
+    set_back = wish.changed_at - timedelta(hours=1)
+    stopped = StreamLook(stream, set_back, StreamState.STOPPED, 1, None, "", None, later.changed_at, "alpha")
+    store.streams.save_look(stopped)
+    assert store.streams.look(stream) == stopped
