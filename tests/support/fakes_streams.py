@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -282,9 +282,9 @@ class FakeAlarms:
         self._replace(known, taken)
         return taken, taken is not known
 
-    def record_round(self, read: Alarm, failures: Mapping[str, str]) -> Alarm:
+    def record_round(self, read: Alarm, failures: Mapping[str, str], *, skipped: Collection[str] = ()) -> Alarm:
         known = self.get(read.identity)
-        after = domain.told(known, read, failures, self._clock.now)
+        after = domain.told(known, read, failures, self._clock.now, skipped=skipped)
         self._replace(known, after)
         return after
 

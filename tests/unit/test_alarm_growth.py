@@ -203,13 +203,16 @@ def test_a_notifier_that_fails_is_tried_after_1_5_and_30_minutes_and_then_given_
     alarm = told(alarm, alarm, {"pager": "OSError"}, now)
     assert pauses == [1, 5, 30]
     assert (alarm.told_at, alarm.retry_at) == (now, None)
-    assert alarm.notified == (Notified("log", told=True), Notified("pager", failed=4, error="OSError"))
+    assert alarm.notified == (
+        Notified("log", told=True, called=3),
+        Notified("pager", failed=4, error="OSError", called=4),
+    )
 
 
 def test_a_retry_that_delivers_ends_the_tries() -> None:
     alarm = told(opened(), opened(), {"pager": "OSError"}, NOON)
     alarm = told(alarm, alarm, {"pager": ""}, NOON + MINUTE)
-    assert (alarm.told_at, alarm.notified) == (NOON + MINUTE, (Notified("pager", told=True, failed=1),))
+    assert (alarm.told_at, alarm.notified) == (NOON + MINUTE, (Notified("pager", told=True, failed=1, called=2),))
 
 
 def test_a_loss_that_no_notifier_could_deliver_is_known_to_nobody() -> None:
@@ -245,13 +248,13 @@ def test_two_rounds_at_once_count_as_one_try() -> None:
     read = opened()
     first = told(read, read, {"pager": "OSError"}, NOON)
     second = told(first, read, {"pager": "TimeoutError"}, NOON)
-    assert second.notified == (Notified("pager", failed=1, error="OSError"),)
+    assert second.notified == (Notified("pager", failed=1, error="OSError", called=1),)
 
 
 def test_a_notifier_that_is_declared_no_more_is_not_waited_for() -> None:
     alarm = told(opened(), opened(), {"pager": "OSError"}, NOON)
     alarm = told(alarm, alarm, {"log": ""}, NOON + MINUTE)
-    assert (alarm.told_at, alarm.notified) == (NOON + MINUTE, (Notified("log", told=True),))
+    assert (alarm.told_at, alarm.notified) == (NOON + MINUTE, (Notified("log", told=True, called=1),))
 
 
 def test_the_guide_has_every_kind_with_its_measure() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 
@@ -204,6 +205,72 @@ def test_a_thousand_alarms_wait_for_a_notifier_that_is_dead_three_times_a_run(pl
         runs += 1
     assert (runs, pager.calls, log.calls) == (5, 15, 1_000)
     assert all(row.retry_at for row in platform.alarms.rows)
+
+
+class Picky:
+    """A notifier that refuses some alarms, and keeps the subjects it was called for and those it delivered."""
+
+    def __init__(self, refused: Collection[str]) -> None:
+        self.refused = refused
+        self.called: list[str] = []
+        self.delivered: list[str] = []
+
+    def __call__(self, alarm: Alarm) -> None:
+        self.called.append(alarm.subject)
+        if alarm.subject in self.refused:
+            raise KeyError("template")
+        self.delivered.append(alarm.subject)
+
+
+def run_until_all_end(platform: FakePlatform, notifier: alarms.Tell) -> None:
+    for pause in (60, 300, 1800, 0):
+        run(platform, notifier=notifier)
+        platform.clock.pass_seconds(pause)
+    assert all(row.told_at for row in platform.alarms.rows)
+
+
+def test_three_alarms_that_a_notifier_refuses_keep_no_later_one_from_its_delivery(platform: FakePlatform) -> None:
+    subjects = [f"shop.s{number}" for number in range(3)]
+    for subject in subjects:
+        platform.alarms.open("stream.died", subject, "ended")
+    for number in range(50):
+        platform.alarms.open("backup.lost", f"topic{number}", "10 offsets lost", Extent(10))
+    picky = Picky(subjects)
+    run_until_all_end(platform, picky)
+    assert set(picky.delivered) == {f"topic{number}" for number in range(50)}
+
+
+def test_many_alarms_of_one_kind_that_a_notifier_refuses_keep_no_other_kind_waiting(platform: FakePlatform) -> None:
+    subjects = [f"shop.s{number}" for number in range(100)]
+    for subject in subjects:
+        platform.alarms.open("stream.died", subject, "ended")
+    platform.alarms.open("backup.lost", "orders", "10 offsets lost", Extent(10))
+    picky = Picky(subjects)
+    run(platform, picky=picky)
+    assert picky.delivered == ["orders"]
+
+
+def test_an_alarm_ends_without_a_call_only_after_twelve_others_failed(platform: FakePlatform) -> None:
+    subjects = [f"shop.s{number}" for number in range(20)]
+    for subject in subjects:
+        platform.alarms.open("stream.died", subject, "ended")
+    picky = Picky(subjects)
+    run_until_all_end(platform, picky)
+    assert sorted(picky.called) == sorted(subjects[:12])
+    assert [row.notified[0].called for row in platform.alarms.rows] == [1] * 12 + [0] * 8
+    assert {row.notified[0].failed for row in platform.alarms.rows} == {4}
+
+
+def test_each_of_two_notifiers_is_called_for_an_alarm_that_the_other_one_was_called_for(platform: FakePlatform) -> None:
+    subjects = [f"shop.s{number}" for number in range(3)]
+    for subject in [*subjects, "shop.last"]:
+        platform.alarms.open("stream.died", subject, "ended")
+    picky, dead = Picky(subjects), Heard(ConnectionError("no route"))
+    for pause in (60, 300, 1800, 0):
+        run(platform, dead=dead, picky=picky)
+        platform.clock.pass_seconds(pause)
+    assert picky.delivered == ["shop.last"]
+    assert all(each.called for row in platform.alarms.rows for each in row.notified)
 
 
 def test_a_notifier_that_fails_now_and_then_is_called_for_every_alarm(platform: FakePlatform) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -153,18 +153,19 @@ class AlarmTable:
             found = [(alarm_of(row), row.present) for row in connection.execute(query).all()]
             return sum(_save(connection, each, domain.raised_if_due(each, present)) for each, present in found)
 
-    def record_round(self, read: Alarm, failures: Mapping[str, str]) -> Alarm:
+    def record_round(self, read: Alarm, failures: Mapping[str, str], *, skipped: Collection[str] = ()) -> Alarm:
         """Note what came of one round of an alarm's notifiers; the alarm as it is then.
 
         Args:
             read: the alarm as the notifiers had it.
             failures: every notifier of the round, with the class of its error; empty where it delivered.
+            skipped: the notifiers among `failures` that were not called.
 
         Guarantees: an alarm that grew or was raised again meanwhile does not count as told with its new extent.
         """
         with translated(self._settings), self._engine.begin() as connection:
             found, present = _locked(connection, read.identity)
-            after = domain.told(found, read, failures, present)
+            after = domain.told(found, read, failures, present, skipped=skipped)
             _save(connection, found, after)
             return after
 

@@ -5,7 +5,8 @@ Every function takes an alarm as its row says it is, and returns the alarm as th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -82,14 +83,16 @@ class Notified:
     Attributes:
         name: the notifier's.
         told: whether it has delivered the alarm.
-        failed: how often it failed.
+        failed: in how many rounds it failed; a round that skipped it counts too.
         error: the class of its last error, without its text: that may hold a secret.
+        called: how often it was really called.
     """
 
     name: str
     told: bool = False
     failed: int = 0
     error: str = ""
+    called: int = 0
 
     @property
     def is_due(self) -> bool:
@@ -168,7 +171,24 @@ def acknowledged(alarm: Alarm, actor: str, reason: str, now: datetime) -> Alarm:
     )
 
 
-def told(alarm: Alarm, read: Alarm, failures: Mapping[str, str], now: datetime) -> Alarm:
+def in_turn(alarms: Sequence[Alarm], notifiers: Collection[str]) -> list[Alarm]:
+    """Return alarms in the order in which one run calls its notifiers for them.
+
+    The alarms that a notifier was called for least often come first, and among them one of each kind in turn. So a
+    notifier that is skipped after some failures in a row meets other alarms in its next run.
+    """
+    places: Counter[tuple[int, str]] = Counter()
+    order = {}
+    for alarm in alarms:
+        called = _least_called(alarm, notifiers)
+        order[alarm.identity] = (called, places[called, alarm.kind])
+        places[called, alarm.kind] += 1
+    return sorted(alarms, key=lambda alarm: order[alarm.identity])
+
+
+def told(
+    alarm: Alarm, read: Alarm, failures: Mapping[str, str], now: datetime, *, skipped: Collection[str] = ()
+) -> Alarm:
     """Return an alarm after one round of its notifiers.
 
     It counts as told once every notifier has delivered it or has failed four times. People know it from the first
@@ -179,10 +199,11 @@ def told(alarm: Alarm, read: Alarm, failures: Mapping[str, str], now: datetime) 
         read: as the notifiers had it.
         failures: every notifier of the round, with the class of its error; empty where it delivered.
         now: the present.
+        skipped: the notifiers among `failures` that were not called.
     """
     if alarm.raised != read.raised or alarm.told_at is not None:
         return alarm  # raised again meanwhile, which this round does not tell; or told by somebody else
-    notified = _after_round(alarm, read, failures)
+    notified = _after_round(alarm, read, failures, skipped)
     waits = [now + RETRY_AFTER[each.failed - 1] for each in notified if each.is_due]
     after = replace(alarm, notified=notified, retry_at=min(waits, default=None), told_at=None if waits else now)
     if alarm.known_at is not None or (waits and not any(each.told for each in notified)):
@@ -224,14 +245,25 @@ def _completed(known: Extent, seen: Extent) -> Extent:
     return Extent(seen.measure if known.measure is None else known.measure, known.fault or seen.fault)
 
 
-def _after_round(alarm: Alarm, read: Alarm, failures: Mapping[str, str]) -> tuple[Notified, ...]:
+def _least_called(alarm: Alarm, notifiers: Collection[str]) -> int:
+    """Return how often the notifier was called for an alarm that was called least, among those still due."""
+    known = {each.name: each for each in alarm.notified}
+    due = [known.get(name, Notified(name)) for name in notifiers]
+    return min((each.called for each in due if each.is_due), default=0)
+
+
+def _after_round(
+    alarm: Alarm, read: Alarm, failures: Mapping[str, str], skipped: Collection[str]
+) -> tuple[Notified, ...]:
     """Return how the notifiers fared; one that is declared no more is dropped unless it has delivered."""
     before = {each.name: each for each in read.notified}
     kept = {each.name: each for each in alarm.notified if each.told or each.name in failures or not each.is_due}
     for name, error in failures.items():
         mine = kept.get(name, Notified(name))
+        called = mine.called + (name not in skipped)
         if not error:
-            kept[name] = replace(mine, told=True, error="")
+            kept[name] = replace(mine, told=True, error="", called=called)
         elif not mine.told and mine.failed == before.get(name, Notified(name)).failed:
-            kept[name] = replace(mine, failed=mine.failed + 1, error=error)  # else another round has counted meanwhile
+            kept[name] = replace(mine, failed=mine.failed + 1, error=error, called=called)
+        # else another round has counted meanwhile
     return tuple(kept.values())

@@ -171,3 +171,23 @@ def test_what_an_older_release_told_stays_told_and_grows_from_what_is_seen_first
     assert not store.alarms.open(LOST, topic, "10 offsets lost", TEN)
     assert not store.alarms.open(LOST, topic, "nobody knows how many", UNKNOWN)
     assert store.alarms.open(LOST, topic, "9,000,000 offsets lost", MANY)
+
+
+def test_a_row_says_how_often_a_notifier_was_really_called(store: ControlStore, topic: str) -> None:
+    store.alarms.open(LOST, topic, "10 offsets lost", TEN)
+    store.alarms.record_round(row_of(store, topic), {"pager": "NotifierGivenUpError"}, skipped={"pager"})
+    [skipped] = row_of(store, topic).notified
+    store.alarms.record_round(row_of(store, topic), {"pager": "OSError"})
+    [called] = row_of(store, topic).notified
+    assert [(each.failed, each.called) for each in (skipped, called)] == [(1, 0), (2, 1)]
+
+
+def test_a_row_that_does_not_say_how_often_a_notifier_was_called_counts_none(store: ControlStore, topic: str) -> None:
+    store.alarms.open(LOST, topic, "10 offsets lost", TEN)
+    with store._engine.begin() as connection:
+        connection.execute(
+            sa.text("update alarm set notified = cast(:notified as jsonb) where subject = :subject"),
+            {"notified": '[{"name": "pager", "told": false, "failed": 2, "error": "OSError"}]', "subject": topic},
+        )
+    [found] = row_of(store, topic).notified
+    assert (found.failed, found.called) == (2, 0)
