@@ -6,7 +6,7 @@ Every function takes an alarm as its row says it is, and returns the alarm as th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -18,6 +18,8 @@ GROWS_BY = 10
 """An alarm is raised again when its measure is so many times what people know."""
 AGAIN_AFTER = timedelta(hours=1)
 """People hear of one alarm again at most this often."""
+FAULTS_KNOWN = 20
+"""At most so many faults of one alarm count as known; when one more comes, an older one is news again."""
 RETRY_AFTER = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=30))
 """The pauses before the second, third and fourth try of a notifier that fails."""
 
@@ -28,8 +30,8 @@ class Extent:
 
     Attributes:
         measure: in the unit of its kind (`MEASURES`); None where nobody knows it, or the kind has none.
-        fault: the kind of fault in a short, stable word, such as an exit reason; never with a number or time in it.
-            Empty where nobody knows it, or the kind has none.
+        fault: the kind of fault in a short, stable word, such as an exit reason; never with a time in it. Several stand
+            with commas between them, in any order. Empty where nobody knows it, or the kind has none.
     """
 
     measure: float | None = None
@@ -37,6 +39,7 @@ class Extent:
 
 
 UNKNOWN = Extent()
+_COMMA = ", "
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +111,10 @@ def measure_of(kind: str) -> Measure:
 def has_grown(kind: str, known: Extent, seen: Extent) -> bool:
     """Return whether a breach is so much worse than people know that they have to hear of it again.
 
-    A measure or fault that is unknown on either side says nothing. From a measure of 0 every growth counts.
+    A measure or fault that is unknown on either side says nothing. From a measure of 0 every growth counts. One fault
+    that people do not know is enough; fewer faults than they know are no growth.
     """
-    if known.fault and seen.fault and known.fault != seen.fault:
+    if _new_faults(known, seen):
         return True
     if known.measure is None or seen.measure is None or known.measure == seen.measure:
         return False
@@ -122,10 +126,11 @@ def has_grown(kind: str, known: Extent, seen: Extent) -> bool:
 def seen_again(alarm: Alarm, detail: str, extent: Extent, now: datetime) -> Alarm:
     """Return an open alarm after one more look at its cause.
 
-    People know the extent that they heard of or acknowledged last. The alarm is raised again when the present one has
-    grown from that, at the earliest an hour after people last heard of it. Until then the alarm keeps the worst that
-    was seen, so that a loss which is reported once is not forgotten. An extent that people heard of without a number
-    or fault takes the first that is seen.
+    People know the measure that they heard of or acknowledged last, and all faults that they heard of or acknowledged
+    since the alarm was opened. So faults that alternate are raised once each. The alarm is raised again when the
+    present extent has grown from that, at the earliest an hour after people last heard of it. Until then the alarm
+    keeps the worst that was seen, so that a loss which is reported once is not forgotten. An extent that people heard
+    of without a number or fault takes the first that is seen.
     """
     if not alarm.is_known:
         return alarm if _is_less(alarm.kind, extent, alarm.extent) else replace(alarm, detail=detail, extent=extent)
@@ -163,7 +168,7 @@ def acknowledged(alarm: Alarm, actor: str, reason: str, now: datetime) -> Alarm:
         return alarm
     return replace(
         alarm,
-        known=alarm.extent,
+        known=_known_with(alarm.known, alarm.extent),
         raise_at=None,
         acknowledged_at=now,
         acknowledged_by=actor,
@@ -208,7 +213,7 @@ def told(
     after = replace(alarm, notified=notified, retry_at=min(waits, default=None), told_at=None if waits else now)
     if alarm.known_at is not None or (waits and not any(each.told for each in notified)):
         return after
-    known = alarm.known if alarm.acknowledged_at else read.extent
+    known = alarm.known if alarm.acknowledged_at else _known_with(alarm.known, read.extent)
     grown = has_grown(alarm.kind, known, alarm.extent)
     return replace(after, known=known, known_at=now, raise_at=now + AGAIN_AFTER if grown else None)
 
@@ -216,8 +221,8 @@ def told(
 def growth(kind: str, known: Extent, seen: Extent) -> str:
     """Return in words what made an alarm be raised again; empty where nothing did."""
     parts = []
-    if known.fault and seen.fault and known.fault != seen.fault:
-        parts.append(f"was {known.fault}, is {seen.fault}")
+    if new := _new_faults(known, seen):
+        parts.append(f"new fault {_joined(new)}, known: {known.fault}")
     if known.measure is not None and seen.measure is not None and known.measure != seen.measure:
         parts.append(f"from {known.measure:,.0f} to {in_words(kind, seen)}")
     return ", ".join(parts)
@@ -239,6 +244,26 @@ def _is_less(kind: str, seen: Extent, kept: Extent) -> bool:
     if kept.measure is None or seen.measure is None:
         return kept.measure is not None
     return seen.measure > kept.measure if measure_of(kind).shrinks else seen.measure < kept.measure
+
+
+def _faults(extent: Extent) -> set[str]:
+    return set(filter(None, extent.fault.split(_COMMA)))
+
+
+def _joined(faults: Iterable[str]) -> str:
+    return _COMMA.join(sorted(faults))
+
+
+def _new_faults(known: Extent, seen: Extent) -> set[str]:
+    """Return the faults that are seen and that people do not know; none where they know of no fault at all."""
+    return _faults(seen) - _faults(known) if known.fault else set()
+
+
+def _known_with(known: Extent, heard: Extent) -> Extent:
+    """Return the extent that people know once they have heard of this one, or acknowledged it."""
+    new = sorted(_faults(heard))
+    old = sorted(_faults(known) - _faults(heard))
+    return Extent(heard.measure, _joined([*new, *old][:FAULTS_KNOWN]))
 
 
 def _completed(known: Extent, seen: Extent) -> Extent:
