@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -191,3 +192,38 @@ def test_a_row_that_does_not_say_how_often_a_notifier_was_called_counts_none(sto
         )
     [found] = row_of(store, topic).notified
     assert (found.failed, found.called) == (2, 0)
+
+
+def plans(store: ControlStore, act: Callable[[], object]) -> list[str]:
+    """Return how PostgreSQL runs each query of alarms in an act."""
+    asked: list[tuple[str, Any]] = []
+
+    def keep(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+        if statement.startswith("SELECT alarm."):
+            asked.append((statement, parameters))
+
+    sa.event.listen(store._engine, "before_cursor_execute", keep)
+    try:
+        act()
+    finally:
+        sa.event.remove(store._engine, "before_cursor_execute", keep)
+    with store._engine.begin() as connection:
+        return ["\n".join(connection.exec_driver_sql(f"explain {text}", values).scalars()) for text, values in asked]
+
+
+def test_the_poll_reads_only_alarms_that_are_due_among_a_hundred_thousand(control_databases: Databases) -> None:
+    database = control_databases.create_upgraded()
+    fill = (
+        "insert into alarm (kind, subject, detail, told_at, closed_at) "
+        "select 'stream.died', 's' || n, 'ended', now(), now() from generate_series(1, 100000) n"
+    )
+    for statement in (fill, "analyze alarm"):
+        control_databases.execute(database.owner, statement)
+    store = ControlStore(database.working)
+    try:
+        store.alarms.open(LOST, "orders", "10 offsets lost", TEN)
+        for act in (store.alarms.raise_due, lambda: store.alarms.list(only_open=False, only_untold=True)):
+            [plan] = plans(store, act)
+            assert "Seq Scan" not in plan, plan
+    finally:
+        store.close()
