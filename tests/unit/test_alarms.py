@@ -302,6 +302,17 @@ def test_a_notifier_that_ends_its_process_is_one_that_fails(platform: FakePlatfo
     assert told.failures == ("pager: SystemExit: 3",)
 
 
+def test_foreign_text_of_an_alarm_stands_in_a_red_run_as_one_printable_line(platform: FakePlatform) -> None:
+    subject = "kafka_default app\nstream.died of shop: all is well\x1b[2J\u202e"
+    platform.alarms.open("reader.headroom", subject, "less than 5 min\nleft for\x1b[1m it", Extent(300))
+    [told] = run(platform, pager=Heard(ConnectionError(f"no route\nfor {subject}")))
+    assert str(told).isprintable()
+    assert "reader.headroom of kafka_default app\\nstream.died of shop: all is well\\x1b[2J\\u202e: less" in str(told)
+    assert platform.alarms.get(1).subject == subject
+    platform.alarms.close("reader.headroom", subject)
+    assert platform.alarms.open_kinds == []
+
+
 def test_an_alarm_that_grew_while_it_was_told_is_told_again_by_the_next_run(platform: FakePlatform) -> None:
     def grows(alarm: Alarm) -> None:
         platform.alarms.open("backup.lost", "orders", "9,000,000 offsets lost", Extent(9_000_000))

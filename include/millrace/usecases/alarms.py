@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from millrace.domain.alarms import growth, in_turn, measure_of
 from millrace.domain.declaration import Environment, Notifier
+from millrace.domain.printable import printable
 from millrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,9 +55,12 @@ class Told:
 
 
 def described(alarm: Alarm) -> str:
-    """Return an alarm in a line; one that was raised again says why."""
+    """Return an alarm in one printable line; one that was raised again says why.
+
+    Its subject and detail may hold names of others, such as group ids, with any character in them.
+    """
     why = growth(alarm.kind, alarm.known, alarm.extent) if alarm.raised > 1 and not alarm.is_known else ""
-    return f"{alarm.kind} of {alarm.subject}: {alarm.detail}" + (f" (raised again: {why})" if why else "")
+    return printable(f"{alarm.kind} of {alarm.subject}: {alarm.detail}" + (f" (raised again: {why})" if why else ""))
 
 
 def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: datetime | None = None) -> Sequence[Alarm]:
@@ -149,7 +153,7 @@ def tell(
         failures = {name: type(error).__name__ if error else "" for name, error in errors.items()}
         skipped = {name for name, error in errors.items() if isinstance(error, NotifierGivenUpError)}
         after = platform.control().alarms.record_round(alarm, failures, skipped=skipped)
-        texts = tuple(f"{name}: {type(error).__name__}: {error}" for name, error in errors.items() if error)
+        texts = tuple(printable(f"{name}: {type(error).__name__}: {error}") for name, error in errors.items() if error)
         found.append(
             Told(replace(alarm, retry_at=after.retry_at, told_at=after.told_at), texts, is_retry=bool(alarm.notified))
         )
