@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Collection
+from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 
@@ -193,6 +194,29 @@ def test_a_notifier_that_hangs_counts_as_failed_and_the_others_tell(platform: Fa
         release.set()
     assert told.failures == ("pager: TimeoutError: no answer within 0.02 s",)
     assert log.details == ["epoch 1 ended"]
+
+
+def test_a_call_that_hangs_and_the_next_one_share_no_context_variable(platform: FakePlatform) -> None:
+    release, subject = threading.Event(), ContextVar("subject", default="")
+    before, after = [], []
+
+    def hangs(alarm: Alarm) -> None:
+        before.append(subject.get())
+        subject.set(alarm.subject)
+        release.wait(Deadline.THREAD.seconds)
+        after.append(subject.get() == alarm.subject)
+        ended.release()
+
+    ended = threading.Semaphore(0)
+    for name in ("shop.a", "shop.b"):
+        platform.alarms.open("stream.died", name, "ended")
+    try:
+        due = alarms.untold(platform, now=platform.clock.now)
+        alarms.tell(platform, due, [("pager", hangs)], within=timedelta(milliseconds=20))
+    finally:
+        release.set()
+    assert all(ended.acquire(timeout=Deadline.THREAD.seconds) for _ in due)
+    assert (before, after, subject.get()) == (["", ""], [True, True], "")
 
 
 def test_a_thousand_alarms_wait_for_a_notifier_that_is_dead_three_times_a_run(platform: FakePlatform) -> None:

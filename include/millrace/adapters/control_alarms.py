@@ -39,7 +39,7 @@ class AlarmTable:
             extent: how bad it is.
 
         Returns:
-            Whether people have to hear of it: it was opened now, or raised again.
+            True where people have to hear of it: it was opened now, or raised again.
 
         Guarantees: of many at once one opens it, and one raises it again.
         """
@@ -180,7 +180,7 @@ def _locked(connection: sa.Connection, identity: int) -> tuple[Alarm, datetime]:
 
 
 def _save(connection: sa.Connection, before: Alarm, after: Alarm) -> bool:
-    """Write an alarm whose row is locked, where it changed; whether it was raised again, which the action log has."""
+    """Write an alarm whose row is locked, where it changed. Return True, and log it, where it was raised again."""
     if after != before:
         connection.execute(tables.alarm.update().where(tables.alarm.c.id == after.identity).values(alarm_values(after)))
     if after.raised == before.raised:

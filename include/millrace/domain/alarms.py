@@ -44,7 +44,7 @@ _COMMA = ", "
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a kind of alarm counts. `shrinks`: the breach gets worse as the number falls, as with time that is left."""
+    """The unit of a kind of alarm. `shrinks`: the breach gets worse as the number falls, as with time that is left."""
 
     unit: str
     shrinks: bool = False
@@ -85,7 +85,7 @@ class Notified:
 
     Attributes:
         name: the notifier's.
-        told: whether it has delivered the alarm.
+        told: it has delivered the alarm.
         failed: in how many rounds it failed; a round that skipped it counts too.
         error: the class of its last error, without its text: that may hold a secret.
         called: how often it was really called.
@@ -197,7 +197,7 @@ def told(
     """Return an alarm after one round of its notifiers.
 
     It counts as told once every notifier has delivered it or has failed four times. People know it from the first
-    delivery on, as bad as it was then. Where it grew meanwhile, it waits to be raised again.
+    delivery on, as bad as it was then. An alarm that grew meanwhile waits to be raised again.
 
     Args:
         alarm: as its row is now.

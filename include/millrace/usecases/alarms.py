@@ -131,7 +131,7 @@ def tell(
     those (`domain.alarms.in_turn`).
 
     Guarantees: a notifier is called at least once for each alarm, unless it failed for three other alarms in a row in
-    each of the alarm's four rounds. Where no other notifier fails, these are twelve different alarms.
+    each of the alarm's four rounds. These are twelve different alarms if no other notifier fails.
 
     Does not guarantee that an alarm is told only once: a run that is killed between a call and its record tells again,
     and so may a notifier that did not answer in time. Its thread lives on until the process ends.
@@ -182,7 +182,13 @@ class _Calls:
 
 
 def _error_within(limit: timedelta, act: Callable[[], None]) -> BaseException | None:
-    """Do it in a thread that nobody has to wait for; return its error, or that it takes too long."""
+    """Do it in a thread that nobody has to wait for; return its error, or that it takes too long.
+
+    Guarantees: each call has a copy of the context variables, so two calls at once do not see what the other one sets.
+
+    Does not guarantee anything about objects that calls share. A call that did not answer in time may use them at the
+    same time as the next one. Airflow locks its connection to the supervisor; the task's own objects have no lock.
+    """
     errors: list[BaseException | None] = []
 
     def run() -> None:
