@@ -220,6 +220,11 @@ class FakeHosts:
         return True
 
 
+def _turn(alarm: Alarm) -> tuple[bool, datetime, int]:
+    """Return the place of an alarm among those that are due, as the database orders them."""
+    return alarm.retry_at is not None, alarm.retry_at or alarm.opened_at, alarm.identity
+
+
 class FakeAlarms:
     """Alarms; one open a kind and subject."""
 
@@ -258,7 +263,7 @@ class FakeAlarms:
         now = self._clock.now
         return tuple(
             row
-            for row in (self.rows if only_untold else reversed(self.rows))
+            for row in (sorted(self.rows, key=_turn) if only_untold else reversed(self.rows))
             if (not only_open or row.closed_at is None)
             and (
                 not only_untold

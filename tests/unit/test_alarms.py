@@ -297,6 +297,18 @@ def test_each_of_two_notifiers_is_called_for_an_alarm_that_the_other_one_was_cal
     assert all(each.called for row in platform.alarms.rows for each in row.notified)
 
 
+def test_a_thousand_alarms_end_after_sixty_calls_of_a_notifier_that_is_dead(platform: FakePlatform) -> None:
+    log, pager = Heard(), Heard(TimeoutError("no answer"))
+    for number in range(1_000):
+        platform.alarms.open("stream.died", f"shop.s{number}", "ended")
+    for pause in (60, 300, 1800, 0):
+        while run(platform, pager=pager, log=log):
+            pass
+        platform.clock.pass_seconds(pause)
+    assert all(row.told_at for row in platform.alarms.rows)
+    assert (pager.calls, log.calls) == (60, 1_000)
+
+
 def test_a_notifier_that_fails_now_and_then_is_called_for_every_alarm(platform: FakePlatform) -> None:
     calls = []
 
