@@ -86,6 +86,7 @@ def test_a_notifier_of_airflow_sees_what_an_alarm_grew_to_in_its_template(
     recorder = Notifier(f"{__name__}.Recorder", (("text", "{{ alarm.detail }}: {{ reason }}"),))
     environment = Environment("production", (recorder,))
     monkeypatch.setattr("millrace.usecases.alarms.environment_of", lambda root: environment)
+    HEARD.clear()
     for measure in (10, 9_000_000):
         platform.alarms.open("backup.lost", "orders", f"{measure:,} lost", Extent(measure))
         with pytest.raises(AirflowFailException):
@@ -95,3 +96,19 @@ def test_a_notifier_of_airflow_sees_what_an_alarm_grew_to_in_its_template(
         "10 lost: backup.lost of orders: 10 lost",
         "9,000,000 lost: backup.lost of orders: 9,000,000 lost (raised again: from 10 to 9,000,000 offsets)",
     ]
+
+
+def test_a_notifier_of_airflow_gets_foreign_text_as_one_printable_line_and_the_exact_subject(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "{{ reason }}|{{ exception }}|{{ alarm.subject }}"
+    environment = Environment("production", (Notifier(f"{__name__}.Recorder", (("text", text),)),))
+    monkeypatch.setattr("millrace.usecases.alarms.environment_of", lambda root: environment)
+    HEARD.clear()
+    subject = "app\nall is well\x1b[2J"
+    platform.alarms.open("reader.headroom", subject, "5 min\nleft")
+    with pytest.raises(AirflowFailException) as failed:
+        TellAlarms(task_id="tell").execute(cast(Any, {}))
+    line = "reader.headroom of app\\nall is well\\x1b[2J: 5 min\\nleft"
+    assert str(failed.value) == line
+    assert [line, line, subject] == [part for heard in HEARD for part in heard.split("|")]

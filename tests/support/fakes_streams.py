@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -228,6 +228,11 @@ class FakeHosts:
         return True
 
 
+def _turn(alarm: Alarm) -> tuple[bool, datetime, int]:
+    """Return the place of an alarm among those that are due, as the database orders them."""
+    return alarm.retry_at is not None, alarm.retry_at or alarm.opened_at, alarm.identity
+
+
 class FakeAlarms:
     """Alarms; one open a kind and subject."""
 
@@ -266,7 +271,7 @@ class FakeAlarms:
         now = self._clock.now
         return tuple(
             row
-            for row in (self.rows if only_untold else reversed(self.rows))
+            for row in (sorted(self.rows, key=_turn) if only_untold else reversed(self.rows))
             if (not only_open or row.closed_at is None)
             and (
                 not only_untold
@@ -290,9 +295,9 @@ class FakeAlarms:
         self._replace(known, taken)
         return taken, taken is not known
 
-    def record_round(self, read: Alarm, failures: Mapping[str, str]) -> Alarm:
+    def record_round(self, read: Alarm, failures: Mapping[str, str], *, skipped: Collection[str] = ()) -> Alarm:
         known = self.get(read.identity)
-        after = domain.told(known, read, failures, self._clock.now)
+        after = domain.told(known, read, failures, self._clock.now, skipped=skipped)
         self._replace(known, after)
         return after
 

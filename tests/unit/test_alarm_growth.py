@@ -14,6 +14,7 @@ from hypothesis import strategies as some
 
 from millrace.domain.alarms import (
     AGAIN_AFTER,
+    FAULTS_KNOWN,
     MEASURES,
     UNKNOWN,
     Extent,
@@ -73,10 +74,61 @@ def test_a_measure_has_grown_when_it_is_ten_times_as_bad(
 
 
 @pytest.mark.parametrize(
-    ("known", "seen", "grown"), [("a", "b", True), ("a", "a", False), ("", "b", False), ("a", "", False)]
+    ("known", "seen", "grown"),
+    [
+        ("a", "b", True),
+        ("a", "a", False),
+        ("", "b", False),
+        ("a", "", False),
+        ("a, b", "b", False),
+        ("a, b", "b, a", False),
+        ("missing", "doubled, missing", True),
+        ("doubled, missing", "missing", False),
+    ],
 )
-def test_another_fault_has_grown_unless_one_is_unknown(known: str, seen: str, grown: bool) -> None:
+def test_a_fault_that_people_do_not_know_has_grown_unless_one_side_is_unknown(
+    known: str, seen: str, grown: bool
+) -> None:
     assert has_grown(DIED, Extent(fault=known), Extent(fault=seen)) is grown
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second"), [(DIED, "failed (1)", "unreachable (17)"), ("stream.stuck", "batch", "no batch")]
+)
+def test_faults_that_alternate_are_raised_once_each_and_keep_their_acknowledgement(
+    kind: str, first: str, second: str
+) -> None:
+    alarm = told_of(Extent(fault=first), kind)
+    for hours in range(2, 50, 2):
+        alarm = look(alarm, Extent(fault=second if hours % 4 else first), 60 * hours)
+        if alarm.told_at is None:
+            alarm = told(alarm, alarm, {"log": ""}, NOON + timedelta(hours=hours))
+            alarm = acknowledged(alarm, "cli:ann", "known", NOON + timedelta(hours=hours))
+    assert (alarm.raised, alarm.acknowledged_by) == (2, "cli:ann")
+    assert look(alarm, Extent(fault="a third"), 60 * 60).raised == 3
+
+
+def test_an_acknowledgement_covers_the_faults_that_were_known_before() -> None:
+    alarm = look(told_of(Extent(fault="a"), DIED), Extent(fault="b"), 5)
+    alarm = acknowledged(alarm, "cli:ann", "both", NOON + 6 * MINUTE)
+    for hours, fault in enumerate("abab", start=2):
+        alarm = look(alarm, Extent(fault=fault), 60 * hours)
+    assert (alarm.raised, alarm.raise_at, alarm.known.fault) == (1, None, "a, b")
+
+
+def test_a_fault_that_is_new_is_named_beside_the_known_ones() -> None:
+    known, seen = Extent(fault="failed (1), missing"), Extent(fault="doubled, missing")
+    assert growth("books.unbalanced", known, seen) == "new fault doubled, known: failed (1), missing"
+
+
+def test_the_faults_that_people_know_are_bounded_and_the_newest_is_among_them() -> None:
+    alarm = told_of(Extent(fault="x0"), DIED)
+    for number in range(1, 100):
+        alarm = look(alarm, Extent(fault=f"x{number}"), 60 * 2 * number)
+        assert alarm.raised == number + 1
+        alarm = told(alarm, alarm, {"log": ""}, NOON + timedelta(hours=2 * number))
+        assert f"x{number}" in alarm.known.fault.split(", ")
+    assert len(alarm.known.fault.split(", ")) == FAULTS_KNOWN
 
 
 def test_a_larger_loss_after_the_hour_is_raised_at_once_and_loses_its_acknowledgement() -> None:
@@ -172,6 +224,17 @@ def test_however_a_breach_flaps_people_hear_of_it_once_an_hour_at_most(
     assert all(later - earlier >= AGAIN_AFTER for earlier, later in pairwise(heard))
 
 
+@given(some.lists(some.sets(some.sampled_from("abcd")), max_size=60))
+def test_however_faults_alternate_people_hear_at_most_once_of_each(looks: list[set[str]]) -> None:
+    alarm = told_of(Extent(fault="a"), DIED)
+    for hour, faults in enumerate(looks, start=1):
+        alarm = look(alarm, Extent(fault=", ".join(faults)), 60 * hour)
+        if alarm.told_at is None:
+            alarm = told(alarm, alarm, {"log": ""}, NOON + timedelta(hours=hour))
+    assert alarm.raised <= 4
+    assert set(alarm.known.fault.split(", ")) == {"a"}.union(*looks)
+
+
 @given(some.lists(some.tuples(some.integers(0, 40), some.integers(0, 10**9)), min_size=1, max_size=40))
 def test_no_loss_ten_times_as_large_as_people_heard_is_forgotten(looks: list[tuple[int, int]]) -> None:
     alarm, now = told_of(Extent(10)), NOON
@@ -203,13 +266,16 @@ def test_a_notifier_that_fails_is_tried_after_1_5_and_30_minutes_and_then_given_
     alarm = told(alarm, alarm, {"pager": "OSError"}, now)
     assert pauses == [1, 5, 30]
     assert (alarm.told_at, alarm.retry_at) == (now, None)
-    assert alarm.notified == (Notified("log", told=True), Notified("pager", failed=4, error="OSError"))
+    assert alarm.notified == (
+        Notified("log", told=True, called=3),
+        Notified("pager", failed=4, error="OSError", called=4),
+    )
 
 
 def test_a_retry_that_delivers_ends_the_tries() -> None:
     alarm = told(opened(), opened(), {"pager": "OSError"}, NOON)
     alarm = told(alarm, alarm, {"pager": ""}, NOON + MINUTE)
-    assert (alarm.told_at, alarm.notified) == (NOON + MINUTE, (Notified("pager", told=True, failed=1),))
+    assert (alarm.told_at, alarm.notified) == (NOON + MINUTE, (Notified("pager", told=True, failed=1, called=2),))
 
 
 def test_a_loss_that_no_notifier_could_deliver_is_known_to_nobody() -> None:
@@ -245,13 +311,13 @@ def test_two_rounds_at_once_count_as_one_try() -> None:
     read = opened()
     first = told(read, read, {"pager": "OSError"}, NOON)
     second = told(first, read, {"pager": "TimeoutError"}, NOON)
-    assert second.notified == (Notified("pager", failed=1, error="OSError"),)
+    assert second.notified == (Notified("pager", failed=1, error="OSError", called=1),)
 
 
 def test_a_notifier_that_is_declared_no_more_is_not_waited_for() -> None:
     alarm = told(opened(), opened(), {"pager": "OSError"}, NOON)
     alarm = told(alarm, alarm, {"log": ""}, NOON + MINUTE)
-    assert (alarm.told_at, alarm.notified) == (NOON + MINUTE, (Notified("log", told=True),))
+    assert (alarm.told_at, alarm.notified) == (NOON + MINUTE, (Notified("log", told=True, called=1),))
 
 
 def test_the_guide_has_every_kind_with_its_measure() -> None:

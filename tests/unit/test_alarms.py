@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Collection
+from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
 
@@ -194,6 +196,29 @@ def test_a_notifier_that_hangs_counts_as_failed_and_the_others_tell(platform: Fa
     assert log.details == ["epoch 1 ended"]
 
 
+def test_a_call_that_hangs_and_the_next_one_share_no_context_variable(platform: FakePlatform) -> None:
+    release, subject = threading.Event(), ContextVar("subject", default="")
+    before, after = [], []
+
+    def hangs(alarm: Alarm) -> None:
+        before.append(subject.get())
+        subject.set(alarm.subject)
+        release.wait(Deadline.THREAD.seconds)
+        after.append(subject.get() == alarm.subject)
+        ended.release()
+
+    ended = threading.Semaphore(0)
+    for name in ("shop.a", "shop.b"):
+        platform.alarms.open("stream.died", name, "ended")
+    try:
+        due = alarms.untold(platform, now=platform.clock.now)
+        alarms.tell(platform, due, [("pager", hangs)], within=timedelta(milliseconds=20))
+    finally:
+        release.set()
+    assert all(ended.acquire(timeout=Deadline.THREAD.seconds) for _ in due)
+    assert (before, after, subject.get()) == (["", ""], [True, True], "")
+
+
 def test_a_thousand_alarms_wait_for_a_notifier_that_is_dead_three_times_a_run(platform: FakePlatform) -> None:
     log, pager = Heard(), Heard(TimeoutError("no answer"))
     for number in range(1_000):
@@ -204,6 +229,84 @@ def test_a_thousand_alarms_wait_for_a_notifier_that_is_dead_three_times_a_run(pl
         runs += 1
     assert (runs, pager.calls, log.calls) == (5, 15, 1_000)
     assert all(row.retry_at for row in platform.alarms.rows)
+
+
+class Picky:
+    """A notifier that refuses some alarms, and keeps the subjects it was called for and those it delivered."""
+
+    def __init__(self, refused: Collection[str]) -> None:
+        self.refused = refused
+        self.called: list[str] = []
+        self.delivered: list[str] = []
+
+    def __call__(self, alarm: Alarm) -> None:
+        self.called.append(alarm.subject)
+        if alarm.subject in self.refused:
+            raise KeyError("template")
+        self.delivered.append(alarm.subject)
+
+
+def run_until_all_end(platform: FakePlatform, notifier: alarms.Tell) -> None:
+    for pause in (60, 300, 1800, 0):
+        run(platform, notifier=notifier)
+        platform.clock.pass_seconds(pause)
+    assert all(row.told_at for row in platform.alarms.rows)
+
+
+def test_three_alarms_that_a_notifier_refuses_keep_no_later_one_from_its_delivery(platform: FakePlatform) -> None:
+    subjects = [f"shop.s{number}" for number in range(3)]
+    for subject in subjects:
+        platform.alarms.open("stream.died", subject, "ended")
+    for number in range(50):
+        platform.alarms.open("backup.lost", f"topic{number}", "10 offsets lost", Extent(10))
+    picky = Picky(subjects)
+    run_until_all_end(platform, picky)
+    assert set(picky.delivered) == {f"topic{number}" for number in range(50)}
+
+
+def test_many_alarms_of_one_kind_that_a_notifier_refuses_keep_no_other_kind_waiting(platform: FakePlatform) -> None:
+    subjects = [f"shop.s{number}" for number in range(100)]
+    for subject in subjects:
+        platform.alarms.open("stream.died", subject, "ended")
+    platform.alarms.open("backup.lost", "orders", "10 offsets lost", Extent(10))
+    picky = Picky(subjects)
+    run(platform, picky=picky)
+    assert picky.delivered == ["orders"]
+
+
+def test_an_alarm_ends_without_a_call_only_after_twelve_others_failed(platform: FakePlatform) -> None:
+    subjects = [f"shop.s{number}" for number in range(20)]
+    for subject in subjects:
+        platform.alarms.open("stream.died", subject, "ended")
+    picky = Picky(subjects)
+    run_until_all_end(platform, picky)
+    assert sorted(picky.called) == sorted(subjects[:12])
+    assert [row.notified[0].called for row in platform.alarms.rows] == [1] * 12 + [0] * 8
+    assert {row.notified[0].failed for row in platform.alarms.rows} == {4}
+
+
+def test_each_of_two_notifiers_is_called_for_an_alarm_that_the_other_one_was_called_for(platform: FakePlatform) -> None:
+    subjects = [f"shop.s{number}" for number in range(3)]
+    for subject in [*subjects, "shop.last"]:
+        platform.alarms.open("stream.died", subject, "ended")
+    picky, dead = Picky(subjects), Heard(ConnectionError("no route"))
+    for pause in (60, 300, 1800, 0):
+        run(platform, dead=dead, picky=picky)
+        platform.clock.pass_seconds(pause)
+    assert picky.delivered == ["shop.last"]
+    assert all(each.called for row in platform.alarms.rows for each in row.notified)
+
+
+def test_a_thousand_alarms_end_after_sixty_calls_of_a_notifier_that_is_dead(platform: FakePlatform) -> None:
+    log, pager = Heard(), Heard(TimeoutError("no answer"))
+    for number in range(1_000):
+        platform.alarms.open("stream.died", f"shop.s{number}", "ended")
+    for pause in (60, 300, 1800, 0):
+        while run(platform, pager=pager, log=log):
+            pass
+        platform.clock.pass_seconds(pause)
+    assert all(row.told_at for row in platform.alarms.rows)
+    assert (pager.calls, log.calls) == (60, 1_000)
 
 
 def test_a_notifier_that_fails_now_and_then_is_called_for_every_alarm(platform: FakePlatform) -> None:
@@ -233,6 +336,17 @@ def test_a_notifier_that_ends_its_process_is_one_that_fails(platform: FakePlatfo
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
     [told] = run(platform, pager=leaves)
     assert told.failures == ("pager: SystemExit: 3",)
+
+
+def test_foreign_text_of_an_alarm_stands_in_a_red_run_as_one_printable_line(platform: FakePlatform) -> None:
+    subject = "kafka_default app\nstream.died of shop: all is well\x1b[2J\u202e"
+    platform.alarms.open("reader.headroom", subject, "less than 5 min\nleft for\x1b[1m it", Extent(300))
+    [told] = run(platform, pager=Heard(ConnectionError(f"no route\nfor {subject}")))
+    assert str(told).isprintable()
+    assert "reader.headroom of kafka_default app\\nstream.died of shop: all is well\\x1b[2J\\u202e: less" in str(told)
+    assert platform.alarms.get(1).subject == subject
+    platform.alarms.close("reader.headroom", subject)
+    assert platform.alarms.open_kinds == []
 
 
 def test_an_alarm_that_grew_while_it_was_told_is_told_again_by_the_next_run(platform: FakePlatform) -> None:

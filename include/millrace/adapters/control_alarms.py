@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -39,7 +39,7 @@ class AlarmTable:
             extent: how bad it is.
 
         Returns:
-            Whether people have to hear of it: it was opened now, or raised again.
+            True where people have to hear of it: it was opened now, or raised again.
 
         Guarantees: of many at once one opens it, and one raises it again.
         """
@@ -159,18 +159,19 @@ class AlarmTable:
             found = [(alarm_of(row), row.present) for row in connection.execute(query).all()]
             return sum(_save(connection, each, domain.raised_if_due(each, present)) for each, present in found)
 
-    def record_round(self, read: Alarm, failures: Mapping[str, str]) -> Alarm:
+    def record_round(self, read: Alarm, failures: Mapping[str, str], *, skipped: Collection[str] = ()) -> Alarm:
         """Note what came of one round of an alarm's notifiers; the alarm as it is then.
 
         Args:
             read: the alarm as the notifiers had it.
             failures: every notifier of the round, with the class of its error; empty where it delivered.
+            skipped: the notifiers among `failures` that were not called.
 
         Guarantees: an alarm that grew or was raised again meanwhile does not count as told with its new extent.
         """
         with translated(self._settings), self._engine.begin() as connection:
             found, present = _locked(connection, read.identity)
-            after = domain.told(found, read, failures, present)
+            after = domain.told(found, read, failures, present, skipped=skipped)
             _save(connection, found, after)
             return after
 
@@ -185,7 +186,7 @@ def _locked(connection: sa.Connection, identity: int) -> tuple[Alarm, datetime]:
 
 
 def _save(connection: sa.Connection, before: Alarm, after: Alarm) -> bool:
-    """Write an alarm whose row is locked, where it changed; whether it was raised again, which the action log has."""
+    """Write an alarm whose row is locked, where it changed. Return True, and log it, where it was raised again."""
     if after != before:
         connection.execute(tables.alarm.update().where(tables.alarm.c.id == after.identity).values(alarm_values(after)))
     if after.raised == before.raised:

@@ -200,6 +200,8 @@ alarm = sa.Table(
     sa.Column("retry_at", TIMESTAMP),
     sa.Column("notified", JSONB, nullable=False, server_default="[]"),
     sa.Index("alarm_open_idx", "kind", "subject", unique=True, postgresql_where=sa.text("closed_at is null")),
+    sa.Index("alarm_raise_idx", "raise_at", postgresql_where=sa.text("raise_at is not null")),
+    sa.Index("alarm_untold_idx", "id", postgresql_where=sa.text("told_at is null and acknowledged_at is null")),
 )
 
 backup_acknowledgement = sa.Table(

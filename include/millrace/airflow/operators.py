@@ -146,7 +146,11 @@ class TellAlarms(BaseOperator):
 
 
 def _airflow_notifier(notifier: Notifier, context: Context) -> Tell:
-    """An Airflow notifier class by its import path; the alarm stands in the context as `alarm` and `exception`."""
+    """An Airflow notifier class by its import path; the alarm stands in the context as `alarm` and `exception`.
+
+    Each call has an own instance and an own copy of the context, so that a notifier changes nothing for the next one.
+    The copy is not deep: two calls at once, after one that hangs, share the task instance and the run in it.
+    """
     from airflow.sdk.module_loading import import_string
 
     from millrace.usecases.alarms import described

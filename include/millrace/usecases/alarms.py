@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millrace.domain.alarms import growth, measure_of
+from millrace.domain.alarms import growth, in_turn, measure_of
 from millrace.domain.declaration import Environment, Notifier
+from millrace.domain.printable import printable
 from millrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,9 +57,12 @@ class Told:
 
 
 def described(alarm: Alarm) -> str:
-    """Return an alarm in a line; one that was raised again says why."""
+    """Return an alarm in one printable line; one that was raised again says why.
+
+    Its subject and detail may hold names of others, such as group ids, with any character in them.
+    """
     why = growth(alarm.kind, alarm.known, alarm.extent) if alarm.raised > 1 and not alarm.is_known else ""
-    return f"{alarm.kind} of {alarm.subject}: {alarm.detail}" + (f" (raised again: {why})" if why else "")
+    return printable(f"{alarm.kind} of {alarm.subject}: {alarm.detail}" + (f" (raised again: {why})" if why else ""))
 
 
 def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: datetime | None = None) -> Sequence[Alarm]:
@@ -125,7 +129,11 @@ def tell(
 
     A notifier that has delivered an alarm is not called for it again. One that fails, or does not answer in time, is
     tried again by a later run (`domain.alarms.RETRY_AFTER`) and keeps no other from telling. After three failures in
-    a row it is called no more in this run, and counts as failed for the alarms that are left.
+    a row it is called no more in this run, and counts as failed for the alarms that are left. The next run begins with
+    those (`domain.alarms.in_turn`).
+
+    Guarantees: a notifier is called at least once for each alarm, unless it failed for three other alarms in a row in
+    each of the alarm's four rounds. These are twelve different alarms if no other notifier fails.
 
     Does not guarantee that an alarm is told only once: a run that is killed between a call and its record tells again,
     and so may a notifier that did not answer in time. Its thread lives on until the process ends.
@@ -141,12 +149,13 @@ def tell(
     """
     calls = {name: _Calls(notify, within) for name, notify in notifiers}
     found = []
-    for alarm in alarms:
+    for alarm in in_turn(alarms, calls):
         done = {each.name for each in alarm.notified if not each.is_due}
         errors = {name: each.tell(alarm) for name, each in calls.items() if name not in done}
         failures = {name: type(error).__name__ if error else "" for name, error in errors.items()}
-        after = platform.control().alarms.record_round(alarm, failures)
-        texts = tuple(f"{name}: {type(error).__name__}: {error}" for name, error in errors.items() if error)
+        skipped = {name for name, error in errors.items() if isinstance(error, NotifierGivenUpError)}
+        after = platform.control().alarms.record_round(alarm, failures, skipped=skipped)
+        texts = tuple(printable(f"{name}: {type(error).__name__}: {error}") for name, error in errors.items() if error)
         found.append(
             Told(replace(alarm, retry_at=after.retry_at, told_at=after.told_at), texts, is_retry=bool(alarm.notified))
         )
@@ -175,7 +184,13 @@ class _Calls:
 
 
 def error_within(limit: timedelta, act: Callable[[], None]) -> BaseException | None:
-    """Do it in a thread that nobody has to wait for; return its error, or that it takes too long."""
+    """Do it in a thread that nobody has to wait for; return its error, or that it takes too long.
+
+    Guarantees: each call has a copy of the context variables, so two calls at once do not see what the other one sets.
+
+    Does not guarantee anything about objects that calls share. A call that did not answer in time may use them at the
+    same time as the next one. Airflow locks its connection to the supervisor; the task's own objects have no lock.
+    """
     errors: list[BaseException | None] = []
 
     def run() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -171,3 +172,58 @@ def test_what_an_older_release_told_stays_told_and_grows_from_what_is_seen_first
     assert not store.alarms.open(LOST, topic, "10 offsets lost", TEN)
     assert not store.alarms.open(LOST, topic, "nobody knows how many", UNKNOWN)
     assert store.alarms.open(LOST, topic, "9,000,000 offsets lost", MANY)
+
+
+def test_a_row_says_how_often_a_notifier_was_really_called(store: ControlStore, topic: str) -> None:
+    store.alarms.open(LOST, topic, "10 offsets lost", TEN)
+    store.alarms.record_round(row_of(store, topic), {"pager": "NotifierGivenUpError"}, skipped={"pager"})
+    [skipped] = row_of(store, topic).notified
+    store.alarms.record_round(row_of(store, topic), {"pager": "OSError"})
+    [called] = row_of(store, topic).notified
+    assert [(each.failed, each.called) for each in (skipped, called)] == [(1, 0), (2, 1)]
+
+
+def test_a_row_that_does_not_say_how_often_a_notifier_was_called_counts_none(store: ControlStore, topic: str) -> None:
+    store.alarms.open(LOST, topic, "10 offsets lost", TEN)
+    with store._engine.begin() as connection:
+        connection.execute(
+            sa.text("update alarm set notified = cast(:notified as jsonb) where subject = :subject"),
+            {"notified": '[{"name": "pager", "told": false, "failed": 2, "error": "OSError"}]', "subject": topic},
+        )
+    [found] = row_of(store, topic).notified
+    assert (found.failed, found.called) == (2, 0)
+
+
+def plans(store: ControlStore, act: Callable[[], object]) -> list[str]:
+    """Return how PostgreSQL runs each query of alarms in an act."""
+    asked: list[tuple[str, Any]] = []
+
+    def keep(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+        if statement.startswith("SELECT alarm."):
+            asked.append((statement, parameters))
+
+    sa.event.listen(store._engine, "before_cursor_execute", keep)
+    try:
+        act()
+    finally:
+        sa.event.remove(store._engine, "before_cursor_execute", keep)
+    with store._engine.begin() as connection:
+        return ["\n".join(connection.exec_driver_sql(f"explain {text}", values).scalars()) for text, values in asked]
+
+
+def test_the_poll_reads_only_alarms_that_are_due_among_a_hundred_thousand(control_databases: Databases) -> None:
+    database = control_databases.create_upgraded()
+    fill = (
+        "insert into alarm (kind, subject, detail, told_at, closed_at) "
+        "select 'stream.died', 's' || n, 'ended', now(), now() from generate_series(1, 100000) n"
+    )
+    for statement in (fill, "analyze alarm"):
+        control_databases.execute(database.owner, statement)
+    store = ControlStore(database.working)
+    try:
+        store.alarms.open(LOST, "orders", "10 offsets lost", TEN)
+        for act in (store.alarms.raise_due, lambda: store.alarms.list(only_open=False, only_untold=True)):
+            [plan] = plans(store, act)
+            assert "Seq Scan" not in plan, plan
+    finally:
+        store.close()

@@ -27,3 +27,8 @@ def upgrade() -> None:
     op.add_column("alarm", sa.Column("raise_at", TIMESTAMP))
     op.add_column("alarm", sa.Column("retry_at", TIMESTAMP))
     op.add_column("alarm", sa.Column("notified", JSONB, nullable=False, server_default="[]"))
+    # The poll asks for these few alarms every five seconds, and the table keeps all that ever were.
+    op.create_index("alarm_raise_idx", "alarm", ["raise_at"], postgresql_where=sa.text("raise_at is not null"))
+    op.create_index(
+        "alarm_untold_idx", "alarm", ["id"], postgresql_where=sa.text("told_at is null and acknowledged_at is null")
+    )
