@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from millrace.adapters.archive.looks import Looks
-from millrace.adapters.kafka_log import Described
+from millrace.adapters.kafka_log import AnsweredBounds, Described
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.topics import ObservedTopic
@@ -29,6 +29,7 @@ class Cluster:
     refused: set[str] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
     leaderless: set[int] = field(default_factory=set)
+    broken: set[TopicPartition] = field(default_factory=set)  # for these the leader answers with an error
     asked: list[int] = field(default_factory=list)  # brokers, one for each look that asked them
     seconds: float = 0.0
 
@@ -41,10 +42,12 @@ class Cluster:
         }
         return Described(leaders, {topic: REFUSED for topic in topics if topic in self.refused})
 
-    def answered_bounds(self, partitions: Collection[TopicPartition], within: timedelta) -> Any:
+    def answered_bounds(self, partitions: Collection[TopicPartition], within: timedelta) -> AnsweredBounds:
         self.asked += sorted({p.partition + 1 for p in partitions})
-        silent = {p: "timed out" for p in partitions if p.partition + 1 in self.silent}
-        return {p: LogBounds(0, 10) for p in partitions if p not in silent}, silent
+        failed = {p: "timed out" for p in partitions if p.partition + 1 in self.silent}
+        failed |= {p: "storage error" for p in partitions if p in self.broken}
+        unheard = {p for p in failed if p not in self.broken}
+        return AnsweredBounds({p: LogBounds(0, 10) for p in partitions if p not in failed}, failed, unheard)
 
     def leaders(self, topics: Collection[str]) -> dict[TopicPartition, bool]:
         if self.refused & set(topics):
@@ -97,6 +100,13 @@ def test_a_look_that_nobody_answers_spares_nobody(cluster: Cluster, looks: Looks
     assert len(looks.look_around(TOPICS).silent) == 4
     cluster.silent = set()
     assert not looks.look_around(TOPICS).silent
+
+
+def test_a_broker_that_answers_with_an_error_is_asked_again_at_once(cluster: Cluster, looks: Looks) -> None:
+    cluster.broken = {TopicPartition("shop.a", "id-shop.a", 1)}
+    assert dict(looks.look_around(["shop.a"]).silent) == {"shop.a/1": "broker 2: storage error"}
+    cluster.broken = set()
+    assert not looks.look_around(["shop.a"]).silent
 
 
 def test_a_partition_without_leader_is_named(cluster: Cluster, looks: Looks) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from millrace.adapters.kafka_ids import topic_id_text
-from millrace.adapters.kafka_offsets import list_answered_offsets, list_offsets
+from millrace.adapters.kafka_offsets import Answers, list_answered_offsets, list_offsets
 from millrace.adapters.kafka_silence import SILENT
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
@@ -59,6 +58,21 @@ class Described:
 
     leaders: Mapping[TopicPartition, int | None]
     refused: Mapping[str, KafkaException]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredBounds:
+    """Bounds of the partitions whose leaders answered.
+
+    Attributes:
+        found: the log start and the read_committed end of each partition.
+        failed: why each other partition has no bounds.
+        unheard: the partitions among the failed ones whose leaders sent nothing at all.
+    """
+
+    found: Mapping[TopicPartition, LogBounds]
+    failed: Mapping[TopicPartition, str]
+    unheard: Collection[TopicPartition]
 
 
 class KafkaLog:
@@ -148,29 +162,33 @@ class KafkaLog:
         """
         return dict(self._list_offsets(partitions, OffsetSpec.latest()))
 
-    def answered_bounds(
-        self, partitions: Collection[TopicPartition], within: timedelta
-    ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
-        """Return the bounds that leaders tell in time, and why each other partition has none.
+    def answered_bounds(self, partitions: Collection[TopicPartition], within: timedelta) -> AnsweredBounds:
+        """Return the bounds that leaders answer in time, and why each other partition has none.
 
-        A partition without bounds is not known to be empty: nobody knows anything of it.
+        A partition without bounds is not known to be empty: nothing is known of it.
+
+        Two requests follow one another, starts before ends. librdkafka gives the answers back together, so one silent
+        leader uses up the first request's time. The second request leaves its partitions out.
 
         Args:
             partitions: partitions that have a leader.
-            within: how long all of it may take, whatever brokers are away.
+            within: how long each of the two requests may take, however many leaders are silent.
         """
-        deadline = time.monotonic() + within.total_seconds()
         by_name = {(p.topic, p.partition): p for p in partitions}
-        silent: dict[TopicPartition, str] = {}
-        told: list[dict[TopicPartition, int]] = []
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
-            request = {ClientTopicPartition(p.topic, p.partition): spec for p in by_name.values() if p not in silent}
-            left = max(0.1, deadline - time.monotonic())
-            answers = list_answered_offsets(self._admin, request, IsolationLevel.READ_COMMITTED, left)
-            told.append({by_name[e.topic, e.partition]: answer.offset for e, answer in answers.found.items()})
-            silent |= {by_name[e.topic, e.partition]: reason.str() for e, reason in answers.failed.items()}
-        starts, ends = told
-        return {p: LogBounds(starts[p], end) for p, end in ends.items()}, silent
+        starts = self._answered_offsets(by_name.values(), OffsetSpec.earliest(), within)
+        named = {by_name[entry.topic, entry.partition]: answer.offset for entry, answer in starts.found.items()}
+        ends = self._answered_offsets(named, OffsetSpec.latest(), within)
+        failed = {by_name[e.topic, e.partition]: reason for e, reason in (starts.failed | ends.failed).items()}
+        found = {by_name[e.topic, e.partition]: answer.offset for e, answer in ends.found.items()}
+        return AnsweredBounds(
+            {partition: LogBounds(named[partition], end) for partition, end in found.items()},
+            {partition: reason.str() for partition, reason in failed.items()},
+            {partition for partition, reason in failed.items() if reason.code() in SILENT and partition not in named},
+        )
+
+    def _answered_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec, within: timedelta) -> Answers:
+        request = {ClientTopicPartition(p.topic, p.partition): spec for p in partitions}
+        return list_answered_offsets(self._admin, request, IsolationLevel.READ_COMMITTED, within.total_seconds())
 
     def times(self, partitions: Collection[TopicPartition], time_ms: int) -> dict[TopicPartition, PartitionTimes]:
         """Bounds of each partition, and its records about a time, in four requests a broker.

@@ -98,15 +98,16 @@ class Looks:
             if leader is None or leader in self._spared
         }
         asked = [partition for partition in leaders if partition not in silent]
-        bounds, unanswered = self._log.answered_bounds(asked, _ANSWER_WITHIN)
-        unanswered = {p: f"broker {leaders[p]}: {why}" for p, why in unanswered.items()}
-        if bounds:  # else the cause may be on this side
-            answer, until = {leaders[partition] for partition in bounds}, self._seconds() + _SPARED_SECONDS
-            for partition, why in unanswered.items():
+        answers = self._log.answered_bounds(asked, _ANSWER_WITHIN)
+        unanswered = {p: f"broker {leaders[p]}: {why}" for p, why in answers.failed.items()}
+        heard = {leaders[partition] for partition in asked if partition not in answers.unheard}
+        if heard:  # else the cause may be on this side
+            until = self._seconds() + _SPARED_SECONDS
+            for partition in answers.unheard:
                 leader = leaders[partition]
-                if leader is not None and leader not in answer:
-                    self._spared[leader] = (until, why)
-        return bounds, silent | unanswered
+                if leader is not None and leader not in heard:
+                    self._spared[leader] = (until, unanswered[partition])
+        return answers.found, silent | unanswered
 
 
 def _agreed(ask: Callable[[Collection[str]], LogsSeen | None], topics: Collection[str]) -> LogsSeen:
