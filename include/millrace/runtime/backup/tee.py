@@ -72,13 +72,21 @@ class Tee:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._keeper = Keeper(parts)
-        self._silent: dict[str, str] = {}  # in the present round
+        self._silent: dict[str, str] | None = None  # in the present round; None before the first look
         self._backups = {topic.name: topic.backup for topic in parts.app.topics if topic.backup is not None}
 
     @property
     def halted(self) -> Mapping[Incarnation, str]:
         """Topics that are not backed up any more, and why."""
         return dict(self._keeper.halted)
+
+    @property
+    def silent(self) -> Mapping[str, str] | None:
+        """Why topics and partitions gave the last looks no answer, also where the round failed; None before a look.
+
+        A round that no broker answers leaves this as it was.
+        """
+        return None if self._silent is None else dict(self._silent)
 
     def round(self) -> Round:
         """Do what is due now. Whatever it raises, the next round begins anew.
@@ -89,9 +97,7 @@ class Tee:
         """
         marks = [time.monotonic()]
         done = Round()
-        self._step("look at the topics")
-        self._silent = {}
-        self._keeper.attend(self._look(self._parts.app.reads))
+        self._keeper.attend(self.look())
         waiting = list(self._waiting())
         done.waiting = sum(len(entry.range) for entry in waiting)
         reads, more = due(waiting, self._backups, self._parts.clock())
@@ -121,13 +127,24 @@ class Tee:
             for number, state in chain.tiling.partitions.items()
         }
         done.failure = failure
-        done.silent = dict(self._silent)
+        done.silent = self.silent or {}
         return done
+
+    def look(self) -> Mapping[str, ObservedLog]:
+        """Look at all topics; `silent` then says what gives no answer.
+
+        Raises:
+            UnreachableError: no broker answers.
+        """
+        self._step("look at the topics")
+        seen = self._parts.look(self._parts.app.reads)
+        self._silent = dict(seen.silent)
+        return seen.logs
 
     def _look(self, topics: Collection[str]) -> Mapping[str, ObservedLog]:
         """Look at topics; what gives no answer is noted for the round."""
         seen = self._parts.look(topics)
-        self._silent |= seen.silent
+        self._silent = {**(self._silent or {}), **seen.silent}
         return seen.logs
 
     def _step(self, text: str) -> None:
