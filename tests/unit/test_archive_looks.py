@@ -28,6 +28,7 @@ class Cluster:
 
     refused: set[str] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
+    leads: dict[str, int] = field(default_factory=dict)  # topics of which one broker leads all partitions
     leaderless: set[int] = field(default_factory=set)
     broken: set[TopicPartition] = field(default_factory=set)  # for these the leader answers with an error
     asked: list[int] = field(default_factory=list)  # brokers, one for each look that asked them
@@ -35,7 +36,7 @@ class Cluster:
 
     def described(self, topics: Collection[str]) -> Described:
         leaders = {
-            TopicPartition(topic, f"id-{topic}", n): None if n in self.leaderless else n + 1
+            TopicPartition(topic, f"id-{topic}", n): None if n in self.leaderless else self.leads.get(topic, n + 1)
             for topic in topics
             if topic not in self.refused
             for n in (0, 1)
@@ -43,8 +44,9 @@ class Cluster:
         return Described(leaders, {topic: REFUSED for topic in topics if topic in self.refused})
 
     def answered_bounds(self, partitions: Collection[TopicPartition], within: timedelta) -> AnsweredBounds:
-        self.asked += sorted({p.partition + 1 for p in partitions})
-        failed = {p: "timed out" for p in partitions if p.partition + 1 in self.silent}
+        leaders = {p: self.leads.get(p.topic, p.partition + 1) for p in partitions}
+        self.asked += sorted(set(leaders.values()))
+        failed = {p: "timed out" for p in partitions if leaders[p] in self.silent}
         failed |= {p: "storage error" for p in partitions if p in self.broken}
         unheard = {p for p in failed if p not in self.broken}
         return AnsweredBounds({p: LogBounds(0, 10) for p in partitions if p not in failed}, failed, unheard)
@@ -100,6 +102,30 @@ def test_a_look_that_nobody_answers_spares_nobody(cluster: Cluster, looks: Looks
     assert len(looks.look_around(TOPICS).silent) == 4
     cluster.silent = set()
     assert not looks.look_around(TOPICS).silent
+
+
+def test_a_silent_broker_is_spared_by_looks_at_single_topics_too(cluster: Cluster, looks: Looks) -> None:
+    cluster.leads = {"shop.a": 1, "shop.b": 2}
+    cluster.silent = {2}
+    looks.look_around(["shop.a"])
+    for _ in range(500):
+        assert set(looks.look_around(["shop.b"]).silent) == {"shop.b/0", "shop.b/1"}
+    assert cluster.asked.count(2) == 1
+    cluster.silent = set()
+    assert not looks.look_around(["shop.a"]).silent
+    cluster.seconds += 31
+    assert not looks.look_around(["shop.b"]).silent
+
+
+@pytest.mark.parametrize("cause", ["it alone has answered", "another answered long ago"])
+def test_a_silent_broker_that_may_be_well_is_not_spared(cluster: Cluster, looks: Looks, cause: str) -> None:
+    cluster.leads = {"shop.a": 1, "shop.b": 2}
+    looks.look_around(["shop.b" if cause == "it alone has answered" else "shop.a"])
+    cluster.seconds += 1 if cause == "it alone has answered" else 31
+    cluster.silent = {2}
+    assert looks.look_around(["shop.b"]).silent
+    cluster.silent = set()
+    assert not looks.look_around(["shop.b"]).silent
 
 
 def test_a_broker_that_answers_with_an_error_is_asked_again_at_once(cluster: Cluster, looks: Looks) -> None:

@@ -44,6 +44,7 @@ class Looks:
         self._clock = clock
         self._seconds = seconds
         self._spared: dict[int, tuple[float, str]] = {}  # silent brokers: until when they are not asked, and why
+        self._heard: dict[int, float] = {}  # brokers: when they last answered
 
     def look(self, topics: Collection[str]) -> dict[str, ObservedLog]:
         """Return each of these topics as it is now; a partition without a leader has no bounds.
@@ -100,14 +101,30 @@ class Looks:
         asked = [partition for partition in leaders if partition not in silent]
         answers = self._log.answered_bounds(asked, _ANSWER_WITHIN)
         unanswered = {p: f"broker {leaders[p]}: {why}" for p, why in answers.failed.items()}
-        heard = {leaders[partition] for partition in asked if partition not in answers.unheard}
-        if heard:  # else the cause may be on this side
-            until = self._seconds() + _SPARED_SECONDS
-            for partition in answers.unheard:
-                leader = leaders[partition]
-                if leader is not None and leader not in heard:
-                    self._spared[leader] = (until, unanswered[partition])
+        self._spare(leaders, asked, answers.unheard, unanswered)
         return answers.found, silent | unanswered
+
+    def _spare(
+        self,
+        leaders: Mapping[TopicPartition, int | None],
+        asked: Collection[TopicPartition],
+        unheard: Collection[TopicPartition],
+        unanswered: Mapping[TopicPartition, str],
+    ) -> None:
+        """Ask no more of brokers that sent nothing, for a while, where another broker has answered lately.
+
+        Where none has, the cause may be on this side. That other answer may be of an earlier look: one at a single
+        topic asks a single broker.
+        """
+        now = self._seconds()
+        heard = {leaders[partition] for partition in asked if partition not in unheard}
+        self._heard |= {broker: now for broker in heard if broker is not None}
+        for partition in unheard:
+            leader = leaders[partition]
+            if leader is None or leader in heard:
+                continue
+            if any(now - at <= _SPARED_SECONDS for broker, at in self._heard.items() if broker != leader):
+                self._spared[leader] = (now + _SPARED_SECONDS, unanswered[partition])
 
 
 def _agreed(ask: Callable[[Collection[str]], LogsSeen | None], topics: Collection[str]) -> LogsSeen:
