@@ -169,3 +169,48 @@ def test_a_whole_look_is_all_or_nothing(cluster: Cluster, admin: FakeTopicAdmin,
     admin.unreadable = {"shop.a": "no"} if fault == "refused" else {}
     with pytest.raises((UnreachableError, TopicAccessError)):
         looks.look(TOPICS)
+
+
+def test_a_topic_on_which_brokers_disagree_is_named_and_ends_no_look_at_others(
+    cluster: Cluster, admin: FakeTopicAdmin, looks: Looks
+) -> None:
+    admin.recreate("shop.a")
+    cluster.silent = {2}
+    seen = looks.look_around(TOPICS)
+    assert list(seen.logs) == ["shop.b"]
+    assert set(seen.silent) == {"shop.a", "shop.b/1"}
+    assert "two brokers disagree" in seen.silent["shop.a"]
+    assert admin.calls == ["observe"] * 3
+    cluster.silent = set()
+    with pytest.raises(UnreachableError, match=r"shop\.a: topics were deleted or made 3 times"):
+        looks.look(TOPICS)
+
+
+def test_a_topic_made_anew_during_a_look_is_looked_at_again(
+    cluster: Cluster, admin: FakeTopicAdmin, looks: Looks
+) -> None:
+    observe = admin.observe
+
+    def late(names: Collection[str]) -> Any:
+        found = observe(names)
+        return found if len(admin.calls) > 1 else {"shop.b": found["shop.b"]}
+
+    admin.observe = late  # type: ignore[method-assign]
+    seen = looks.look_around(TOPICS)
+    assert (sorted(seen.logs), dict(seen.silent)) == (sorted(TOPICS), {})
+    assert seen.logs["shop.a"].topic_id == "id-shop.a"
+
+
+def test_rights_that_go_while_topics_are_looked_at_name_each_topic(admin: FakeTopicAdmin, looks: Looks) -> None:
+    admin.unreadable = {"shop.a": "not authorized"}
+    observe = admin.observe
+
+    def shrinking(names: Collection[str]) -> Any:
+        try:
+            return observe(names)
+        finally:
+            admin.unreadable["shop.b"] = "not authorized either"
+
+    admin.observe = shrinking  # type: ignore[method-assign]
+    seen = looks.look_around(TOPICS)
+    assert (dict(seen.logs), set(seen.silent)) == ({}, set(TOPICS))
