@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from millrace.adapters.kafka_admin_client import ANSWER_MARGIN_SECONDS
 from millrace.domain.groups import Committed, in_parts
 from millrace.domain.offsets import TopicPartition
 from millrace.errors import FencedError, UnreachableError
@@ -189,9 +190,13 @@ class GroupMember:
         """How many members the group has; 0 where nobody says."""
         try:
             answer = self._admin.describe_consumer_groups([self._group], request_timeout=_ANSWER_WITHIN.total_seconds())
-            return len(answer[self._group].result().members)
+            described = answer[self._group].result(_ANSWER_WITHIN.total_seconds() + ANSWER_MARGIN_SECONDS)
+            return len(described.members)
         except KafkaException as error:
             log.info("group_not_described", error=error.args[0].str())
+            return 0
+        except TimeoutError:
+            log.info("group_not_described", error="the client gave no answer")
             return 0
 
     def check(self) -> None:

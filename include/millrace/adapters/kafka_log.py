@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
+from millrace.adapters.kafka_admin_client import ANSWER_MARGIN_SECONDS, SharedAdminClient
 from millrace.adapters.kafka_ids import topic_id_text
 from millrace.adapters.kafka_offsets import Answers, list_answered_offsets, list_offsets
 from millrace.adapters.kafka_silence import SILENT
@@ -88,8 +90,7 @@ class KafkaLog:
         self._where = settings.bootstrap_servers
         self._timeout = timeout.total_seconds()
         self._settings = {**settings.librdkafka, "client.id": client_id, "log_level": "0"}
-        self._admin = AdminClient(self._settings)
-        self._former: AdminClient | None = None  # kept, since its end would end what other threads asked of it
+        self._admin = SharedAdminClient(lambda: AdminClient(self._settings))
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """Every partition of these topics, with the ids the topics have now; a topic that is not there has none.
@@ -117,21 +118,18 @@ class KafkaLog:
             UnreachableError: no broker answered in time.
         """
         first_try = min(_FIRST_TRY_SECONDS, self._timeout / 2)
-        try:
-            return self._described(topics, first_try)
-        except UnreachableError:
-            # librdkafka sends this to the broker that it once took for the controller, and keeps to it for minutes;
-            # a new client finds one that answers.
-            self._former, self._admin = self._admin, AdminClient(self._settings)
-            return self._described(topics, self._timeout - first_try)
+        return self._admin.ask(partial(self._described, topics), first_try, self._timeout - first_try)
 
-    def _described(self, topics: Collection[str], seconds: float) -> Described:
+    def _described(self, topics: Collection[str], client: AdminClient, seconds: float) -> Described:
         leaders: dict[TopicPartition, int | None] = {}
         refused: dict[str, KafkaException] = {}
-        answers = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=seconds)
+        answers = client.describe_topics(TopicCollection(sorted(topics)), request_timeout=seconds)
         for topic, future in answers.items():
             try:
-                description = future.result()
+                description = future.result(seconds + ANSWER_MARGIN_SECONDS)
+            except TimeoutError:
+                late = KafkaException(KafkaError(KafkaError._TIMED_OUT, "the client gave no answer"))
+                raise self._error(late, f"describing topic {topic}") from None
             except KafkaException as error:
                 if error.args[0].code() in SILENT:
                     raise self._error(error, f"describing topic {topic}") from error
@@ -188,7 +186,9 @@ class KafkaLog:
 
     def _answered_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec, within: timedelta) -> Answers:
         request = {ClientTopicPartition(p.topic, p.partition): spec for p in partitions}
-        return list_answered_offsets(self._admin, request, IsolationLevel.READ_COMMITTED, within.total_seconds())
+        return list_answered_offsets(
+            self._admin.present, request, IsolationLevel.READ_COMMITTED, within.total_seconds()
+        )
 
     def times(self, partitions: Collection[TopicPartition], time_ms: int) -> dict[TopicPartition, PartitionTimes]:
         """Bounds of each partition, and its records about a time, in four requests a broker.
@@ -264,7 +264,7 @@ class KafkaLog:
         if not request:
             return {}
         try:
-            answers = list_offsets(self._admin, request, IsolationLevel.READ_COMMITTED, self._timeout)
+            answers = list_offsets(self._admin.present, request, IsolationLevel.READ_COMMITTED, self._timeout)
         except KafkaException as error:
             raise self._error(error, "asking for offsets") from error
         found = {(entry.topic, entry.partition): (a.offset, a.timestamp) for entry, a in answers.items()}
