@@ -18,6 +18,7 @@ from millrace.adapters import kafka_log, kafka_offsets
 from millrace.adapters.kafka_log import AnsweredBounds, KafkaLog
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
+from millrace.errors import UnreachableError
 from millrace.settings import KafkaSettings
 
 FIRST, SECOND, THIRD = (TopicPartition("t", "id", number) for number in range(3))
@@ -63,12 +64,15 @@ class Brokers:
         return answers
 
 
-def ask(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> AnsweredBounds:
+def log_of(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> KafkaLog:
     clock = SimpleNamespace(monotonic=lambda: brokers.now, sleep=lambda seconds: None)
     monkeypatch.setattr(kafka_offsets, "time", clock)
     monkeypatch.setattr(kafka_log, "AdminClient", lambda settings: brokers)
-    log = KafkaLog(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}), client_id="test")
-    return log.answered_bounds([FIRST, SECOND, THIRD], WITHIN)
+    return KafkaLog(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}), client_id="test")
+
+
+def ask(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> AnsweredBounds:
+    return log_of(brokers, monkeypatch).answered_bounds([FIRST, SECOND, THIRD], WITHIN)
 
 
 def test_a_broker_that_hangs_takes_no_slow_broker_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,3 +101,10 @@ def test_where_no_broker_answers_nothing_is_found(monkeypatch: pytest.MonkeyPatc
     answers = ask(brokers, monkeypatch)
     assert (answers.found, answers.unheard) == ({}, {FIRST, SECOND, THIRD})
     assert brokers.now == WITHIN.total_seconds()
+
+
+def test_ends_that_are_asked_for_in_a_hurry_wait_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers({0: [0.1], 1: [HANGS], 2: [0.1]})
+    with pytest.raises(UnreachableError, match="t/1: it did not answer in time"):
+        log_of(brokers, monkeypatch).ends([FIRST, SECOND, THIRD], within=timedelta(seconds=3))
+    assert brokers.now == 3.0

@@ -152,13 +152,19 @@ class KafkaLog:
         ends = self.ends(partitions)
         return {partition: LogBounds(starts[partition], ends[partition]) for partition in partitions}
 
-    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The read_committed end (last stable offset) of each partition, in one request a broker.
+    def ends(
+        self, partitions: Collection[TopicPartition], within: timedelta | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the read_committed end (last stable offset) of each partition, by one request a broker.
+
+        Args:
+            partitions: partitions that have a leader.
+            within: how long the request may take; None: as long as any call.
 
         Raises:
             UnreachableError: a partition's leader did not answer in time.
         """
-        return dict(self._list_offsets(partitions, OffsetSpec.latest()))
+        return dict(self._list_offsets(partitions, OffsetSpec.latest(), within))
 
     def answered_bounds(self, partitions: Collection[TopicPartition], within: timedelta) -> AnsweredBounds:
         """Return the bounds that leaders answer in time, and why each other partition has none.
@@ -255,16 +261,21 @@ class KafkaLog:
         found = self._answers(asked)
         return {p: RecordAt(*answer) if answer[0] >= 0 else None for p, answer in found.items()}
 
-    def _list_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:
-        return {p: offset for p, (offset, _) in self._answers(dict.fromkeys(partitions, spec)).items()}
+    def _list_offsets(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec, within: timedelta | None = None
+    ) -> Mapping[TopicPartition, int]:
+        return {p: offset for p, (offset, _) in self._answers(dict.fromkeys(partitions, spec), within).items()}
 
-    def _answers(self, asked: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, tuple[int, int]]:
-        """Offset and timestamp that the leaders answer, in one request a broker."""
+    def _answers(
+        self, asked: Mapping[TopicPartition, OffsetSpec], within: timedelta | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the offset and timestamp that the leaders answer, by one request a broker."""
         request = {ClientTopicPartition(p.topic, p.partition): spec for p, spec in asked.items()}
         if not request:
             return {}
         try:
-            answers = list_offsets(self._admin.present, request, IsolationLevel.READ_COMMITTED, self._timeout)
+            seconds = self._timeout if within is None else within.total_seconds()
+            answers = list_offsets(self._admin.present, request, IsolationLevel.READ_COMMITTED, seconds)
         except KafkaException as error:
             raise self._error(error, "asking for offsets") from error
         found = {(entry.topic, entry.partition): (a.offset, a.timestamp) for entry, a in answers.items()}
