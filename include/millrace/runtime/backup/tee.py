@@ -59,8 +59,8 @@ class Round:
 class Tee:
     """Copies every record of an app's topics to the archive, round by round.
 
-    A topic whose chain cannot be gone on with is halted, and named in an alarm; the others go on. A topic or partition
-    that gives no answer waits: nothing is written of it, neither that it is empty nor that anything is lost.
+    A topic with a broken chain is halted and named in an alarm; the others are archived. A topic or partition that gives
+    no answer waits: nothing is written of it, neither that it is empty nor that anything is lost.
 
     Guarantees: a manifest names only objects whose ranges were read wholly while the log, looked at afterwards, still
     was the same topic's; what was lost, it says.
@@ -240,7 +240,7 @@ class Tee:
 
 
 def _is_answered(read: Read, logs: Mapping[str, ObservedLog]) -> bool:
-    """Whether the leader of what is to be read answered a look. A topic that is gone did: to read it shows that."""
+    """Return whether the leader of a range answered a look. A topic that is gone did: a read shows that it is gone."""
     log = logs.get(read.partition.topic)
     return log is not None and (log.topic_id is None or read.partition.partition in log.bounds)
 
@@ -250,7 +250,7 @@ def _has_bounds(log: ObservedLog, entries: Sequence[ObjectEntry]) -> bool:
 
 
 def _is_borne_out(copied: Copied, found: ObservedLog) -> bool:
-    """Whether the log, looked at after the read, has a leader who knows of it."""
+    """Return whether the log has a leader after the read, and reaches as far as was copied."""
     bounds = found.bounds.get(copied.read.partition.partition)
     return bounds is not None and copied.next <= bounds.end
 
