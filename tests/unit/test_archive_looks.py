@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from millrace.adapters.archive.looks import Looks
-from millrace.adapters.kafka_log import Described
+from millrace.adapters.kafka_log import AnsweredBounds, Described
 from millrace.domain.offsets import TopicPartition
 from millrace.domain.position import LogBounds
 from millrace.domain.topics import ObservedTopic
@@ -28,23 +28,28 @@ class Cluster:
 
     refused: set[str] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
+    leads: dict[str, int] = field(default_factory=dict)  # topics of which one broker leads all partitions
     leaderless: set[int] = field(default_factory=set)
+    broken: set[TopicPartition] = field(default_factory=set)  # for these the leader answers with an error
     asked: list[int] = field(default_factory=list)  # brokers, one for each look that asked them
     seconds: float = 0.0
 
     def described(self, topics: Collection[str]) -> Described:
         leaders = {
-            TopicPartition(topic, f"id-{topic}", n): None if n in self.leaderless else n + 1
+            TopicPartition(topic, f"id-{topic}", n): None if n in self.leaderless else self.leads.get(topic, n + 1)
             for topic in topics
             if topic not in self.refused
             for n in (0, 1)
         }
         return Described(leaders, {topic: REFUSED for topic in topics if topic in self.refused})
 
-    def answered_bounds(self, partitions: Collection[TopicPartition], within: timedelta) -> Any:
-        self.asked += sorted({p.partition + 1 for p in partitions})
-        silent = {p: "timed out" for p in partitions if p.partition + 1 in self.silent}
-        return {p: LogBounds(0, 10) for p in partitions if p not in silent}, silent
+    def answered_bounds(self, partitions: Collection[TopicPartition], within: timedelta) -> AnsweredBounds:
+        leaders = {p: self.leads.get(p.topic, p.partition + 1) for p in partitions}
+        self.asked += sorted(set(leaders.values()))
+        failed = {p: "timed out" for p in partitions if leaders[p] in self.silent}
+        failed |= {p: "storage error" for p in partitions if p in self.broken}
+        unheard = {p for p in failed if p not in self.broken}
+        return AnsweredBounds({p: LogBounds(0, 10) for p in partitions if p not in failed}, failed, unheard)
 
     def leaders(self, topics: Collection[str]) -> dict[TopicPartition, bool]:
         if self.refused & set(topics):
@@ -99,6 +104,37 @@ def test_a_look_that_nobody_answers_spares_nobody(cluster: Cluster, looks: Looks
     assert not looks.look_around(TOPICS).silent
 
 
+def test_a_silent_broker_is_spared_by_looks_at_single_topics_too(cluster: Cluster, looks: Looks) -> None:
+    cluster.leads = {"shop.a": 1, "shop.b": 2}
+    cluster.silent = {2}
+    looks.look_around(["shop.a"])
+    for _ in range(500):
+        assert set(looks.look_around(["shop.b"]).silent) == {"shop.b/0", "shop.b/1"}
+    assert cluster.asked.count(2) == 1
+    cluster.silent = set()
+    assert not looks.look_around(["shop.a"]).silent
+    cluster.seconds += 31
+    assert not looks.look_around(["shop.b"]).silent
+
+
+@pytest.mark.parametrize("cause", ["it alone has answered", "another answered long ago"])
+def test_a_silent_broker_that_may_be_well_is_not_spared(cluster: Cluster, looks: Looks, cause: str) -> None:
+    cluster.leads = {"shop.a": 1, "shop.b": 2}
+    looks.look_around(["shop.b" if cause == "it alone has answered" else "shop.a"])
+    cluster.seconds += 1 if cause == "it alone has answered" else 31
+    cluster.silent = {2}
+    assert looks.look_around(["shop.b"]).silent
+    cluster.silent = set()
+    assert not looks.look_around(["shop.b"]).silent
+
+
+def test_a_broker_that_answers_with_an_error_is_asked_again_at_once(cluster: Cluster, looks: Looks) -> None:
+    cluster.broken = {TopicPartition("shop.a", "id-shop.a", 1)}
+    assert dict(looks.look_around(["shop.a"]).silent) == {"shop.a/1": "broker 2: storage error"}
+    cluster.broken = set()
+    assert not looks.look_around(["shop.a"]).silent
+
+
 def test_a_partition_without_leader_is_named(cluster: Cluster, looks: Looks) -> None:
     cluster.leaderless = {1}
     assert dict(looks.look_around(["shop.a"]).silent) == {"shop.a/1": "it has no leader"}
@@ -133,3 +169,48 @@ def test_a_whole_look_is_all_or_nothing(cluster: Cluster, admin: FakeTopicAdmin,
     admin.unreadable = {"shop.a": "no"} if fault == "refused" else {}
     with pytest.raises((UnreachableError, TopicAccessError)):
         looks.look(TOPICS)
+
+
+def test_a_topic_on_which_brokers_disagree_is_named_and_ends_no_look_at_others(
+    cluster: Cluster, admin: FakeTopicAdmin, looks: Looks
+) -> None:
+    admin.recreate("shop.a")
+    cluster.silent = {2}
+    seen = looks.look_around(TOPICS)
+    assert list(seen.logs) == ["shop.b"]
+    assert set(seen.silent) == {"shop.a", "shop.b/1"}
+    assert "two brokers disagree" in seen.silent["shop.a"]
+    assert admin.calls == ["observe"] * 3
+    cluster.silent = set()
+    with pytest.raises(UnreachableError, match=r"shop\.a: topics were deleted or made 3 times"):
+        looks.look(TOPICS)
+
+
+def test_a_topic_made_anew_during_a_look_is_looked_at_again(
+    cluster: Cluster, admin: FakeTopicAdmin, looks: Looks
+) -> None:
+    observe = admin.observe
+
+    def late(names: Collection[str]) -> Any:
+        found = observe(names)
+        return found if len(admin.calls) > 1 else {"shop.b": found["shop.b"]}
+
+    admin.observe = late  # type: ignore[method-assign]
+    seen = looks.look_around(TOPICS)
+    assert (sorted(seen.logs), dict(seen.silent)) == (sorted(TOPICS), {})
+    assert seen.logs["shop.a"].topic_id == "id-shop.a"
+
+
+def test_rights_that_go_while_topics_are_looked_at_name_each_topic(admin: FakeTopicAdmin, looks: Looks) -> None:
+    admin.unreadable = {"shop.a": "not authorized"}
+    observe = admin.observe
+
+    def shrinking(names: Collection[str]) -> Any:
+        try:
+            return observe(names)
+        finally:
+            admin.unreadable["shop.b"] = "not authorized either"
+
+    admin.observe = shrinking  # type: ignore[method-assign]
+    seen = looks.look_around(TOPICS)
+    assert (dict(seen.logs), set(seen.silent)) == ({}, set(TOPICS))

@@ -30,7 +30,7 @@ from millrace.runtime.backup.parts import HALTED, LOST, Parts
 from millrace.runtime.backup.silence import Silence
 from millrace.runtime.backup.tee import Tee
 from support.audits import NOON
-from support.chains import read_chain
+from support.chains import entry, read_chain
 from support.fakes_objects import MemoryStore
 
 A, B = Incarnation("shop.a", "A" * 22), Incarnation("shop.b", "B" * 22)
@@ -253,6 +253,65 @@ def test_reads_of_a_leader_that_fell_silent_are_left_out_and_the_others_are_copi
     world = Failing()
     done = world.tee().round()
     assert (world.copied, done.failure, set(done.silent)) == ([B.topic], None, {f"{A.topic}/0"})
+
+
+def test_a_chain_whose_topic_gives_no_answer_is_not_committed() -> None:
+    class Refusing(World):
+        refuses = True
+
+        def commit(self, commits: Mapping[TopicPartition, Committed]) -> None:
+            if self.refuses:
+                raise UnreachableError("the coordinator does not answer")
+            super().commit(commits)
+
+    world = Refusing()
+    tee = world.tee()
+    with pytest.raises(UnreachableError):
+        tee.round()
+    world.refuses, world.hidden = False, {A.topic}
+    tee.round()
+    assert set(world.commits) == {(B.topic, 0)}
+    world.hidden = set()
+    tee.round()
+    assert set(world.commits) == {(A.topic, 0), (B.topic, 0)}
+
+
+def test_objects_of_a_partition_that_falls_silent_between_two_manifests_wait_and_halt_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Copying(World):
+        looks: int | None = None  # since the copy
+
+        def look(self, topics: Collection[str]) -> LogsSeen:
+            if self.looks is not None:
+                self.mute = {A.topic} if self.looks else set()  # it answers the look after the copy, and no other
+                self.looks += 1
+            return super().look(topics)
+
+        def copy(self, reads: Sequence[Read]) -> Sequence[Copied]:
+            self.looks = 0
+            return [Copied(read, (entry(0, 4), entry(4, 10)), 10) for read in reads if read.partition.topic == A.topic]
+
+    monkeypatch.setattr("millrace.runtime.backup.tee.MANIFEST_OBJECTS", 1)
+    world = Copying()
+    tee = world.tee()
+    done = tee.round()
+    named = [each for manifest in read_chain(world.store, A) for each in manifest.objects]
+    assert [(each.first, each.next) for each in named] == [(0, 4)]
+    assert A not in tee.halted
+    assert set(done.silent) == {f"{A.topic}/0"}
+
+
+def test_an_alarm_of_silence_is_over_when_all_that_it_names_answer_and_others_fall_silent() -> None:
+    said: list[str | None] = []
+    now = [NOON]
+    silence = Silence("shop.backup", lambda kind, subject, detail, extent=UNKNOWN: said.append(detail), lambda: now[0])
+    silence.heard({"shop.a/0": "timed out"})
+    now[0] += timedelta(minutes=5)
+    silence.heard({"shop.a/0": "timed out"})
+    silence.heard({"shop.b/0": "timed out"})
+    assert len(said) == 2
+    assert said[1] is None
 
 
 def test_an_alarm_names_what_gives_no_answer_for_five_minutes_and_closes_when_it_does() -> None:

@@ -62,6 +62,22 @@ def test_a_client_that_fails_is_no_member_and_nobody_waits_for_it(member: GroupM
     assert member.lost == "its client failed: a bug of a callback"
 
 
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_an_app_none_of_whose_topics_can_be_seen_waits_for_them_as_a_member(member: GroupMember, code: int) -> None:
+    said = deque([SimpleNamespace(error=lambda: KafkaError(code), topic=lambda: "t")])
+
+    def poll(seconds: float) -> Any:
+        threading.Event().wait(0.001)
+        return said.popleft() if said else None
+
+    client = SimpleNamespace(subscribe=lambda topics, **callbacks: None, poll=poll, close=lambda: None)
+    member._consumer = client  # type: ignore[assignment]
+    joining = in_background(lambda: member.join([], ["t"]))
+    result_of(joining, within=Deadline.THREAD, what="the join")
+    member.check()
+    member.close()
+
+
 class Client:
     """A client of a group that rebalances: the broker refuses commits as a script says.
 

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from millrace.domain.control import StreamProgress
 from millrace.domain.declaration import App, BackupApp, PostgresSink, Stream
 from millrace.domain.hosts import Host
+from millrace.domain.offsets import TopicPartition
 from millrace.errors import UnreachableError
 from millrace.runtime import life
 from millrace.runtime.life import ClaimLostError, Launch, Life
@@ -22,6 +25,20 @@ from support.waiting import happened
 
 STREAM = Stream("s", "shop", "app", ("shop.purchases",), PostgresSink("sink", "shop.rows"), "millrace.shop.s")
 BACKUP = BackupApp("shop", ())
+HERE = TopicPartition("shop.purchases", "A" * 22, 0)
+PROGRESS = StreamProgress(
+    stream=BACKUP.qualified_name,
+    epoch=3,
+    timeline=0,
+    at=datetime(2026, 5, 1, 12, tzinfo=UTC),
+    batch_id=1,
+    rows_in=5,
+    rows_out=5,
+    quarantined=0,
+    batch_seconds=0.5,
+    last_error=None,
+    positions={str(HERE): 5},
+)
 
 
 class Lived(Life):
@@ -122,3 +139,22 @@ def test_only_a_backup_goes_on_without_topics_that_are_deleted(tmp_path: Path, m
         Lived(tmp_path, app)
     assert [made.kwargs["topics_may_go"] for made in members.call_args_list] == [False, True]
     assert [made.kwargs["group"] for made in members.call_args_list] == ["millrace.shop.s", "millrace.shop.backup"]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_broker_that_hangs_holds_up_the_row_of_a_batch_for_seconds(tmp_path: Path, answers: bool) -> None:
+    lived = Lived(tmp_path, BACKUP)
+    saved: list[StreamProgress] = []
+    lived.control.streams.save_progress = lambda progress, history: saved.append(progress)  # type: ignore[method-assign]
+    waits: list[timedelta] = []
+
+    def ends(partitions: Any, within: timedelta = timedelta(seconds=20)) -> dict[TopicPartition, int]:
+        waits.append(within)
+        if not answers:
+            raise UnreachableError("a broker hangs")
+        return {HERE: 12}
+
+    lived.log = SimpleNamespace(ends=ends)  # type: ignore[assignment]
+    lived.run(lambda starting: lived.report(PROGRESS, {}, {HERE: 5}))
+    assert [progress.lag for progress in saved] == [7 if answers else None]
+    assert max(waits) < timedelta(seconds=5)

@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from millrace.adapters.kafka_admin_client import ANSWER_MARGIN_SECONDS
 from millrace.domain.groups import Committed, in_parts
 from millrace.domain.offsets import TopicPartition
 from millrace.errors import FencedError, UnreachableError
@@ -32,6 +33,7 @@ _LOOK_SECONDS = 2.0
 
 # A consumer's poll tells of a fenced instance by _FATAL alone, without the fatal mark and without the first reason.
 _FENCED = {KafkaError.FENCED_INSTANCE_ID, KafkaError._FENCED, KafkaError._FATAL}
+_UNSEEN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 _PASSING = {
     KafkaError.ILLEGAL_GENERATION,  # the group rebalanced meanwhile; a client that is no member any more says so itself
     KafkaError.REBALANCE_IN_PROGRESS,
@@ -104,7 +106,7 @@ class GroupMember:
         self._assignments = 0
         self._member_id = ""
         self._topics: set[str] = set()
-        self._unknown: set[str] = set()  # topics that the brokers say are not there
+        self._unknown: set[str] = set()  # topics that are not there, or that this user may not describe
         self._taken: set[tuple[str, int]] = set()  # partitions that went to nobody knows whom yet
         self._ask_at = 0.0
         self._changed = threading.Condition()
@@ -140,8 +142,9 @@ class GroupMember:
 
         Args:
             partitions: may be empty where `topics` are given.
-            topics: those to hold the group for; one that is not there yet is held from when it is made. Where none is
-                there the client joins later by itself, and `commit` waits for that. None: those of `partitions`.
+            topics: those to hold the group for. One that is not there, or may not be described, is held from when it
+                can be seen. Where none can, the client joins later by itself, and `commit` waits for that. None: those
+                of `partitions`.
 
         Raises:
             MembershipLostError: a newer instance took the membership over.
@@ -181,7 +184,7 @@ class GroupMember:
         return self._members() == 1
 
     def _holds(self, wanted: set[tuple[str, int]]) -> bool:
-        if not wanted:  # librdkafka joins no group for the sake of topics none of which is there
+        if not wanted:  # librdkafka joins no group for the sake of topics none of which it can see
             return self._in_group or self._topics <= self._unknown
         return wanted <= self._assigned
 
@@ -189,9 +192,13 @@ class GroupMember:
         """How many members the group has; 0 where nobody says."""
         try:
             answer = self._admin.describe_consumer_groups([self._group], request_timeout=_ANSWER_WITHIN.total_seconds())
-            return len(answer[self._group].result().members)
+            described = answer[self._group].result(_ANSWER_WITHIN.total_seconds() + ANSWER_MARGIN_SECONDS)
+            return len(described.members)
         except KafkaException as error:
             log.info("group_not_described", error=error.args[0].str())
+            return 0
+        except TimeoutError:
+            log.info("group_not_described", error="the client gave no answer")
             return 0
 
     def check(self) -> None:
@@ -311,8 +318,8 @@ class GroupMember:
                 self._look_for_others()
 
     def _is_known(self, error: KafkaError, topic: str | None) -> bool:
-        """Whether it only says again that a topic is not there, which is said with every look at the topics."""
-        if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or topic is None:
+        """Return whether the error only repeats that a topic cannot be seen, as every look at the topics does."""
+        if error.code() not in _UNSEEN or topic is None:
             return False
         with self._changed:
             known = topic in self._unknown

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
+from millrace.adapters.kafka_admin_client import ANSWER_MARGIN_SECONDS, SharedAdminClient
 from millrace.adapters.kafka_ids import topic_id_text
-from millrace.adapters.kafka_offsets import list_answered_offsets, list_offsets
+from millrace.adapters.kafka_offsets import Answers, list_answered_offsets, list_offsets
 from millrace.adapters.kafka_silence import SILENT
 from millrace.domain.groups import Committed
 from millrace.domain.offsets import TopicPartition
@@ -61,6 +62,21 @@ class Described:
     refused: Mapping[str, KafkaException]
 
 
+@dataclass(frozen=True, slots=True)
+class AnsweredBounds:
+    """Bounds of the partitions whose leaders answered.
+
+    Attributes:
+        found: the log start and the read_committed end of each partition.
+        failed: why each other partition has no bounds.
+        unheard: the partitions among the failed ones whose leaders sent nothing at all.
+    """
+
+    found: Mapping[TopicPartition, LogBounds]
+    failed: Mapping[TopicPartition, str]
+    unheard: Collection[TopicPartition]
+
+
 class KafkaLog:
     """Reads topics' ids and bounds and groups' commits of one cluster; changes nothing.
 
@@ -74,8 +90,7 @@ class KafkaLog:
         self._where = settings.bootstrap_servers
         self._timeout = timeout.total_seconds()
         self._settings = {**settings.librdkafka, "client.id": client_id, "log_level": "0"}
-        self._admin = AdminClient(self._settings)
-        self._former: AdminClient | None = None  # kept, since its end would end what other threads asked of it
+        self._admin = SharedAdminClient(lambda: AdminClient(self._settings))
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
         """Every partition of these topics, with the ids the topics have now; a topic that is not there has none.
@@ -103,21 +118,18 @@ class KafkaLog:
             UnreachableError: no broker answered in time.
         """
         first_try = min(_FIRST_TRY_SECONDS, self._timeout / 2)
-        try:
-            return self._described(topics, first_try)
-        except UnreachableError:
-            # librdkafka sends this to the broker that it once took for the controller, and keeps to it for minutes;
-            # a new client finds one that answers.
-            self._former, self._admin = self._admin, AdminClient(self._settings)
-            return self._described(topics, self._timeout - first_try)
+        return self._admin.ask(partial(self._described, topics), first_try, self._timeout - first_try)
 
-    def _described(self, topics: Collection[str], seconds: float) -> Described:
+    def _described(self, topics: Collection[str], client: AdminClient, seconds: float) -> Described:
         leaders: dict[TopicPartition, int | None] = {}
         refused: dict[str, KafkaException] = {}
-        answers = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=seconds)
+        answers = client.describe_topics(TopicCollection(sorted(topics)), request_timeout=seconds)
         for topic, future in answers.items():
             try:
-                description = future.result()
+                description = future.result(seconds + ANSWER_MARGIN_SECONDS)
+            except TimeoutError:
+                late = KafkaException(KafkaError(KafkaError._TIMED_OUT, "the client gave no answer"))
+                raise self._error(late, f"describing topic {topic}") from None
             except KafkaException as error:
                 if error.args[0].code() in SILENT:
                     raise self._error(error, f"describing topic {topic}") from error
@@ -140,37 +152,49 @@ class KafkaLog:
         ends = self.ends(partitions)
         return {partition: LogBounds(starts[partition], ends[partition]) for partition in partitions}
 
-    def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The read_committed end (last stable offset) of each partition, in one request a broker.
+    def ends(
+        self, partitions: Collection[TopicPartition], within: timedelta | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the read_committed end (last stable offset) of each partition, by one request a broker.
+
+        Args:
+            partitions: partitions that have a leader.
+            within: how long the request may take; None: as long as any call.
 
         Raises:
             UnreachableError: a partition's leader did not answer in time.
         """
-        return dict(self._list_offsets(partitions, OffsetSpec.latest()))
+        return dict(self._list_offsets(partitions, OffsetSpec.latest(), within))
 
-    def answered_bounds(
-        self, partitions: Collection[TopicPartition], within: timedelta
-    ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
-        """Return the bounds that leaders tell in time, and why each other partition has none.
+    def answered_bounds(self, partitions: Collection[TopicPartition], within: timedelta) -> AnsweredBounds:
+        """Return the bounds that leaders answer in time, and why each other partition has none.
 
-        A partition without bounds is not known to be empty: nobody knows anything of it.
+        A partition without bounds is not known to be empty: nothing is known of it.
+
+        Two requests follow one another, starts before ends. librdkafka gives the answers back together, so one silent
+        leader uses up the first request's time. The second request leaves its partitions out.
 
         Args:
             partitions: partitions that have a leader.
-            within: how long all of it may take, whatever brokers are away.
+            within: how long each of the two requests may take, however many leaders are silent.
         """
-        deadline = time.monotonic() + within.total_seconds()
         by_name = {(p.topic, p.partition): p for p in partitions}
-        silent: dict[TopicPartition, str] = {}
-        told: list[dict[TopicPartition, int]] = []
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
-            request = {ClientTopicPartition(p.topic, p.partition): spec for p in by_name.values() if p not in silent}
-            left = max(0.1, deadline - time.monotonic())
-            answers = list_answered_offsets(self._admin, request, IsolationLevel.READ_COMMITTED, left)
-            told.append({by_name[e.topic, e.partition]: answer.offset for e, answer in answers.found.items()})
-            silent |= {by_name[e.topic, e.partition]: reason.str() for e, reason in answers.failed.items()}
-        starts, ends = told
-        return {p: LogBounds(starts[p], end) for p, end in ends.items()}, silent
+        starts = self._answered_offsets(by_name.values(), OffsetSpec.earliest(), within)
+        named = {by_name[entry.topic, entry.partition]: answer.offset for entry, answer in starts.found.items()}
+        ends = self._answered_offsets(named, OffsetSpec.latest(), within)
+        failed = {by_name[e.topic, e.partition]: reason for e, reason in (starts.failed | ends.failed).items()}
+        found = {by_name[e.topic, e.partition]: answer.offset for e, answer in ends.found.items()}
+        return AnsweredBounds(
+            {partition: LogBounds(named[partition], end) for partition, end in found.items()},
+            {partition: reason.str() for partition, reason in failed.items()},
+            {partition for partition, reason in failed.items() if reason.code() in SILENT and partition not in named},
+        )
+
+    def _answered_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec, within: timedelta) -> Answers:
+        request = {ClientTopicPartition(p.topic, p.partition): spec for p in partitions}
+        return list_answered_offsets(
+            self._admin.present, request, IsolationLevel.READ_COMMITTED, within.total_seconds()
+        )
 
     def times(self, partitions: Collection[TopicPartition], time_ms: int) -> dict[TopicPartition, PartitionTimes]:
         """Bounds of each partition, and its records about a time, in four requests a broker.
@@ -237,16 +261,21 @@ class KafkaLog:
         found = self._answers(asked)
         return {p: RecordAt(*answer) if answer[0] >= 0 else None for p, answer in found.items()}
 
-    def _list_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec) -> Mapping[TopicPartition, int]:
-        return {p: offset for p, (offset, _) in self._answers(dict.fromkeys(partitions, spec)).items()}
+    def _list_offsets(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec, within: timedelta | None = None
+    ) -> Mapping[TopicPartition, int]:
+        return {p: offset for p, (offset, _) in self._answers(dict.fromkeys(partitions, spec), within).items()}
 
-    def _answers(self, asked: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, tuple[int, int]]:
-        """Offset and timestamp that the leaders answer, in one request a broker."""
+    def _answers(
+        self, asked: Mapping[TopicPartition, OffsetSpec], within: timedelta | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the offset and timestamp that the leaders answer, by one request a broker."""
         request = {ClientTopicPartition(p.topic, p.partition): spec for p, spec in asked.items()}
         if not request:
             return {}
         try:
-            answers = list_offsets(self._admin, request, IsolationLevel.READ_COMMITTED, self._timeout)
+            seconds = self._timeout if within is None else within.total_seconds()
+            answers = list_offsets(self._admin.present, request, IsolationLevel.READ_COMMITTED, seconds)
         except KafkaException as error:
             raise self._error(error, "asking for offsets") from error
         found = {(entry.topic, entry.partition): (a.offset, a.timestamp) for entry, a in answers.items()}

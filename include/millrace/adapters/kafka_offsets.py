@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
+from millrace.adapters.kafka_admin_client import ANSWER_MARGIN_SECONDS
+
 _LEADER_WITHIN_SECONDS = 10.0
 _ASKED_EVERY_SECONDS = 0.2
-_CLIENT_MARGIN_SECONDS = 5.0  # that the client may be late with its own time-out
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ def _ask(
 ) -> dict[TopicPartition, KafkaError]:
     """Ask once and add to the answers; return the partitions whose leader moved."""
     moved: dict[TopicPartition, KafkaError] = {}
-    deadline = time.monotonic() + seconds + _CLIENT_MARGIN_SECONDS
+    deadline = time.monotonic() + seconds + ANSWER_MARGIN_SECONDS
     for entry, future in admin.list_offsets(todo, isolation_level=isolation, request_timeout=seconds).items():
         try:
             answer = future.result(max(0.0, deadline - time.monotonic()))

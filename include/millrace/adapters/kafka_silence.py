@@ -12,6 +12,7 @@ SILENT = frozenset(
         KafkaError._RESOLVE,
         KafkaError._AUTHENTICATION,
         KafkaError._SSL,
+        KafkaError._DESTROY,  # the client was replaced while it waited
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.BROKER_NOT_AVAILABLE,
     }

@@ -7,9 +7,9 @@ broker (only resources of type broker need a request each).
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import NewTopic as KafkaNewTopic
 
+from millrace.adapters.kafka_admin_client import ANSWER_MARGIN_SECONDS, SharedAdminClient
 from millrace.adapters.kafka_ids import topic_id_text
 from millrace.adapters.kafka_silence import SILENT
 from millrace.domain.topics import NewTopic, ObservedTopic
@@ -33,7 +34,6 @@ from millrace.settings import KafkaSettings
 REQUEST_TIMEOUT_SECONDS = 15.0
 DESCRIBE_BATCH = 500  # topics a request: some 35 settings come back for each
 WRITE_LIMIT = 9_000  # the controller refuses a request of more than 10,000 (QuorumController.MAX_RECORDS_PER_USER_OP)
-_ANSWER_MARGIN_SECONDS = 5.0
 _SECOND_TRY_SECONDS = 5.0
 _ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
 _LOG = logging.getLogger(__name__)
@@ -49,21 +49,19 @@ class KafkaTopicAdmin:
         self._timeout = timeout_seconds
         self._last_error = ""
         self._settings = settings
-        self._opened: AdminClient | None = None
-        self._former: AdminClient | None = None  # kept, since its end would end what other threads asked of it
-        self._opening = threading.Lock()  # a second client would end the first with its requests under way
+        self._shared = SharedAdminClient(self._open_client)
+
+    def _open_client(self) -> AdminClient:
+        configuration = {
+            **self._settings.librdkafka,
+            "socket.connection.setup.timeout.ms": 5_000,
+            "error_cb": self._remember,
+        }
+        return AdminClient(configuration, logger=_LOG)
 
     @property
     def _client(self) -> AdminClient:
-        with self._opening:
-            if self._opened is None:
-                configuration = {
-                    **self._settings.librdkafka,
-                    "socket.connection.setup.timeout.ms": 5_000,
-                    "error_cb": self._remember,
-                }
-                self._opened = AdminClient(configuration, logger=_LOG)
-            return self._opened
+        return self._shared.present
 
     def cluster_id(self) -> str:
         """The cluster's own id."""
@@ -72,24 +70,18 @@ class KafkaTopicAdmin:
     def observe(self, names: Collection[str]) -> Mapping[str, ObservedTopic]:
         """The topics that exist among `names`: two requests for each 500 of them."""
         second_try = min(_SECOND_TRY_SECONDS, self._timeout / 2)
-        try:
-            return self._observe(names, self._timeout - second_try)
-        except UnreachableError:
-            # librdkafka keeps to the broker that it took for the controller first; a new client finds one that answers.
-            with self._opening:
-                self._former, self._opened = self._opened, None
-            return self._observe(names, second_try)
+        return self._shared.ask(partial(self._observe, names), self._timeout - second_try, second_try)
 
-    def _observe(self, names: Collection[str], seconds: float) -> Mapping[str, ObservedTopic]:
+    def _observe(self, names: Collection[str], client: AdminClient, seconds: float) -> Mapping[str, ObservedTopic]:
         found: dict[str, ObservedTopic] = {}
         failures: dict[str, str] = {}
         for batch in _batches(sorted(names), lambda _: 1, DESCRIBE_BATCH):
-            described = self._client.describe_topics(TopicCollection(batch), request_timeout=seconds)
+            described = client.describe_topics(TopicCollection(batch), request_timeout=seconds)
             present = self._split(described, failures)
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in present]
             if not resources:
                 continue
-            futures = self._client.describe_configs(resources, request_timeout=seconds)
+            futures = client.describe_configs(resources, request_timeout=seconds)
             settings = self._split({resource.name: future for resource, future in futures.items()}, failures)
             for name, entries in settings.items():
                 found[name] = _observed(name, present[name], entries.values())
@@ -157,7 +149,7 @@ class KafkaTopicAdmin:
 
     def _answer(self, future: Future[Item]) -> Item:
         try:
-            return future.result(self._timeout + _ANSWER_MARGIN_SECONDS)
+            return future.result(self._timeout + ANSWER_MARGIN_SECONDS)
         except TimeoutError:
             raise self._unreachable("no answer") from None
         except KafkaException as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import structlog
@@ -34,6 +35,8 @@ from millrace.runtime.session import open_session
 from millrace.settings import KafkaSettings, Settings
 
 log = structlog.get_logger()
+
+_LAG_WITHIN = timedelta(seconds=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +184,15 @@ class Life:
         return open_session(self.app, self.launch.epoch, jars, self.folder / "scratch", options)
 
     def _save_progress(self, progress: StreamProgress, history: Sequence[BatchSecond]) -> None:
-        """Save it with the lag, which is asked for here and not in the batch: brokers that hang hold up no row."""
+        """Save the progress with the lag, which is asked for here and not in the batch.
+
+        The lag is that of every partition or None: a part of it would look like a backup that keeps up. Brokers that
+        hang hold up the row for seconds.
+        """
         reached = self._reached
         lag: int | None
         try:
-            ends = self.log.ends(reached)
+            ends = self.log.ends(reached, within=_LAG_WITHIN)
             lag = sum(max(0, ends[partition] - offset) for partition, offset in reached.items())
         except MillraceError:  # the batches that fail of it say so
             lag = None

@@ -19,6 +19,7 @@ _POLICY = "cleanup.policy"
 _TRIES = 3
 _ANSWER_WITHIN = timedelta(seconds=5)
 _SPARED_SECONDS = 30.0
+_REMADE = f"it was deleted or made in each of {_TRIES} looks, or two brokers disagree on its id"
 
 
 class Looks:
@@ -44,6 +45,7 @@ class Looks:
         self._clock = clock
         self._seconds = seconds
         self._spared: dict[int, tuple[float, str]] = {}  # silent brokers: until when they are not asked, and why
+        self._heard: dict[int, float] = {}  # brokers: when they last answered
 
     def look(self, topics: Collection[str]) -> dict[str, ObservedLog]:
         """Return each of these topics as it is now; a partition without a leader has no bounds.
@@ -52,7 +54,15 @@ class Looks:
             UnreachableError: a broker does not answer.
             TopicAccessError: some topics may not be described.
         """
-        return dict(_agreed(self._all, topics).logs)
+        for _ in range(_TRIES):
+            seen, remade = self._all(topics)
+            if not remade:
+                return dict(seen.logs)
+        raise UnreachableError(
+            f"topics were deleted or made {_TRIES} times while they were looked at",
+            where=", ".join(sorted(remade)),
+            next_step="see who makes and deletes them",
+        )
 
     def look_around(self, topics: Collection[str]) -> LogsSeen:
         """Return what answers about these topics, and name the rest. For rounds that come again, not for a proof.
@@ -62,15 +72,24 @@ class Looks:
         Raises:
             UnreachableError: no broker answers.
         """
-        return _agreed(self._answering, topics)
+        logs: dict[str, ObservedLog] = {}
+        silent: dict[str, str] = {}
+        left: Collection[str] = topics
+        for _ in range(_TRIES):
+            seen, left = self._answering(left)
+            logs |= seen.logs
+            silent |= seen.silent
+            if not left:
+                break
+        return LogsSeen(logs, silent | dict.fromkeys(left, _REMADE))
 
-    def _all(self, topics: Collection[str]) -> LogsSeen | None:
+    def _all(self, topics: Collection[str]) -> tuple[LogsSeen, Collection[str]]:
         at = self._clock()
         leaders = self._log.leaders(topics)
         bounds = self._log.bounds([partition for partition, has_one in leaders.items() if has_one])
         return _seen(topics, at, leaders, bounds, self._admin.observe(topics), {})
 
-    def _answering(self, topics: Collection[str]) -> LogsSeen | None:
+    def _answering(self, topics: Collection[str]) -> tuple[LogsSeen, Collection[str]]:
         at = self._clock()
         described = self._log.described(topics)
         silent = {topic: error.args[0].str() for topic, error in described.refused.items()}
@@ -81,11 +100,12 @@ class Looks:
 
     def _settings(self, topics: Sequence[str], silent: dict[str, str]) -> Mapping[str, ObservedTopic]:
         """Return the topics with their settings; those that may not be described are silent."""
-        try:
-            return self._admin.observe(topics)
-        except TopicAccessError as error:
-            silent |= error.failures
-            return self._admin.observe([topic for topic in topics if topic not in error.failures])
+        while True:
+            try:
+                return self._admin.observe(topics)
+            except TopicAccessError as error:  # again where rights change meanwhile; each time fewer topics are left
+                silent |= error.failures
+                topics = [topic for topic in topics if topic not in error.failures]
 
     def _answered_bounds(
         self, leaders: Mapping[TopicPartition, int | None]
@@ -98,26 +118,32 @@ class Looks:
             if leader is None or leader in self._spared
         }
         asked = [partition for partition in leaders if partition not in silent]
-        bounds, unanswered = self._log.answered_bounds(asked, _ANSWER_WITHIN)
-        unanswered = {p: f"broker {leaders[p]}: {why}" for p, why in unanswered.items()}
-        if bounds:  # else the cause may be on this side
-            answer, until = {leaders[partition] for partition in bounds}, self._seconds() + _SPARED_SECONDS
-            for partition, why in unanswered.items():
-                leader = leaders[partition]
-                if leader is not None and leader not in answer:
-                    self._spared[leader] = (until, why)
-        return bounds, silent | unanswered
+        answers = self._log.answered_bounds(asked, _ANSWER_WITHIN)
+        unanswered = {p: f"broker {leaders[p]}: {why}" for p, why in answers.failed.items()}
+        self._spare(leaders, asked, answers.unheard, unanswered)
+        return answers.found, silent | unanswered
 
+    def _spare(
+        self,
+        leaders: Mapping[TopicPartition, int | None],
+        asked: Collection[TopicPartition],
+        unheard: Collection[TopicPartition],
+        unanswered: Mapping[TopicPartition, str],
+    ) -> None:
+        """Ask no more of brokers that sent nothing, for a while, where another broker has answered lately.
 
-def _agreed(ask: Callable[[Collection[str]], LogsSeen | None], topics: Collection[str]) -> LogsSeen:
-    for _ in range(_TRIES):
-        if (found := ask(topics)) is not None:
-            return found
-    raise UnreachableError(
-        f"topics were deleted or made {_TRIES} times while they were looked at",
-        where=", ".join(sorted(topics)),
-        next_step="see who makes and deletes them",
-    )
+        Where none has, the cause may be on this side. That other answer may be of an earlier look: one at a single
+        topic asks a single broker.
+        """
+        now = self._seconds()
+        heard = {leaders[partition] for partition in asked if partition not in unheard}
+        self._heard |= {broker: now for broker in heard if broker is not None}
+        for partition in unheard:
+            leader = leaders[partition]
+            if leader is None or leader in heard:
+                continue
+            if any(now - at <= _SPARED_SECONDS for broker, at in self._heard.items() if broker != leader):
+                self._spared[leader] = (now + _SPARED_SECONDS, unanswered[partition])
 
 
 def _seen(
@@ -127,17 +153,21 @@ def _seen(
     bounds: Mapping[TopicPartition, LogBounds],
     settings: Mapping[str, ObservedTopic],
     silent: Mapping[str, str],
-) -> LogsSeen | None:
-    """Put a look together; None where a topic was made or deleted in between.
+) -> tuple[LogsSeen, Collection[str]]:
+    """Put a look together, and name the topics that were made or deleted in between.
 
-    Bounds are asked for by name: those of a topic made anew in between would be taken for the former one's.
+    Bounds are asked for by name: those of a topic made anew in between would be taken for the former one's. A broker
+    whose metadata are stale looks the same.
     """
-    told = [topic for topic in topics if topic not in silent]
     ids = {partition.topic: partition.topic_id for partition in leaders}
-    if any(ids.get(topic) != (settings[topic].topic_id if topic in settings else None) for topic in told):
-        return None
-    logs = {topic: _observed(topic, at, leaders, bounds, settings.get(topic)) for topic in told}
-    return LogsSeen(logs, silent)
+    found = {topic: settings[topic].topic_id if topic in settings else None for topic in topics}
+    remade = [topic for topic in topics if topic not in silent and ids.get(topic) != found[topic]]
+    left_out = {*silent, *remade}
+    logs = {
+        topic: _observed(topic, at, leaders, bounds, settings.get(topic)) for topic in topics if topic not in left_out
+    }
+    of_remade = {f"{p.topic}/{p.partition}" for p in leaders if p.topic in remade}
+    return LogsSeen(logs, {name: why for name, why in silent.items() if name not in of_remade}), remade
 
 
 def _observed(

@@ -57,7 +57,7 @@ class TopicChain:
 
     @property
     def is_there(self) -> bool:
-        """Whether the topic was there when it was last looked at."""
+        """Return whether the topic was there at the last look."""
         return self.log.topic_id == self.here.topic_id
 
     @property
@@ -86,7 +86,7 @@ class TopicChain:
                 self.since[number] = state.look.at if state is not None and known else LONG_AGO
 
     def knows(self, log: ObservedLog) -> bool:
-        """Whether the chain says of every partition how far the log then reached."""
+        """Return whether the chain says of every partition how far its log reached."""
         states = self.tiling.partitions
         return all(n in states and states[n].look.end >= bounds.end for n, bounds in log.bounds.items())
 
@@ -133,6 +133,6 @@ class TopicChain:
         return found
 
     def _knows_of(self, tile: Tile) -> bool:
-        """Whether the chain itself has an account of these offsets, and no look at the log is needed."""
+        """Return whether the chain itself accounts for these offsets, so that no look at the log is needed."""
         state = self.tiling.partitions.get(tile.partition)
         return state is not None and tile.next <= state.next

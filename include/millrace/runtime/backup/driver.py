@@ -19,7 +19,7 @@ from millrace.domain.declaration import Pipeline
 from millrace.domain.groups import archived_to
 from millrace.domain.headroom import Headroom
 from millrace.domain.streams import Phase
-from millrace.errors import FencedError, MillraceError, RefusedError
+from millrace.errors import FencedError, MillraceError, RefusedError, UnreachableError
 from millrace.ports import ObjectStore
 from millrace.runtime.backup.asked import Asked, Claimants
 from millrace.runtime.backup.breaches import Breaches
@@ -58,7 +58,7 @@ class BackupDriver:
         self._platform = open_platform(life.settings)
         self._breaches = Breaches(life.control.alarms)
         self._doom = Doom(self._app.qualified_name, self._headroom, self._breaches.say)
-        self._silent: Mapping[str, str] = {}  # in the last round
+        self._silent: Mapping[str, str] = {}  # in the last look
         self._silence = Silence(self._app.qualified_name, self._breaches.say, lambda: datetime.now(UTC))
 
     def run(self, stop: threading.Event) -> None:
@@ -131,12 +131,10 @@ class BackupDriver:
                 self._life.member.check()
                 try:
                     if unproven is not None:
-                        self._life.pulse.at("see that the store writes over nothing")
-                        unproven.prove_create_only()
+                        self._prove(unproven, tee)
                         unproven = None
                     done = tee.round()
-                    self._silent = done.silent
-                    self._life.pulse.notice(self._silence.heard(done.silent))
+                    self._note_silence(tee)
                     if done.objects:
                         self._report(number, done)
                         seconds = FIRST_PAUSE_SECONDS
@@ -151,18 +149,34 @@ class BackupDriver:
                     log.warning("round_failed", round=number, error=str(error))
                     self._life.pulse.at(f"round {number}: pause before it is tried again")
                     self._life.pulse.waits_for(error.what)
+                    self._note_silence(tee)
                     self._doom.look(keeps_up=False, complete=not self._silent)
                     self._breaches.flush()
                     stop.wait(seconds)
                     seconds = min(2 * seconds, LONGEST_PAUSE_SECONDS)
         return None
 
-    def _headroom(self) -> Headroom | None:
-        """Of what the group's commits do not call archived: those are there while the store is away.
+    def _prove(self, store: ObjectStore, tee: Tee) -> None:
+        self._life.pulse.at("see that the store writes over nothing")
+        try:
+            store.prove_create_only()
+        except UnreachableError:
+            tee.look()  # no round comes before the store answers, and the alarms need to know which brokers do
+            raise
 
-        Partitions that gave the last round no answer are left out.
+    def _note_silence(self, tee: Tee) -> None:
+        """Take in what gave the last look no answer, also where the round failed after it, as without a store."""
+        if (silent := tee.silent) is not None:
+            self._silent = silent
+            self._life.pulse.notice(self._silence.heard(silent))
+
+    def _headroom(self) -> Headroom | None:
+        """Return the unarchived record that may be deleted first.
+
+        The group's commits say what is archived: they can be read while the store is away. Topics and partitions that
+        gave the last look no answer are left out.
         """
-        leaders = self._life.log.described(self._app.reads).leaders
+        leaders = self._life.log.described([topic for topic in self._app.reads if topic not in self._silent]).leaders
         partitions = sorted(p for p in leaders if f"{p.topic}/{p.partition}" not in self._silent)
         positions = archived_to(partitions, self._life.log.committed(self._app.group, partitions))
         return self._platform.unread_logs(self._cluster).least(positions)

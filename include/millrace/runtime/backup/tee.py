@@ -59,8 +59,8 @@ class Round:
 class Tee:
     """Copies every record of an app's topics to the archive, round by round.
 
-    A topic whose chain cannot be gone on with is halted, and named in an alarm; the others go on. A topic or partition
-    that gives no answer waits: nothing is written of it, neither that it is empty nor that anything is lost.
+    A topic with a broken chain is halted and named in an alarm; the others are archived. A topic or partition that gives
+    no answer waits: nothing is written of it, neither that it is empty nor that anything is lost.
 
     Guarantees: a manifest names only objects whose ranges were read wholly while the log, looked at afterwards, still
     was the same topic's; what was lost, it says.
@@ -72,13 +72,21 @@ class Tee:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._keeper = Keeper(parts)
-        self._silent: dict[str, str] = {}  # in the present round
+        self._silent: dict[str, str] | None = None  # in the present round; None before the first look
         self._backups = {topic.name: topic.backup for topic in parts.app.topics if topic.backup is not None}
 
     @property
     def halted(self) -> Mapping[Incarnation, str]:
         """Topics that are not backed up any more, and why."""
         return dict(self._keeper.halted)
+
+    @property
+    def silent(self) -> Mapping[str, str] | None:
+        """Why topics and partitions gave the last looks no answer, also where the round failed; None before a look.
+
+        A round that no broker answers leaves this as it was.
+        """
+        return None if self._silent is None else dict(self._silent)
 
     def round(self) -> Round:
         """Do what is due now. Whatever it raises, the next round begins anew.
@@ -89,9 +97,7 @@ class Tee:
         """
         marks = [time.monotonic()]
         done = Round()
-        self._step("look at the topics")
-        self._silent = {}
-        self._keeper.attend(self._look(self._parts.app.reads))
+        self._keeper.attend(self.look())
         waiting = list(self._waiting())
         done.waiting = sum(len(entry.range) for entry in waiting)
         reads, more = due(waiting, self._backups, self._parts.clock())
@@ -121,13 +127,24 @@ class Tee:
             for number, state in chain.tiling.partitions.items()
         }
         done.failure = failure
-        done.silent = dict(self._silent)
+        done.silent = self.silent or {}
         return done
+
+    def look(self) -> Mapping[str, ObservedLog]:
+        """Look at all topics; `silent` then says what gives no answer.
+
+        Raises:
+            UnreachableError: no broker answers.
+        """
+        self._step("look at the topics")
+        seen = self._parts.look(self._parts.app.reads)
+        self._silent = dict(seen.silent)
+        return seen.logs
 
     def _look(self, topics: Collection[str]) -> Mapping[str, ObservedLog]:
         """Look at topics; what gives no answer is noted for the round."""
         seen = self._parts.look(topics)
-        self._silent |= seen.silent
+        self._silent = {**(self._silent or {}), **seen.silent}
         return seen.logs
 
     def _step(self, text: str) -> None:
@@ -223,7 +240,7 @@ class Tee:
 
 
 def _is_answered(read: Read, logs: Mapping[str, ObservedLog]) -> bool:
-    """Whether the leader of what is to be read answered a look. A topic that is gone did: to read it shows that."""
+    """Return whether the leader of a range answered a look. A topic that is gone did: a read shows that it is gone."""
     log = logs.get(read.partition.topic)
     return log is not None and (log.topic_id is None or read.partition.partition in log.bounds)
 
@@ -233,7 +250,7 @@ def _has_bounds(log: ObservedLog, entries: Sequence[ObjectEntry]) -> bool:
 
 
 def _is_borne_out(copied: Copied, found: ObservedLog) -> bool:
-    """Whether the log, looked at after the read, has a leader who knows of it."""
+    """Return whether the log has a leader after the read, and reaches as far as was copied."""
     bounds = found.bounds.get(copied.read.partition.partition)
     return bounds is not None and copied.next <= bounds.end
 
