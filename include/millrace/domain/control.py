@@ -222,7 +222,7 @@ class Alarm:
     Attributes:
         told_at: when every notifier had delivered it, or had failed too often; None: some are still to be called.
         extent: how bad it is: the worst seen since it waits to be told or raised again, else as last seen.
-        known: how bad people know it to be; kept over raising it again, until they hear of that.
+        known: how bad people know it to be, with every fault that they heard of; kept over raising it again.
         known_at: when people last heard of it; None: not yet, since it was opened or raised again.
         raised: how often it was raised, its opening included; `raised_at`: when it was last raised again.
         raise_at: when it is to be raised again, for it has grown within the hour after people heard of it.
