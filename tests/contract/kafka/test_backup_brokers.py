@@ -75,6 +75,7 @@ class Backed:
                 committed=group.committed,
                 commit=group.commit,
                 writer=Writer(1, "i1"),
+                claimed=lambda epoch: None,
                 asked=lambda: [],
                 taken=lambda identity: None,
                 expiries=lambda: [],

@@ -59,8 +59,8 @@ class Round:
 class Tee:
     """Copies every record of an app's topics to the archive, round by round.
 
-    A topic with a broken chain is halted and named in an alarm; the others are archived. A topic or partition that
-    gives no answer waits: nothing is written of it, neither that it is empty nor that anything is lost.
+    A topic with a broken chain is halted and named in an alarm; the others are archived. A topic or partition without
+    an answer waits: nothing is written of it, neither that it is empty nor that anything is lost.
 
     Guarantees: a manifest names only objects whose ranges were read wholly while the log, looked at afterwards, still
     was the same topic's; what was lost, it says.
