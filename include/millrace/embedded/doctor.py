@@ -103,14 +103,16 @@ def _kafka(name: str, settings: Settings) -> str:
     from confluent_kafka.admin import AdminClient
 
     from millrace.adapters.kafka_spark_settings import librdkafka_alone, must_serve_spark
+    from millrace.domain.kafka_security import Client, notices
 
     kafka = settings.kafka(name)
     must_serve_spark(kafka)
     client = AdminClient({**kafka.librdkafka, "log_level": 0})  # must outlive the answer
     cluster = client.describe_cluster(request_timeout=5).result(timeout=6)
     found = f"{kafka.bootstrap_servers}, cluster {cluster.cluster_id}, {len(cluster.nodes)} broker(s)"
-    alone = librdkafka_alone(kafka)
-    return found + (f"; not read by Spark: {', '.join(map(shown, alone))}" if alone else "")
+    if alone := librdkafka_alone(kafka):
+        found += f"; not read by Spark: {', '.join(map(shown, alone))}"
+    return "; ".join([found, *notices(kafka.librdkafka, Client.SPARK)])
 
 
 def _s3(name: str, settings: Settings) -> str:
