@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millrace.domain.kafka_security import in_one_spelling
 from millrace.errors import UnreachableError, UsageError
 
 STATE_FOLDER = ".millrace"
@@ -130,6 +129,26 @@ class KafkaSettings:
     def bootstrap_servers(self) -> str:
         """`host:port[,host:port]`."""
         return self.librdkafka["bootstrap.servers"]
+
+
+_TRUTHS = {"true": "true", "t": "true", "1": "true", "false": "false", "f": "false", "0": "false"}
+
+
+def _in_one_spelling(extra: Mapping[str, object]) -> dict[str, str]:
+    """Return a Connection's extra as librdkafka's keys. Each value that clients compare has one spelling.
+
+    A key whose value is null counts as not given.
+
+    Source: librdkafka's `rdkafka_conf.c` reads words of a choice in any case and with blanks around them, and a truth
+    as `true`, `t`, `1`, `false`, `f` or `0` in any case.
+    """
+    keys = {key: str(value) for key, value in extra.items() if value is not None}
+    spelling: Mapping[str, Callable[[str], str]] = {
+        "security.protocol": lambda word: word.strip().upper(),
+        "ssl.endpoint.identification.algorithm": lambda word: word.strip().lower(),
+        "enable.ssl.certificate.verification": lambda word: _TRUTHS.get(word.lower(), word),
+    }
+    return {key: spelling[key](value) if key in spelling else value for key, value in keys.items()}
 
 
 def file_fault(key: str, path: str) -> str:
@@ -261,7 +280,7 @@ class Settings:
     def kafka(self, name: str = "millrace_kafka") -> KafkaSettings:
         """Settings of a `kafka` Connection, whose extra holds librdkafka keys."""
         connection = self.connection(name)
-        keys = in_one_spelling(connection.extra)
+        keys = _in_one_spelling(connection.extra)
         if "bootstrap.servers" not in keys:
             raise UsageError(
                 "the kafka connection has no bootstrap.servers in its extra",

@@ -16,7 +16,6 @@ from enum import StrEnum
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 HOST_NAME = "ssl.endpoint.identification.algorithm"
 VERIFICATION = "enable.ssl.certificate.verification"
-_TRUTHS = {"true": "true", "t": "true", "1": "true", "false": "false", "f": "false", "0": "false"}
 _PROBE = "probe"  # librdkafka then searches for the machine's authorities, as it does without a file
 _DEFAULT_MECHANISM = "GSSAPI"  # librdkafka's
 _BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -127,29 +126,11 @@ def notices(keys: Mapping[str, str], client: Client) -> tuple[str, ...]:
     """Return how a client connects in another way than a Connection says; it may connect all the same.
 
     Args:
-        keys: of the Connection, librdkafka's.
+        keys: of the Connection, librdkafka's, in the spelling of `Settings.kafka`.
         client: the client that is to connect.
     """
     found = [(way, answer(way, client).notice) for way in _ways(keys, _protocol_of(keys))]
     return tuple(f"{way.replace('`', '')}: {notice}" for way, notice in found if notice)
-
-
-def in_one_spelling(extra: Mapping[str, object]) -> dict[str, str]:
-    """Return a Connection's extra as librdkafka's keys. Each value that clients compare has one spelling.
-
-    A key whose value is null counts as not given.
-
-    Source: librdkafka's `rdkafka_conf.c` reads words of a choice in any case and with blanks around them, and a truth
-    as `true`, `t`, `1`, `false`, `f` or `0` in any case.
-    """
-    keys = {key: str(value) for key, value in extra.items() if value is not None}
-    if HOST_NAME in keys:
-        keys[HOST_NAME] = keys[HOST_NAME].strip().lower()
-    if "security.protocol" in keys:
-        keys["security.protocol"] = keys["security.protocol"].strip().upper()
-    if (verified := keys.get(VERIFICATION, "").lower()) in _TRUTHS:
-        keys[VERIFICATION] = _TRUTHS[verified]
-    return keys
 
 
 def authority_file(keys: Mapping[str, str]) -> str:
