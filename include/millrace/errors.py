@@ -20,6 +20,8 @@ class MillraceError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+    quotes_log: ClassVar[bool] = False
+    """Whether `what` has several lines: those of a program's log, after the first."""
 
     def __init__(self, what: str, *, where: str = "", next_step: str = "") -> None:
         self.what = what
@@ -28,8 +30,13 @@ class MillraceError(Exception):
         super().__init__(what, where, next_step)
 
     def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What is wrong and where, then the next step. A line may hold names of others, with any characters."""
         head = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{head}\n  next: {self.next_step}" if self.next_step else head
+        return (head, f"  next: {self.next_step}") if self.next_step else (head,)
 
 
 class UsageError(MillraceError):
@@ -86,6 +93,8 @@ class RecreatedTopicError(RefusedError):
 
 class PartFailedError(MillraceError):
     """A part of the embedded stack, or a stream's process, ended or did not become ready."""
+
+    quotes_log = True
 
 
 class TopicAccessError(RefusedError):

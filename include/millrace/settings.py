@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,13 +131,53 @@ class KafkaSettings:
         return self.librdkafka["bootstrap.servers"]
 
 
-def file_fault(path: str) -> str:
-    """Return why a file cannot be read; empty where it can."""
+_TRUTHS = {"true": "true", "t": "true", "1": "true", "false": "false", "f": "false", "0": "false"}
+
+
+def _in_one_spelling(extra: Mapping[str, object]) -> dict[str, str]:
+    """Return a Connection's extra as librdkafka's keys. Each value that clients compare has one spelling.
+
+    A key whose value is null counts as not given.
+
+    Source: librdkafka's `rdkafka_conf.c` reads words of a choice in any case and with blanks around them, and a truth
+    as `true`, `t`, `1`, `false`, `f` or `0` in any case.
+    """
+    keys = {key: str(value) for key, value in extra.items() if value is not None}
+    spelling: Mapping[str, Callable[[str], str]] = {
+        "security.protocol": lambda word: word.strip().upper(),
+        "ssl.endpoint.identification.algorithm": lambda word: word.strip().lower(),
+        "enable.ssl.certificate.verification": lambda word: _TRUTHS.get(word.lower(), word),
+    }
+    return {key: spelling[key](value) if key in spelling else value for key, value in keys.items()}
+
+
+def file_fault(key: str, path: str) -> str:
+    """Return why the file that a key of a Connection names cannot be read; empty where it can.
+
+    Guarantees: a value that is no path, as the text of a private key, is not shown.
+    """
     try:
         with Path(path).open("rb"):
             return ""
     except (OSError, ValueError) as error:
-        return f"cannot be read ({(isinstance(error, OSError) and error.strerror) or type(error).__name__})"
+        why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+        return f"{_named(key, path)} cannot be read ({why})"
+
+
+def _named(key: str, path: str) -> str:
+    return f"{key} names {path}, which" if path.startswith("/") and path.isprintable() else f"the file of {key}"
+
+
+def _key_fault(key: str, path: str) -> str:
+    """Return why libpq refuses a private key's file for who else may read it; empty where it does not.
+
+    Source: `initialize_SSL` of libpq's `fe-secure-openssl.c`: nobody but the owner, and the group too where root owns.
+    """
+    found = Path(path).stat()
+    others = stat.S_IRWXO | (stat.S_IWGRP | stat.S_IXGRP if found.st_uid == 0 else stat.S_IRWXG)
+    if not found.st_mode & others:
+        return ""
+    return f"{_named(key, path)} is open to others; libpq takes 0600 at most, or 0640 where root owns it"
 
 
 _TLS_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
@@ -191,18 +232,19 @@ class S3Settings:
 
 def _tls_of(connection: Connection) -> tuple[tuple[str, str], ...]:
     found = {key: str(connection.extra[key]) for key in TLS_KEYWORDS if connection.extra.get(key)}
-    mode = found.get("sslmode", _TLS_MODES[0])
-    if mode not in _TLS_MODES:
+    if found.get("sslmode", _TLS_MODES[0]) not in _TLS_MODES:
         raise UsageError(
-            f"libpq knows no sslmode={mode}",
+            "libpq does not know the value of sslmode",
             where=f"connection {connection.name}",
             next_step=f"use one of {', '.join(_TLS_MODES)}",
         )
     for key, path in found.items():
-        is_file = key != "sslmode" and (key, path) != ("sslrootcert", _LIBPQ_SYSTEM)
-        if is_file and (fault := file_fault(path)):
-            raise UsageError(
-                f"{key} names {path}, which {fault}",
+        if key == "sslmode" or (key, path) == ("sslrootcert", _LIBPQ_SYSTEM):
+            continue
+        fault = file_fault(key, path) or (_key_fault(key, path) if key == "sslkey" else "")
+        if fault:
+            raise UnreachableError(
+                fault,
                 where=f"connection {connection.name}",
                 next_step="put the file there, readable to who runs Millrace, or correct the Connection's extra",
             )
@@ -238,7 +280,7 @@ class Settings:
     def kafka(self, name: str = "millrace_kafka") -> KafkaSettings:
         """Settings of a `kafka` Connection, whose extra holds librdkafka keys."""
         connection = self.connection(name)
-        keys = {key: str(value) for key, value in connection.extra.items()}
+        keys = _in_one_spelling(connection.extra)
         if "bootstrap.servers" not in keys:
             raise UsageError(
                 "the kafka connection has no bootstrap.servers in its extra",
@@ -251,8 +293,9 @@ class Settings:
         """Settings of a `postgres` Connection.
 
         Raises:
-            UsageError: a TLS mode that libpq does not know, or a file for TLS that cannot be read: libpq would go on
-                without a client certificate whose file is missing.
+            UsageError: a TLS mode that libpq does not know.
+            UnreachableError: a file for TLS cannot be read now: libpq would go on without a client certificate whose
+                file is missing. Or others may read the private key, which libpq refuses.
         """
         connection = self.connection(name)
         return PostgresSettings(

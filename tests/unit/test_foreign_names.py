@@ -14,16 +14,18 @@ import pytest
 from jinja2 import Environment
 from markupsafe import Markup, escape
 from rich.console import Console
+from typer.testing import CliRunner
 
 import millrace.cli
 from millrace.airflow.plan_body import code
+from millrace.cli import streams as stream_commands
 from millrace.cli.group_text import print_group, print_groups, print_lag
-from millrace.cli.output import Text, emit, lines, paragraph
+from millrace.cli.output import Text, emit, lines, paragraph, show_error
 from millrace.domain.group_risks import risks
 from millrace.domain.group_status import judge
 from millrace.domain.groups import Committed
 from millrace.domain.snapshots import GroupSeen, GroupType, LogSeen, Member, Snapshot, TopicSeen, history_of
-from millrace.errors import UsageError
+from millrace.errors import PartFailedError, UsageError
 from millrace.usecases.audit_page import _environment as audit_pages
 from millrace.usecases.groups import GroupList, GroupRow, furthest_first
 from millrace.web.rendering import _environment as web_pages
@@ -50,6 +52,18 @@ ESCAPES = {
     "a turn of the writing": r"a\u202eb\u2066c",
     "markup of Rich": "a[red]b[/red][link=http://x]c[/link]",
 }
+
+
+class Named:
+    """A value that is no text and prints a name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+
 each_hostile = pytest.mark.parametrize("what", sorted(HOSTILE))
 
 
@@ -111,8 +125,37 @@ def test_a_page_shows_the_escapes(what: str) -> None:
     assert "first\nsecond " in page  # a log keeps its lines
     assert all(each.isprintable() for each in page.split("\n"))
     refused = render("refused.html.j2", base="/", root="/", error=UsageError(f"there is no group {HOSTILE[what]}"))
-    assert str(escape(ESCAPES[what].split("\\n")[0])) in refused
+    assert str(escape(f"there is no group {ESCAPES[what]}")) in refused
     assert all(each.isprintable() for each in refused.split("\n"))
+
+
+@each_hostile
+def test_only_its_own_next_step_begins_a_line_of_an_error(capsys: pytest.CaptureFixture[str], what: str) -> None:
+    name, escaped = HOSTILE[what], ESCAPES[what]
+    show_error(UsageError(f"no group {name}", where=f"cluster {name}", next_step=f"see {name}"))
+    first, *others = capsys.readouterr().err.rstrip("\n").split("\n")
+    assert first == f"millrace: cluster {escaped}: no group {escaped}"
+    assert "".join(others) == f"  next: see {escaped}".replace("\\n", "    ")
+    show_error(PartFailedError(f"it ended:\n{name}", next_step="see the log"))
+    first, *others, last = capsys.readouterr().err.rstrip("\n").split("\n")
+    assert (first, last) == ("millrace: it ended:", "  next: see the log")
+    assert "".join(others) == f"    {escaped}".replace("\\n", "    ")
+
+
+@each_hostile
+def test_the_log_of_a_driver_keeps_its_lines_and_tabs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    file = tmp_path / ".millrace/streams/shop.purchases/1/driver.log"
+    file.parent.mkdir(parents=True)
+    name = HOSTILE[what].replace("\r", "")  # a log's lines end at one, too
+    file.write_text(f"first\tcolumn\n{name}\nlast", encoding="utf-8")
+    monkeypatch.setenv("MILLRACE_ROOT", str(tmp_path))
+    done = CliRunner().invoke(stream_commands.app, ["logs", "shop.purchases"])
+    assert (
+        done.stdout
+        == f"first\tcolumn\n{ESCAPES[what].replace(chr(92) + 'n', chr(10)).replace(chr(92) + 'r', '')}\nlast"
+    )
 
 
 @each_hostile
@@ -120,6 +163,9 @@ def test_a_page_shows_the_escapes(what: str) -> None:
 def test_a_value_of_a_page_is_one_line_and_markup_of_ours_stays(pages: Callable[[], Environment], what: str) -> None:
     page = pages().from_string("<b>{{ name }}</b>").render(name=HOSTILE[what])
     assert page == f"<b>{escape(ESCAPES[what])}</b>"
+    assert pages().from_string("{{ name }}").render(name=[HOSTILE[what]]).isprintable()
+    shown = pages().from_string("{{ name }}").render(name=Named(HOSTILE[what]))
+    assert shown == escape(ESCAPES[what])
     assert pages().from_string("{{ ours }}").render(ours=Markup("<i>\n</i>")) == "<i>\n</i>"
 
 
@@ -129,7 +175,10 @@ def test_a_plan_that_airflow_shows_has_no_control_characters(what: str) -> None:
 
 
 def _prints_without_text(tree: ast.AST) -> list[int]:
-    """The lines that print, or put into a table, an f-string as it is: Rich would read markup in it."""
+    """Return the lines that print, or put into a table, an f-string as it is: Rich would read markup in it.
+
+    Text that was put together before, in a variable or by a function, is not seen.
+    """
     return [
         call.lineno
         for call in ast.walk(tree)
@@ -141,7 +190,7 @@ def _prints_without_text(tree: ast.AST) -> list[int]:
 
 
 def _names_something(text: ast.JoinedStr) -> bool:
-    """Whether it holds a value that is no number with a format."""
+    """Return whether it holds a value without a format; one with a format is a number or a time."""
     return any(isinstance(part, ast.FormattedValue) and part.format_spec is None for part in text.values)
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from millrace.domain.group_status import GroupReading, Status, judge
 from millrace.domain.groups import Committed
+from millrace.domain.rhythm import commits_of_nobody, track
 from millrace.domain.snapshots import GroupType, LogSeen, TopicSeen
-from support.group_worlds import GROUP, TOPIC, Log, Reader, World, history_of
+from support.group_worlds import BEGAN, GROUP, TOPIC, Log, Reader, World, history_of
 
 HOUR = 3600
 SPACING = timedelta(seconds=60)
@@ -501,9 +502,36 @@ def test_the_last_commit_of_a_member_and_a_reset_make_no_such_reader() -> None:
     assert statuses(found, HOUR + 120, 2 * HOUR) == {Status.STOPPED}
 
 
+def moved_by_hand(times: int) -> World:
+    """A reader whose only member leaves; a person then moves its commit forward so many times."""
+
+    def leave(world: World) -> None:
+        world.reader.member = False
+
+    def reset(world: World) -> None:
+        world.reader.go_back(0, world.logs[0].end - 5)
+
+    return World(steadily(100), events={HOUR + 30: leave} | {HOUR + 600 * (n + 1): reset for n in range(times)})
+
+
+@pytest.mark.parametrize(("times", "stopped"), [(2, True), (4, True), (5, False)])
+def test_a_few_resets_of_a_group_that_had_members_make_no_such_reader(times: int, stopped: bool) -> None:
+    last = HOUR + 600 * times + 120
+    assert (lived(moved_by_hand(times), last + 60)[last].status is Status.STOPPED) is stopped
+
+
 def test_commits_of_our_own_apps_from_outside_show_no_reader() -> None:
     world = World(steadily(100), assigning(per_second=80))
     lived(world, HOUR)
     newest = world.snapshots[-1][1]
     reading = judge(newest.groups[GROUP], newest, history_of([one for _, one in world.snapshots]), by_commits=False)
     assert reading.status is Status.STOPPED
+
+
+def test_a_commit_that_snapshots_missed_shows_no_such_reader() -> None:
+    """Somebody may have come, committed and gone while snapshots are missing."""
+    minutes = [0, 1, 2, 3, 30, 31, 60, 61]
+    times = [BEGAN + timedelta(minutes=minute) for minute in minutes]
+    commits = [5, 5, 6, 6, 7, 7, 8, 9]
+    one = track(commits, [100] * len(times))
+    assert commits_of_nobody(times, [one], [0] * len(times)) == 2

@@ -14,7 +14,7 @@ from millrace.domain.groups import BackupMetadata, CommitMetadata, Committed
 from millrace.domain.snapshots import SNAPSHOTS_KEPT, GroupSeen, GroupType, LogSeen, Member, Snapshot, TopicSeen
 from millrace.domain.streams import DesiredState
 from millrace.errors import UnreachableError, UsageError
-from millrace.usecases import group_checks
+from millrace.usecases import group_checks, groups
 from millrace.usecases.groups import declared_groups, furthest_first, list_groups, show_group
 from millrace.usecases.snapshots import take_due, tidy
 from support.declarations import example_project
@@ -287,6 +287,40 @@ def test_a_reader_that_is_no_member_shows_by_its_commits_also_after_hours_withou
     platform.snapshots.add(KAFKA, snapshot(last, 305, group("flink", 300, members=False)))
     now = BEGAN + MINUTE * last
     assert list_groups(platform, KAFKA, now=now).groups[0].reading.status is Status.MANUAL  # type: ignore[arg-type]
+
+
+def test_every_reader_that_is_no_member_is_looked_at_behind_many_stopped_groups(platform: GroupsPlatform) -> None:
+    last, many = 5 * 60, [f"dead-{number:02}" for number in range(30)]
+    for minute in range(last + 1):
+        dead = [group(name, 3, members=False) for name in many]
+        at = 10 * min(minute, 30)
+        end = at if minute < last else 305
+        platform.snapshots.add(KAFKA, snapshot(minute, end, *dead, group("flink", at, members=False)))
+    rows = list_groups(platform, KAFKA, now=BEGAN + MINUTE * last).groups  # type: ignore[arg-type]
+    assert {row.name for row in rows if row.reading.status is Status.MANUAL} == {"flink"}
+    assert {row.name for row in rows if row.reading.status is Status.STOPPED} == set(many)
+
+
+def test_groups_that_cannot_be_such_readers_take_no_place(
+    platform: GroupsPlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "MOST_OFFSETS", 12 * 60)  # one partition for twelve hours
+    last = 5 * 60
+    for minute in range(last + 1):
+        at = 10 * min(minute, 30)
+        spark = group("spark-kafka-source-1-2", minute, members=False)
+        end = at if minute < last else 305
+        platform.snapshots.add(KAFKA, snapshot(minute, end, spark, group("flink", at, members=False)))
+    rows = list_groups(platform, KAFKA, now=BEGAN + MINUTE * last).groups  # type: ignore[arg-type]
+    assert {row.name: row.reading.status for row in rows}["flink"] is Status.MANUAL
+
+
+def test_a_reader_that_spark_named_is_stopped_whatever_commits_for_it(platform: GroupsPlatform) -> None:
+    for minute in range(30):
+        seen = group("spark-kafka-source-1-2", 10 * minute, members=False)
+        platform.snapshots.add(KAFKA, snapshot(minute, 10 * minute + 5, seen))
+    [row] = list_groups(platform, KAFKA, now=BEGAN + MINUTE * 29).groups  # type: ignore[arg-type]
+    assert row.reading.status is Status.STOPPED
 
 
 @pytest.mark.parametrize("name", [STREAM, BACKUP])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,12 +18,12 @@ from typer.testing import CliRunner
 from millrace.adapters.kafka_python_settings import for_kafka_python
 from millrace.adapters.kafka_spark_settings import for_spark, librdkafka_alone
 from millrace.cli import spec as spec_commands
-from millrace.domain.kafka_security import Client, Way, answer, as_markdown, refusals
+from millrace.domain.kafka_security import Client, Way, answer, as_markdown, notices, refusals
 from millrace.domain.streams import HOPELESS, ExitReason
 from millrace.embedded import doctor
-from millrace.errors import DeclarationError, UsageError
+from millrace.errors import DeclarationError, UnreachableError, UsageError
 from millrace.runtime.main import exit_reason
-from millrace.settings import KafkaSettings
+from millrace.settings import KafkaSettings, Settings
 from support.certificates import Certificates
 from support.declarations import RETURNS, SHOP, example_project, valid_project
 from support.waiting import Deadline
@@ -120,10 +121,6 @@ def test_the_reference_page_has_the_table() -> None:
             "Java wants certificate and key in one file",
         ),
         ({"security.protocol": "TLS"}, "no client knows security.protocol=TLS"),
-        (
-            {"ssl.ca.location": "/not here/ca.pem"},
-            "ssl.ca.location names /not here/ca.pem, which cannot be read (No such",
-        ),
     ],
 )
 def test_a_connection_that_spark_cannot_use_is_hopeless_and_named(more: Mapping[str, str], why: str) -> None:
@@ -132,6 +129,84 @@ def test_a_connection_that_spark_cannot_use_is_hopeless_and_named(more: Mapping[
     assert why in refused.value.what
     assert refused.value.where == "connection lake_kafka"
     assert exit_reason(refused.value) in HOPELESS
+
+
+@pytest.mark.parametrize("key", ["ssl.ca.location", "ssl.keystore.location"])
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/not here/ca.pem", "{key} names /not here/ca.pem, which cannot be read (No such file or directory)"),
+        (f"-----BEGIN {SECRET}\n/", "the file of {key} cannot be read (No such file or directory)"),
+    ],
+)
+def test_an_app_is_started_again_where_a_file_is_not_there_yet(key: str, path: str, told: str) -> None:
+    with pytest.raises(UnreachableError) as refused:
+        for_spark(KafkaSettings({"bootstrap.servers": "a:1", key: path}, "lake_kafka"))
+    assert refused.value.what == told.format(key=key)
+    assert refused.value.where == "connection lake_kafka"
+    assert exit_reason(refused.value) not in HOPELESS
+
+
+def of_extra(**extra: object) -> KafkaSettings:
+    """The settings of a Connection with this extra; `_` stands for a dot."""
+    keys = {"bootstrap.servers": "a:1"} | {key.replace("_", "."): value for key, value in extra.items()}
+    return Settings(Path("/"), {"here": json.dumps({"conn_type": "kafka", "extra": keys})}.get).kafka("here")
+
+
+@pytest.mark.parametrize("none", ["none", "NONE", " None"])
+def test_no_client_compares_host_names_however_none_is_spelled(none: str) -> None:
+    settings = of_extra(security_protocol="ssl", ssl_endpoint_identification_algorithm=none)
+    assert for_spark(settings)["ssl.endpoint.identification.algorithm"] == ""
+    assert not for_kafka_python(settings)["ssl_context"].check_hostname
+    assert AdminClient({**settings.librdkafka, "log_level": 0}) is not None
+
+
+@pytest.mark.parametrize("false", [False, "false", "False", "f", "F", "0", 0])
+def test_verification_is_off_however_false_is_spelled(false: object) -> None:
+    settings = of_extra(security_protocol=" Ssl", enable_ssl_certificate_verification=false)
+    assert for_kafka_python(settings)["ssl_context"].verify_mode is ssl.CERT_NONE
+    assert for_spark(settings) == {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    [notice] = notices(settings.librdkafka, Client.SPARK)
+    assert notice == "enable.ssl.certificate.verification: false: Java verifies all the same"
+    assert AdminClient({**settings.librdkafka, "log_level": 0}) is not None
+
+
+def test_null_counts_as_not_given() -> None:
+    settings = of_extra(security_protocol="SSL", ssl_endpoint_identification_algorithm=None, ssl_ca_location=None)
+    assert settings.librdkafka == {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    assert for_kafka_python(settings)["ssl_context"].check_hostname
+
+
+def test_probe_means_the_machines_own_authorities() -> None:
+    settings = of_extra(security_protocol="SSL", ssl_ca_location="probe")
+    assert for_spark(settings) == {"bootstrap.servers": "a:1", "security.protocol": "SSL"}
+    assert for_kafka_python(settings)["ssl_context"].verify_mode is ssl.CERT_REQUIRED
+
+
+def test_java_gets_authorities_as_text_where_no_file_is_named(certificates: Certificates) -> None:
+    text = certificates.authority.read_text()
+    java = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
+    for more in ({}, {"ssl_ca_location": "probe"}):
+        found = for_spark(of_extra(security_protocol="SSL", ssl_ca_pem=text, **more))
+        assert found == {"bootstrap.servers": "a:1", "security.protocol": "SSL", **java}
+    both = for_spark(of_extra(security_protocol="SSL", ssl_ca_pem=text, ssl_ca_location=str(certificates.authority)))
+    assert both["ssl.truststore.location"] == str(certificates.authority)
+    assert "ssl.truststore.certificates" not in both
+
+
+def test_java_gets_a_keystore_with_its_type_and_password(certificates: Certificates) -> None:
+    found = for_spark(KafkaSettings(keys_of(Way.KEYSTORE, certificates)))
+    assert {key: value for key, value in found.items() if "keystore" in key} == {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(certificates.keystore),
+        "ssl.keystore.password": certificates.keystore_password,
+    }
+
+
+def test_the_stock_tools_may_log_in_by_a_file_of_the_operators_own() -> None:
+    keys = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    assert refusals(keys, Client.TOOLS) == ()
+    assert len(refusals(keys, Client.PYTHON)) == 2
 
 
 def test_settings_of_tls_and_sasl_count_only_where_the_protocol_has_them() -> None:
@@ -208,6 +283,18 @@ def test_spec_check_refuses_what_it_can_see_and_names_what_it_cannot(
     places = {(found["file"], found["line"], found["field"]) for found in said["findings"]}
     assert places == {(RETURNS, 1, "kafka"), (SHOP, 4, "kafka")}
     assert all("Spark cannot connect by millrace_kafka: SASL GSSAPI" in found["what"] for found in said["findings"])
+
+
+def test_spec_check_warns_where_java_verifies_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_ROOT", str(valid_project(tmp_path)))
+    more = {"security_protocol": "SSL", "enable_ssl_certificate_verification": "F"}
+    for variable, value in kafka_variable(**more).items():
+        monkeypatch.setenv(variable, value)
+    done = CliRunner().invoke(spec_commands.app, ["check", "--json"])
+    said = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert {each["severity"] for each in said["findings"]} == {"warning"}
+    assert any(each["what"].endswith("Java verifies all the same") for each in said["findings"])
 
 
 def test_doctor_refuses_what_spark_cannot_use_before_it_asks_a_broker(

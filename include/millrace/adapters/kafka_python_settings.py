@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from millrace.domain.kafka_security import Client, mechanism_of, refusals
+from millrace.domain.kafka_security import HOST_NAME, VERIFICATION, Client, authority_file, mechanism_of, refusals
 from millrace.errors import UsageError
 from millrace.settings import KafkaSettings
 
@@ -18,7 +18,7 @@ _SSL_KEYS = frozenset(
         "ssl.key.location",
         "ssl.key.password",
         "ssl.crl.location",
-        "ssl.endpoint.identification.algorithm",
+        HOST_NAME,
     }
 )
 
@@ -57,8 +57,8 @@ def _context(keys: Mapping[str, str], where: str) -> ssl.SSLContext:
             )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = keys.get("ssl.endpoint.identification.algorithm", "https") != "none"
-    if keys.get("enable.ssl.certificate.verification", "true").lower() == "false":
+    context.check_hostname = keys.get(HOST_NAME) != "none"
+    if keys.get(VERIFICATION) == "false":
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     _trust(context, keys, where)
     if certificate := keys.get("ssl.certificate.location"):
@@ -72,7 +72,7 @@ def _context(keys: Mapping[str, str], where: str) -> ssl.SSLContext:
 
 
 def _trust(context: ssl.SSLContext, keys: Mapping[str, str], where: str) -> None:
-    authority, text, revoked = (keys.get(f"ssl.{key}") for key in ("ca.location", "ca.pem", "crl.location"))
+    authority, text, revoked = authority_file(keys), keys.get("ssl.ca.pem"), keys.get("ssl.crl.location")
     name = "ssl.ca.location" if authority else "ssl.ca.pem"
     try:
         if authority or text:

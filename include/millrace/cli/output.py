@@ -14,7 +14,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.text import Text as RichText
 
-from millrace.domain.printable import printable, printable_lines
+from millrace.domain.printable import printable, printable_error, printable_lines
 from millrace.errors import MillraceError
 
 WIDTH_ELSEWHERE = 160
@@ -75,7 +75,9 @@ def error_document(error: MillraceError) -> dict[str, str]:
 
 def show_error(error: MillraceError) -> None:
     """Print what was wrong, where, and what to do next, on standard error."""
-    Console(stderr=True).print(paragraph(f"millrace: {error}"), soft_wrap=True)
+    first, *others = error.lines
+    text = printable_error((f"millrace: {first}", *others), quotes_log=error.quotes_log)
+    Console(stderr=True).print(RichText(text), soft_wrap=True)
 
 
 def _plain(value: object) -> object:

@@ -21,6 +21,7 @@ from millrace.cli.plan_text import plan_document, print_plan
 from millrace.cli.reason import Reason
 from millrace.cli.stream_text import print_stream
 from millrace.domain.plan import Plan
+from millrace.domain.printable import printable
 from millrace.domain.streams import StreamState
 from millrace.domain.time_travel import Policy
 from millrace.errors import MillraceError, PartFailedError, UsageError
@@ -91,11 +92,11 @@ def logs(
     lines: Annotated[int, typer.Option(min=1, help="How many lines from the end.")] = LOG_LINES,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
 ) -> None:
-    """What the driver of a stream or a backup says."""
+    """What the driver of a stream or a backup says; control characters other than tabs stand as escapes."""
     file = _log_file(open_settings().state_folder / "streams" / stream, stream, epoch)
     typer.echo(f"# {file}", err=True)
     for text in _read(file, lines, follow):
-        typer.echo(text, nl=False)
+        typer.echo("\t".join(map(printable, text.rstrip("\r\n").split("\t"))), nl=text.endswith("\n"))
 
 
 @app.command()

@@ -23,6 +23,7 @@ after which a member that does not poll is put out of its group."""
 
 _INTERVALS = 3
 _COMMITS_OF_NOBODY = 2  # one may be a person's reset
+_COMMITS_AFTER_MEMBERS = 5  # of a group that had members: a person may reset it more than once
 _STABLE = "Stable"
 
 
@@ -197,7 +198,8 @@ def judge(
 
 def _is_manual(seen: GroupSeen, history: History, read: Sequence[Track]) -> bool:
     members = history.members.get(seen.name, ())
-    return not seen.members and commits_of_nobody(history.times, read, members) >= _COMMITS_OF_NOBODY
+    least = _COMMITS_AFTER_MEMBERS if any(members) else _COMMITS_OF_NOBODY
+    return not seen.members and commits_of_nobody(history.times, read, members) >= least
 
 
 def _with_trend(

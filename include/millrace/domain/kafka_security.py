@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+HOST_NAME = "ssl.endpoint.identification.algorithm"
+VERIFICATION = "enable.ssl.certificate.verification"
+_PROBE = "probe"  # librdkafka then searches for the machine's authorities, as it does without a file
 _DEFAULT_MECHANISM = "GSSAPI"  # librdkafka's
 _BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -34,7 +37,7 @@ class Way(StrEnum):
     TLS = "TLS, the authority in `ssl.ca.location` or the machine's own"
     AUTHORITY_TEXT = "TLS, the authority as text in `ssl.ca.pem`"
     ANY_HOST = "`ssl.endpoint.identification.algorithm: none`"
-    UNVERIFIED = "`enable.ssl.certificate.verification: false` without an authority"
+    UNVERIFIED = "`enable.ssl.certificate.verification: false`"
     CERTIFICATE_FILES = "client certificate in PEM files, `ssl.certificate.location`"
     CERTIFICATE_TEXT = "client certificate as text, `ssl.certificate.pem`"
     KEYSTORE = "client certificate in PKCS#12, `ssl.keystore.location`"
@@ -45,26 +48,36 @@ class Way(StrEnum):
     OAUTHBEARER = "SASL `OAUTHBEARER`"
 
 
+class Tried(StrEnum):
+    """How far a test of Millrace's has tried a way, as the reference page says it."""
+
+    BROKER = ""
+    HANDSHAKE = "handshake tried"
+    NOT = "not tried"
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A client's answer to one way.
 
     Attributes:
         why: why it cannot; empty where it can.
-        tried: whether a test of Millrace's has tried it against a broker.
+        tried: how far a test of Millrace's has tried it.
+        notice: how the client does it in another way than the Connection says.
     """
 
     why: str = ""
-    tried: bool = False
+    tried: Tried = Tried.NOT
+    notice: str = ""
 
     def __str__(self) -> str:
         if self.why:
             return f"no: {self.why}"
-        return "yes" if self.tried else "yes, not tried"
+        return ", ".join(filter(None, ("yes", self.tried, self.notice)))
 
 
-_YES, _TRIED = Answer(), Answer(tried=True)
-_JAVA_FILES = Answer("Spark's apps get authorities and keystores from files only")
+_YES, _TRIED, _HANDSHAKE = Answer(), Answer(tried=Tried.BROKER), Answer(tried=Tried.HANDSHAKE)
+_JAVA_VERIFIES = Answer(notice="Java verifies all the same")
 _JAVA_PEM = Answer("Java wants certificate and key in one file; use a PKCS#12 keystore")
 _JAVA_JAAS = Answer("Spark's apps log in by user and password only")
 _PYTHON_FILES = Answer("Millrace gives it PEM files only")
@@ -72,13 +85,13 @@ _PYTHON_SASL = Answer("Millrace gives it user and password only")
 
 TABLE: Mapping[Way, tuple[Answer, Answer, Answer, Answer]] = {
     Way.PLAINTEXT: (_TRIED, _TRIED, _TRIED, _TRIED),
-    Way.TLS: (_YES, _YES, _YES, _YES),
-    Way.AUTHORITY_TEXT: (_YES, _JAVA_FILES, _YES, _YES),
-    Way.ANY_HOST: (_YES, _YES, _YES, _YES),
-    Way.UNVERIFIED: (_YES, Answer("Java always verifies; name the authority"), _YES, Answer("Java always verifies")),
+    Way.TLS: (_YES, _HANDSHAKE, _YES, _YES),
+    Way.AUTHORITY_TEXT: (_YES, _HANDSHAKE, _YES, _YES),
+    Way.ANY_HOST: (_YES, _HANDSHAKE, _YES, _YES),
+    Way.UNVERIFIED: (_YES, _JAVA_VERIFIES, _YES, _JAVA_VERIFIES),
     Way.CERTIFICATE_FILES: (_YES, _JAVA_PEM, _YES, _YES),
     Way.CERTIFICATE_TEXT: (_YES, _JAVA_PEM, _PYTHON_FILES, _YES),
-    Way.KEYSTORE: (_YES, _YES, _PYTHON_FILES, _YES),
+    Way.KEYSTORE: (_YES, _HANDSHAKE, _PYTHON_FILES, _YES),
     Way.PLAIN: (_YES, _YES, _YES, _YES),
     Way.SCRAM_256: (_YES, _YES, _YES, _YES),
     Way.SCRAM_512: (_YES, _YES, _YES, _YES),
@@ -100,7 +113,7 @@ def refusals(keys: Mapping[str, str], client: Client) -> tuple[str, ...]:
         keys: of the Connection, librdkafka's. No value of a secret is in what is returned.
         client: the client that is to connect.
     """
-    protocol = keys.get("security.protocol", PROTOCOLS[0]).upper()
+    protocol = _protocol_of(keys)
     if protocol not in PROTOCOLS:
         return (f"no client knows security.protocol={protocol}: use one of {', '.join(PROTOCOLS)}",)
     found = [f"{way.replace('`', '')}: {why}" for way in _ways(keys, protocol) if (why := answer(way, client).why)]
@@ -109,9 +122,30 @@ def refusals(keys: Mapping[str, str], client: Client) -> tuple[str, ...]:
     return tuple(found)
 
 
+def notices(keys: Mapping[str, str], client: Client) -> tuple[str, ...]:
+    """Return how a client connects in another way than a Connection says; it may connect all the same.
+
+    Args:
+        keys: of the Connection, librdkafka's, in the spelling of `Settings.kafka`.
+        client: the client that is to connect.
+    """
+    found = [(way, answer(way, client).notice) for way in _ways(keys, _protocol_of(keys))]
+    return tuple(f"{way.replace('`', '')}: {notice}" for way, notice in found if notice)
+
+
+def authority_file(keys: Mapping[str, str]) -> str:
+    """Return the file of authorities that a Connection names; empty where it names none, or the machine's own."""
+    file = keys.get("ssl.ca.location", "")
+    return "" if file == _PROBE else file
+
+
 def mechanism_of(keys: Mapping[str, str]) -> str:
     """Return the SASL mechanism that a Connection names, else librdkafka's own default."""
     return keys.get("sasl.mechanism") or keys.get("sasl.mechanisms") or _DEFAULT_MECHANISM
+
+
+def _protocol_of(keys: Mapping[str, str]) -> str:
+    return keys.get("security.protocol", PROTOCOLS[0]).upper()
 
 
 def _login_faults(keys: Mapping[str, str], client: Client) -> Iterator[str]:
@@ -137,11 +171,10 @@ def _by_mechanism(mechanism: str) -> list[Way]:
 
 
 def _ways_of_tls(keys: Mapping[str, str]) -> Iterator[Way]:
-    has_authority = keys.get("ssl.ca.location") or keys.get("ssl.ca.pem")
-    yield Way.AUTHORITY_TEXT if keys.get("ssl.ca.pem") and not keys.get("ssl.ca.location") else Way.TLS
-    if keys.get("ssl.endpoint.identification.algorithm") == "none":
+    yield Way.AUTHORITY_TEXT if keys.get("ssl.ca.pem") and not authority_file(keys) else Way.TLS
+    if keys.get(HOST_NAME) == "none":
         yield Way.ANY_HOST
-    if keys.get("enable.ssl.certificate.verification", "true").lower() == "false" and not has_authority:
+    if keys.get(VERIFICATION) == "false":
         yield Way.UNVERIFIED
     if keys.get("ssl.certificate.location") or keys.get("ssl.key.location"):
         yield Way.CERTIFICATE_FILES

@@ -7,18 +7,20 @@ import platform
 import shutil
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from millrace.domain.printable import shown
+from millrace.domain.declaration import Pipeline
+from millrace.domain.printable import printable, shown
 from millrace.embedded.java import find_java
 from millrace.embedded.layout import Layout, cache_folder
 from millrace.errors import MillraceError
 from millrace.settings import Settings, ignored_extra, open_settings, read_environment_file, variable_name
+from millrace.spec import load
 from millrace.spec.environment import ENVIRONMENTS
 from millrace.usecases.alarms import LOG_FILE, environment_of
 
@@ -34,6 +36,7 @@ CONNECTIONS = (
 PACKAGES = ("apache-airflow", "pyspark", "confluent-kafka", "boto3", "great-expectations", "psycopg", "supervisor")
 EXECUTOR_VARIABLE = "AIRFLOW__CORE__EXECUTOR"
 LOCAL_EXECUTOR = "LocalExecutor"
+_AT_ONCE = 8  # connections that are tried side by side
 LEAST_FREE_BYTES = 2 * 10**9
 LEAST_MEMORY_BYTES = 5 * 10**9
 
@@ -54,10 +57,19 @@ def examine(root: Path) -> list[Check]:
     layout = Layout(root)
     settings = open_settings(root)
     from_file = read_environment_file(layout.environment_file)
-    with ThreadPoolExecutor(len(CONNECTIONS)) as pool:
-        connections = list(pool.map(lambda name: _connection(name, settings, from_file), CONNECTIONS))
+    pipelines, broken = _declared(root)
+    names = list(dict.fromkeys([*CONNECTIONS, *sorted(name for each in pipelines for name in _named_by(each))]))
+    with_apps = {each.kafka for each in pipelines if each.apps}
+    without_spark = {each.kafka for each in pipelines} - with_apps - {*CONNECTIONS}
+
+    def check(name: str) -> Check:
+        return _connection(name, settings, from_file, by_spark=name not in without_spark)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        connections = list(pool.map(check, names))
     return [
         *connections,
+        *broken,
         _java(layout),
         _disk(root),
         _disk(cache_folder()),
@@ -69,7 +81,27 @@ def examine(root: Path) -> list[Check]:
     ]
 
 
-def _connection(name: str, settings: Settings, from_file: dict[str, str]) -> Check:
+def _declared(root: Path) -> tuple[Sequence[Pipeline], Sequence[Check]]:
+    """Return the pipelines without errors, and a check where some have errors."""
+    step = "their Connections were not looked at; see `millrace spec check`"
+    try:
+        project = load(root)
+    except (MillraceError, OSError) as error:
+        what = error.what if isinstance(error, MillraceError) else str(error.strerror)
+        return (), [Check("declarations", False, "include", f"{printable(what)}; {step}")]
+    files = sorted({each.file for each in project.findings})
+    wrong = [Check("declarations", False, "include", f"errors in {', '.join(map(shown, files))}; {step}")]
+    return project.pipelines, wrong if files else []
+
+
+def _named_by(pipeline: Pipeline) -> set[str]:
+    """Return the Connections that a declaration names, or has by default."""
+    readers = {each.quality.connection for each in pipeline.streams if each.quality}
+    apps = {name for app in pipeline.apps for name in app.connections}
+    return {pipeline.kafka, *apps, *(name for name in readers if name)}
+
+
+def _connection(name: str, settings: Settings, from_file: dict[str, str], *, by_spark: bool) -> Check:
     variable = variable_name(name)
     if os.environ.get(variable):
         origin = "environment"
@@ -79,7 +111,7 @@ def _connection(name: str, settings: Settings, from_file: dict[str, str]) -> Che
         return Check(name, False, "nowhere", f"set {variable}, or start the embedded stack with `./millrace up`")
     began = time.monotonic()
     try:
-        found = _live_test(name, settings)
+        found = _live_test(name, settings, by_spark)
         return Check(name, True, origin, found, time.monotonic() - began)
     except MillraceError as error:
         return Check(name, False, origin, error.what, time.monotonic() - began)
@@ -87,11 +119,13 @@ def _connection(name: str, settings: Settings, from_file: dict[str, str]) -> Che
         return Check(name, False, origin, str(error).strip().splitlines()[0][:200], time.monotonic() - began)
 
 
-def _live_test(name: str, settings: Settings) -> str:
-    kind = settings.connection(name).kind
-    tests: dict[str, Callable[[str, Settings], str]] = {"kafka": _kafka, "aws": _s3, "postgres": _postgres}
+def _live_test(name: str, settings: Settings, by_spark: bool) -> str:
     connection = settings.connection(name)
-    if kind in tests:
+    kind = connection.kind
+    tests: dict[str, Callable[[str, Settings], str]] = {"aws": _s3, "postgres": _postgres}
+    if kind == "kafka":
+        found = _kafka(name, settings, by_spark)
+    elif kind in tests:
         found = tests[kind](name, settings)
     else:
         found = "apps run on this machine" if connection.host == "local" else f"not tested ({kind})"
@@ -99,18 +133,23 @@ def _live_test(name: str, settings: Settings) -> str:
     return found + (f"; ignored of its extra: {', '.join(map(shown, ignored))}" if ignored else "")
 
 
-def _kafka(name: str, settings: Settings) -> str:
+def _kafka(name: str, settings: Settings, by_spark: bool) -> str:
     from confluent_kafka.admin import AdminClient
 
     from millrace.adapters.kafka_spark_settings import librdkafka_alone, must_serve_spark
+    from millrace.domain.kafka_security import Client, notices
 
     kafka = settings.kafka(name)
-    must_serve_spark(kafka)
+    if by_spark:
+        must_serve_spark(kafka)
     client = AdminClient({**kafka.librdkafka, "log_level": 0})  # must outlive the answer
     cluster = client.describe_cluster(request_timeout=5).result(timeout=6)
     found = f"{kafka.bootstrap_servers}, cluster {cluster.cluster_id}, {len(cluster.nodes)} broker(s)"
-    alone = librdkafka_alone(kafka)
-    return found + (f"; not read by Spark: {', '.join(map(shown, alone))}" if alone else "")
+    if not by_spark:
+        return found
+    if alone := librdkafka_alone(kafka):
+        found += f"; not read by Spark: {', '.join(map(shown, alone))}"
+    return "; ".join([found, *notices(kafka.librdkafka, Client.SPARK)])
 
 
 def _s3(name: str, settings: Settings) -> str:

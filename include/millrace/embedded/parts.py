@@ -48,7 +48,13 @@ _CAUSE = re.compile(r"^\s*(?:Server access error|SERVER ERROR|\[FAILED|Java did 
 """What of Ivy's many lines says why."""
 
 
-class _MayPassError(UnreachableError):
+class _NotDownloadedError(UnreachableError):
+    """Jars that could not be downloaded, with what the downloader printed."""
+
+    quotes_log = True
+
+
+class _MayPassError(_NotDownloadedError):
     """The download failed by something that may be over a little later."""
 
 
@@ -234,7 +240,7 @@ def _not_fetched(tail: Iterable[str], java: Java, code: int) -> PartFailedError 
     if "No space left on device" in whole:
         return PartFailedError("the disk is full", where=str(cache_folder()), next_step="free some space, run again")
     if "unable to find valid certification path" in whole:
-        return UnreachableError(
+        return _NotDownloadedError(
             f"the jars could not be downloaded: {java.source} does not know the authority that signed the repository's "
             f"certificate:\n{text}",
             where=f"the Maven repository, asked by the Java in {java.home}",
@@ -247,7 +253,7 @@ def _not_fetched(tail: Iterable[str], java: Java, code: int) -> PartFailedError 
             next_step="somebody between here and the repository changes files: try from another network",
         )
     # A Java that was told to end (its code is then 128 and the signal, or the signal below 0) shall stay ended.
-    kind = UnreachableError if code < 0 or code > 128 else _MayPassError
+    kind = _NotDownloadedError if code < 0 or code > 128 else _MayPassError
     cause = _CAUSE.search(whole)
     return kind(
         f"the jars could not be downloaded{': ' + cause[0].strip() if cause else ''}:\n{text}",

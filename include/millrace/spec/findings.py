@@ -50,7 +50,12 @@ class Finding:
     severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.field}: {self.what}\n  next: {self.next_step}"
+        return "\n".join(self.lines)
+
+    @property
+    def lines(self) -> tuple[str, str]:
+        """What is wrong and where, then the next step."""
+        return f"{self.file}:{self.line}: {self.field}: {self.what}", f"  next: {self.next_step}"
 
     @property
     def order(self) -> tuple[str, int, str, str]:
@@ -88,8 +93,10 @@ class InvalidDeclarationError(DeclarationError):
             next_step=first.next_step,
         )
 
-    def __str__(self) -> str:
-        return "\n".join(str(each) for each in self.findings)
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Each finding, then its next step."""
+        return tuple(line for each in self.findings for line in each.lines)
 
     def __reduce__(self) -> tuple[type[InvalidDeclarationError], tuple[tuple[Finding, ...]]]:
         return (type(self), (self.findings,))

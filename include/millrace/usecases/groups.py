@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LOOKED_OVER = timedelta(hours=3)
 MOST_ASKED_AGAIN = 20  # groups
+LEAST_LOOKED_OVER_AGAIN = timedelta(hours=12)  # of the stopped groups, as many as this can be afforded for
 MOST_OFFSETS = 2_000_000  # of snapshots and partitions that are looked at together, beyond those three hours
 _TRIGGERS = 3
 _OFFSETS_TOPIC = "__consumer_offsets"
@@ -149,16 +150,26 @@ def _decided(
     Three hours may not tell whether a group has read everything. Nor may they show how a reader that is no member
     commits, where records come more seldom.
     """
-    asked = [row.name for row in rows if row.reading.undecided and row.reading.group.members][:MOST_ASKED_AGAIN]
-    asked += [row.name for row in rows if _may_be_manual(row)][:MOST_ASKED_AGAIN]
-    if not asked:
-        return list(rows)
-    longer = _history(platform, kafka, snapshot, asked)
-    return [_row(row.reading.group, snapshot, longer, declared) if row.name in asked else row for row in rows]
+    undecided = [row for row in rows if row.reading.undecided and row.reading.group.members][:MOST_ASKED_AGAIN]
+    found = dict[str, GroupRow]()
+    for asked in (undecided, _perhaps_manual(rows)):
+        if asked:
+            longer = _history(platform, kafka, snapshot, [row.name for row in asked])
+            found |= {row.name: _row(row.reading.group, snapshot, longer, declared) for row in asked}
+    return [found.get(row.name, row) for row in rows]
 
 
-def _may_be_manual(row: GroupRow) -> bool:
-    return row.reading.status is Status.STOPPED and not row.what
+def _perhaps_manual(rows: Sequence[GroupRow]) -> list[GroupRow]:
+    """Return the stopped groups whose longer history can be afforded, those whose commits moved last first."""
+    stopped = [row for row in rows if row.reading.status is Status.STOPPED and not row.what]
+    never = datetime.min.replace(tzinfo=UTC)
+    found, partitions = list[GroupRow](), 0
+    for row in sorted(stopped, key=lambda row: row.reading.changed_at or never, reverse=True):
+        partitions += len(row.reading.group.commits or {})
+        if found and SNAPSHOT_EVERY * (MOST_OFFSETS // max(1, partitions)) < LEAST_LOOKED_OVER_AGAIN:
+            break
+        found.append(row)
+    return found
 
 
 def _newest(platform: Platform, kafka: str) -> Snapshot:

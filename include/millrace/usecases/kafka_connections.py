@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millrace.domain.declaration import Pipeline
-from millrace.domain.kafka_security import Client, refusals
+from millrace.domain.kafka_security import Client, notices, refusals
 from millrace.errors import MillraceError
 from millrace.settings import Settings
-from millrace.spec.findings import Finding, Place, finding, in_order
+from millrace.spec.findings import Finding, Place, Severity, finding, in_order
 from millrace.spec.project import file_of
 
 
@@ -18,7 +18,7 @@ class ConnectionFindings:
     """The answer of the Connections.
 
     Attributes:
-        findings: pipelines whose apps cannot connect.
+        findings: pipelines whose apps cannot connect; warnings where they do, in another way than is said.
         silent: Connections that are not defined here, in a line each.
     """
 
@@ -42,12 +42,17 @@ def connection_findings(settings: Settings, pipelines: Iterable[Pipeline]) -> Co
             continue
         place = _place(settings, pipeline)
         try:
-            why = refusals(settings.kafka(pipeline.kafka).librdkafka, Client.SPARK)
+            keys = settings.kafka(pipeline.kafka).librdkafka
         except MillraceError as error:
             findings.append(finding(place, f"{error.where}: {error.what}", error.next_step))
             continue
         step = f"change the extra of connection {pipeline.kafka} as docs/reference/connections.md says"
-        findings += [finding(place, f"Spark cannot connect by {pipeline.kafka}: {each}", step) for each in why]
+        findings += [
+            finding(place, f"Spark cannot connect by {pipeline.kafka}: {each}", step)
+            for each in refusals(keys, Client.SPARK)
+        ]
+        told = (f"Spark by {pipeline.kafka}: {each}" for each in notices(keys, Client.SPARK))
+        findings += [finding(place, each, step, Severity.WARNING) for each in told]
     return ConnectionFindings(in_order(findings), tuple(sorted(silent)))
 
 

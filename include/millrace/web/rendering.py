@@ -12,8 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from millrace.domain.plan import Facts, PlanStatus, PlanSummary, StoredPlan
-from millrace.domain.printable import printable_lines, printable_value
+from millrace.domain.printable import printable_error, printable_lines, printable_value
 from millrace.domain.standing import Level
+from millrace.errors import MillraceError
 
 
 def render(template: str, **values: object) -> str:
@@ -44,6 +45,8 @@ def _environment() -> Environment:
 
 
 def _several_lines(text: object) -> Markup:
+    if isinstance(text, MillraceError):
+        return escape(printable_error(text.lines, quotes_log=text.quotes_log))
     return escape(printable_lines(str(text)))
 
 

@@ -24,7 +24,7 @@ from support.waiting import Deadline, eventually
 def java_client(stack: Stack, settings: Mapping[str, str], folder: Path) -> Iterator[None]:
     """A stock tool that tries to connect until the test is done."""
     file = folder / "client.properties"
-    escaped = {key: value.replace("\\", "\\\\") for key, value in settings.items()}
+    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in settings.items()}
     file.write_text("".join(f"{key}={value}\n" for key, value in escaped.items()), encoding="utf-8")
     tool = stack.layout.tools / "kafka-get-offsets"
     order = [tool, "--bootstrap-server", settings["bootstrap.servers"], "--command-config", file]
@@ -74,3 +74,16 @@ def test_a_keystore_proves_who_the_client_is(kafka: Stack, tmp_path: Path) -> No
         with java_client(kafka, for_spark(KafkaSettings(given)), tmp_path):
             assert heard_or_refused(front)
         assert "ann" in front.users
+
+
+def test_an_authority_as_text_is_trusted(kafka: Stack, tmp_path: Path) -> None:
+    made = Certificates.make(tmp_path)
+    host, _, port = kafka.settings().kafka().bootstrap_servers.partition(":")
+    with tls_front(made, (host, int(port))) as front:
+        given = {
+            "bootstrap.servers": f"127.0.0.1:{front.port}",
+            "security.protocol": "SSL",
+            "ssl.ca.pem": made.authority.read_text(),
+        }
+        with java_client(kafka, for_spark(KafkaSettings(given)), tmp_path):
+            assert heard_or_refused(front)

@@ -18,7 +18,7 @@ from millrace.adapters.postgres_connection import connect
 from millrace.adapters.sink_reader import SinkReader
 from millrace.embedded import doctor
 from millrace.embedded.stack import Stack
-from millrace.errors import MillraceError, UnreachableError, UsageError
+from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import PostgresSettings, Settings
 from support.certificates import Certificates
 from support.tls_front import tls_front
@@ -97,16 +97,6 @@ def test_a_server_without_tls_is_refused_where_the_connection_wants_it(
     with pytest.raises((MillraceError, psycopg.OperationalError), match="server does not support SSL"):
         way(wanted)
     way(replace(wanted, tls=()))
-
-
-@pytest.mark.parametrize("key", ["sslrootcert", "sslcert", "sslkey"])
-def test_a_file_that_is_not_there_is_named_with_its_connection(key: str) -> None:
-    to = PostgresSettings("127.0.0.1", 1, "d", "u", "s3cret-word")
-    with pytest.raises(UsageError) as refused:
-        named(to, 1, sslmode="verify-full", **{key: "/not there/file.pem"}).postgres(_HERE)
-    assert f"{key} names /not there/file.pem, which cannot be read (No such file or directory)" in str(refused.value)
-    assert refused.value.where == f"connection {_HERE}"
-    assert "s3cret-word" not in str(refused.value)
 
 
 def test_doctor_names_what_is_ignored_of_an_extra(

@@ -8,17 +8,21 @@ from datetime import date
 from hashlib import sha256
 
 import pyarrow as pa
+import structlog
 
 from millrace.adapters.archive.documents import decode
 from millrace.adapters.archive.heads import last_link
 from millrace.adapters.dataset.chain import last_summary, read_chain, stream_of
 from millrace.adapters.dataset.objects import read_rows, without
+from millrace.domain.archive.chain import LARGEST_EPOCH
 from millrace.domain.dataset.coverage import Coverage, Covered
 from millrace.domain.dataset.history import History
 from millrace.domain.dataset.manifest import DataObject, Kind, Manifest
 from millrace.domain.dataset.names import EVENT_DATE, NO_DATE, Dataset
 from millrace.errors import CorruptArchiveError
 from millrace.ports import ObjectStore
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +83,20 @@ class DatasetReader:
         self._dataset = dataset
 
     def newest_epoch(self, stream: str) -> int:
-        """The epoch of a stream that writes it, by its last manifest; 0 where there is none."""
+        """Return the epoch of a stream that writes it, by its last manifest; 0 where there is none.
+
+        An epoch that no stream reaches by starting is logged and left out: a start above it would leave no room for
+        those to come. The stream that meets that manifest is fenced.
+        """
         here, store = self._dataset, self._store
         link = last_link(store, here, last_summary(store, here))
         last = decode(link.data, Manifest, link.key) if link is not None and link.data is not None else None
-        return last.epoch if last is not None and last.stream == stream else 0
+        if last is None or last.stream != stream:
+            return 0
+        if last.epoch > LARGEST_EPOCH:
+            log.warning("head_not_believed", dataset=str(here), stream=stream, epoch=last.epoch)
+            return 0
+        return last.epoch
 
     def snapshot(self, first: date | None = None, last: date | None = None) -> Snapshot | None:
         """The dataset as it is now; None where no stream has ever written it.
