@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from airflow.sdk.bases.notifier import BaseNotifier
-from airflow.sdk.exceptions import AirflowFailException
 
-from millrace.airflow.operators import TellAlarms
 from millrace.domain.alarms import Extent
 from millrace.domain.control import Alarm
 from millrace.domain.declaration import Environment, Notifier
@@ -40,6 +38,10 @@ class Pager:
 
 def tell(monkeypatch: pytest.MonkeyPatch, pager: Pager) -> str:
     """Run the task; why it failed, empty where it succeeded."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from millrace.airflow.operators import TellAlarms
+
     monkeypatch.setattr("millrace.airflow.operators._airflow_notifier", lambda notifier, context: pager)
     context: Any = {}
     try:
@@ -67,30 +69,46 @@ def test_a_run_is_red_for_a_breach_and_for_a_notifier_that_fails_and_green_for_a
 HEARD: list[str] = []
 
 
-class Recorder(BaseNotifier):
-    """An Airflow notifier with a template."""
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The import path of an Airflow notifier with a template; Airflow must not be imported at collection."""
+    from airflow.sdk.bases.notifier import BaseNotifier
 
-    template_fields = ("text",)
+    class Recorder(BaseNotifier):
+        template_fields = ("text",)
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
 
-    def notify(self, context: Any) -> None:
-        HEARD.append(self.text)
+        def notify(self, context: Any) -> None:
+            HEARD.append(self.text)
+
+    monkeypatch.setattr(sys.modules[__name__], "Recorder", Recorder, raising=False)
+    HEARD.clear()
+    return f"{__name__}.Recorder"
+
+
+def failed_run() -> str:
+    """Run the task, which fails; why."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from millrace.airflow.operators import TellAlarms
+
+    with pytest.raises(AirflowFailException) as failed:
+        TellAlarms(task_id="tell").execute(cast(Any, {}))
+    return str(failed.value)
 
 
 def test_a_notifier_of_airflow_sees_what_an_alarm_grew_to_in_its_template(
-    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch, recorder: str
 ) -> None:
-    recorder = Notifier(f"{__name__}.Recorder", (("text", "{{ alarm.detail }}: {{ reason }}"),))
-    environment = Environment("production", (recorder,))
+    notifier = Notifier(recorder, (("text", "{{ alarm.detail }}: {{ reason }}"),))
+    environment = Environment("production", (notifier,))
     monkeypatch.setattr("millrace.usecases.alarms.environment_of", lambda root: environment)
-    HEARD.clear()
     for measure in (10, 9_000_000):
         platform.alarms.open("backup.lost", "orders", f"{measure:,} lost", Extent(measure))
-        with pytest.raises(AirflowFailException):
-            TellAlarms(task_id="tell").execute(cast(Any, {}))
+        failed_run()
         platform.clock.pass_seconds(3600)
     assert HEARD == [
         "10 lost: backup.lost of orders: 10 lost",
@@ -99,16 +117,14 @@ def test_a_notifier_of_airflow_sees_what_an_alarm_grew_to_in_its_template(
 
 
 def test_a_notifier_of_airflow_gets_foreign_text_as_one_printable_line_and_the_exact_subject(
-    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch, recorder: str
 ) -> None:
     text = "{{ reason }}|{{ exception }}|{{ alarm.subject }}"
-    environment = Environment("production", (Notifier(f"{__name__}.Recorder", (("text", text),)),))
+    environment = Environment("production", (Notifier(recorder, (("text", text),)),))
     monkeypatch.setattr("millrace.usecases.alarms.environment_of", lambda root: environment)
-    HEARD.clear()
     subject = "app\nall is well\x1b[2J"
     platform.alarms.open("reader.headroom", subject, "5 min\nleft")
-    with pytest.raises(AirflowFailException) as failed:
-        TellAlarms(task_id="tell").execute(cast(Any, {}))
+    why = failed_run()
     line = "reader.headroom of app\\nall is well\\x1b[2J: 5 min\\nleft"
-    assert str(failed.value) == line
+    assert why == line
     assert [line, line, subject] == [part for heard in HEARD for part in heard.split("|")]

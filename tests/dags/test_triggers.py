@@ -497,7 +497,9 @@ def of_another_host(platform: WatchedPlatform) -> None:
     start(platform)
     platform.streams.own(STREAM, "b")
     platform.app_runner.apps.clear()
-    platform.hosts.beat(STREAM, 1, Host("b", "beta", "boot b"))
+    beta = Host("b", "beta", "boot b")
+    platform.hosts.give_sign(beta)
+    platform.hosts.beat(STREAM, 1, beta)
 
 
 def test_a_stream_of_another_host_is_watched_there_and_stands_in_stopped_here_until_it_is_adopted(

@@ -376,6 +376,19 @@ def test_an_attempt_of_a_version_without_hosts_belongs_to_the_host_that_finds_it
     assert wanted.host == "a"
 
 
+def test_an_upgraded_host_takes_the_streams_that_it_finds_alive(
+    hosts: TwoHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts.start_on_alpha()
+    hosts.streams.own(STREAM, None)
+    hosts.alpha.here = replace(ALPHA, identity="")
+    monkeypatch.setattr(hosts.alpha, "make_host", lambda: ALPHA)
+    hosts.supervise(hosts.alpha)
+    wanted = hosts.streams.desired(STREAM)
+    assert wanted is not None
+    assert wanted.host == "a"
+
+
 @pytest.mark.parametrize("claimed_by", ["alpha", "a-former-container", None])
 def test_a_dead_attempt_of_a_version_without_hosts_is_recorded_by_the_host_it_was_started_on(
     hosts: TwoHosts, claimed_by: str | None
@@ -462,6 +475,7 @@ def test_a_look_makes_no_identity_and_a_start_makes_one_for_good(tmp_path: Path)
     assert made.identity
     assert read_host(tmp_path) == make_host(tmp_path) == made
     assert oct((tmp_path / FILE).parent.stat().st_mode)[-3:] == "700"
+    assert oct((tmp_path / FILE).stat().st_mode)[-3:] == "600"
 
 
 def test_two_that_ask_at_once_get_one_identity(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def make_host(root: Path) -> Host:
     try:
         file.parent.mkdir(mode=0o700, exist_ok=True)
         write_json(draft, {"schema": _SCHEMA, "id": uuid.uuid4().hex})
+        draft.chmod(0o600)
         with contextlib.suppress(FileExistsError):  # another process was first, and its identity counts
             _put_in_place(draft, file)
     except OSError as error:
@@ -70,7 +71,7 @@ def _put_in_place(draft: Path, file: Path) -> None:
     try:
         os.link(draft, file)
     except PermissionError:
-        with file.open("xb") as made:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
             made.write(draft.read_bytes())
 
 

@@ -115,7 +115,8 @@ def take_if_found(platform: Platform, desired: DesiredStream | None, apps: Seque
     Raises:
         UnreachableError: the control database does not answer.
     """
-    if desired is not None and apps and (desired.host or None) != (platform.host().identity or None):
+    identity = platform.host().identity
+    if desired is not None and apps and (not identity or desired.host != identity):
         try:
             host = platform.make_host()
         except RefusedError as error:  # a damaged identity: its apps live on, and nothing is started

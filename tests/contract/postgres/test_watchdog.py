@@ -65,6 +65,7 @@ def control(control_databases: Databases) -> PostgresSettings:
             store.streams.set_desired(stream, actor="anna", reason="wanted", state=state)
         here = Host("a1", "alpha", "boot 1")
         store.hosts.take("shop.purchases", here, was=None)
+        store.hosts.give_sign(here)
         store.hosts.beat("shop.purchases", 1, "i1", here, phase="running", step="")
         store.alarms.open("backup.late", "shop.backup", "2 partitions are late")
     finally:
