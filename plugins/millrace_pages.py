@@ -1,5 +1,5 @@
 """Millrace in Airflow: pages about streams, and a link from each stream's tasks to its page."""
 
-from millrace.airflow.plugin import MillracePlugin
+from millrace.airflow.shared.plugin import MillracePlugin
 
 __all__ = ["MillracePlugin"]

@@ -29,7 +29,7 @@ from pathlib import Path
 from random import Random
 from time import monotonic, sleep
 
-from millrace.domain.sources import SourceRecord
+from millrace.domain.topics.sources import SourceRecord
 from millrace.errors import DataLossError, UnreachableError
 
 PACKAGE = "Lifetimes"

@@ -40,7 +40,7 @@ def _no_garbage_among_imports() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def turn(pytestconfig: pytest.Config) -> None:
     """This run may start servers: no other one of this user does, and there is memory for it."""
-    from support.run_plugin import take_turn
+    from support.checks.run_plugin import take_turn
 
     take_turn(pytestconfig)
 
@@ -49,7 +49,7 @@ def turn(pytestconfig: pytest.Config) -> None:
 def idle_stack(turn: None) -> Iterator[Stack]:
     """The run's stack with nothing started by this fixture; stopped with the run."""
     from millrace.embedded.progress import Silent
-    from support.stack import open_stack
+    from support.stack.embedded import open_stack
 
     opened = open_stack("run")
     yield opened
@@ -87,6 +87,6 @@ def stack(idle_stack: Stack) -> Stack:
 
 
 def _with(stack: Stack, *parts: str) -> Stack:
-    from support.stack import start
+    from support.stack.embedded import start
 
     return start(stack, *parts)

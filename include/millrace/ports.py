@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from millrace.domain.offsets import OffsetRange, TopicPartition
-from millrace.domain.position import WorkRecord
 from millrace.domain.quality.books import Finding, Part
 from millrace.domain.quality.recompute import Recomputed
-from millrace.domain.redrive import Redriven, Selection
-from millrace.domain.sinks import BatchCounts, TaskResult, Written
-from millrace.domain.topics import NewTopic, ObservedTopic
-from millrace.domain.vitals import STUCK_AFTER, Vitals
+from millrace.domain.quarantine.redrive import Redriven, Selection
+from millrace.domain.sinks.batch import BatchCounts, TaskResult, Written
+from millrace.domain.streams.position import WorkRecord
+from millrace.domain.streams.vitals import STUCK_AFTER, Vitals
+from millrace.domain.topics.changes import NewTopic, ObservedTopic
+from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from millrace.domain.origin import ORDER, Header, Origin
+from millrace.domain.sinks.origin import ORDER, Header, Origin
 
 STATE_VERSION = 1
 _BLOCKS = 16  # parts of a window that are forgotten as a whole: at most a sixteenth more than the window is held

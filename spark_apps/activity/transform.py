@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from millrace.runtime.coordinator_log import (
+from millrace.runtime.formats.coordinator_log import (
     OFFSETS_TOPIC,
     ClassicGroup,
     Commit,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support import stack
+from support.stack import embedded as stack
 
 stack.quick = False
 

@@ -28,10 +28,10 @@ from confluent_kafka import Producer
 
 from bench.accounting import usage
 from bench.workload import CORES, PARTITIONS, SINK, Workload, package_path
-from millrace.adapters.dataset.reading import DatasetReader
-from millrace.adapters.kafka_reader import TopicReader
-from millrace.domain.dataset.names import Dataset
-from millrace.domain.topics import NewTopic
+from millrace.adapters.kafka.reader import TopicReader
+from millrace.adapters.sinks.s3.reading import DatasetReader
+from millrace.domain.sinks.dataset.names import Dataset
+from millrace.domain.topics.changes import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.settings import read_environment_file
 

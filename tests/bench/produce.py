@@ -18,7 +18,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
-from bench.decode_blocks import undeclared
+from bench.formats.decode_blocks import undeclared
 
 AT_ONCE = 10_000
 DISTINCT_BLOCKS = 20

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import psutil
 
-from millrace import spec
-from millrace.adapters.kafka_log import KafkaLog
-from millrace.runtime.session import open_session
-from millrace.runtime.source import as_raw, decoded, read_options
+from millrace import declarations
+from millrace.adapters.kafka.log import KafkaLog
+from millrace.runtime.life.session import open_session
+from millrace.runtime.stream.source import as_raw, decoded, read_options
 from millrace.settings import open_settings
 
 
 def main(root: Path, qualified: str, scratch: Path) -> None:
     settings = open_settings(root)
-    pipeline = spec.load_pipeline(root, qualified.partition(".")[0], None)
+    pipeline = declarations.load_pipeline(root, qualified.partition(".")[0], None)
     stream = pipeline.stream(qualified.partition(".")[2])
     kafka = settings.kafka(pipeline.kafka)
     jars = [Path(line) for line in (settings.state_folder / "spark-jars").read_text().splitlines()]

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import millrace
-from millrace import spec
-from millrace.domain.declaration import Pipeline
-from millrace.domain.streams import Phase
-from millrace.domain.topics import NewTopic
+from millrace import declarations
+from millrace.domain.declaration.pipeline import Pipeline
+from millrace.domain.streams.supervision import Phase
+from millrace.domain.topics.changes import NewTopic
 from millrace.embedded.stack import Stack
-from millrace.usecases import streams
+from millrace.usecases.streams import supervise as streams
 from millrace.wiring import Platform, open_platform
 from support.waiting import Deadline, eventually
 
@@ -77,7 +77,7 @@ class Workload:
         self.stream = f"{pipeline}.purchases"
         self.epoch = 0
         self._declare(pipeline)
-        self.pipeline: Pipeline = spec.load_pipeline(self.root, pipeline, None)
+        self.pipeline: Pipeline = declarations.load_pipeline(self.root, pipeline, None)
         self.platform: Platform = open_platform(stack.settings())
         topics = [NewTopic(name, PARTITIONS, 1, {}) for name in (self.topic, self.target)]
         created = self.platform.topic_admin().create(topics)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from millrace.adapters.s3.store import S3Store
     from millrace.embedded.stack import Stack
     from millrace.settings import PostgresSettings, S3Settings
-    from support.control_databases import Databases
-    from support.faulty_proxy import FaultyProxy
+    from support.stack.control_databases import Databases
+    from support.stack.faulty_proxy import FaultyProxy
 
 
 @pytest.fixture(scope="session")
 def control_databases(idle_stack: Stack) -> Databases:
     """Empty control databases on the real PostgreSQL."""
-    from support import control_databases
+    from support.stack import control_databases
 
     return control_databases.on(idle_stack)
 
@@ -40,7 +40,7 @@ def name() -> str:
 @pytest.fixture
 def admin(database: PostgresSettings, name: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection beside those of the sink; it drops the test's schema at the end."""
-    from millrace.adapters.postgres_connection import connect
+    from millrace.adapters.postgres.connection import connect
 
     with connect(database, "test") as connection:
         connection.autocommit = True
@@ -51,7 +51,7 @@ def admin(database: PostgresSettings, name: str) -> Iterator[psycopg.Connection[
 @pytest.fixture(scope="session")
 def s3_settings(idle_stack: Stack) -> S3Settings:
     """The object store, started with the first test that asks for it."""
-    from support.stack import start
+    from support.stack.embedded import start
 
     return start(idle_stack, "s3").settings().s3()
 
@@ -59,7 +59,7 @@ def s3_settings(idle_stack: Stack) -> S3Settings:
 @pytest.fixture(scope="module")
 def opened(s3_settings: S3Settings) -> Iterator[FaultyProxy]:
     """A proxy before the object store."""
-    from support.faulty_proxy import faulty_proxy
+    from support.stack.faulty_proxy import faulty_proxy
 
     with faulty_proxy(s3_settings) as proxy:
         yield proxy

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.forks_of_airflow import ForksOfAirflow, forks_of_airflow
-from support.remembered_files import _declarations_are_parsed_once  # noqa: F401
+from support.checks.remembered_files import _declarations_are_parsed_once  # noqa: F401
+from support.ui.forks_of_airflow import ForksOfAirflow, forks_of_airflow
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
-    from support.drills import Drill
+    from support.drills.crashes import Drill
 
 MakeDrill = Callable[..., "Drill"]
 
@@ -18,11 +18,11 @@ MakeDrill = Callable[..., "Drill"]
 @pytest.fixture
 def make_drill(idle_stack: Stack, tmp_path: Path) -> Iterator[MakeDrill]:
     """Makes drills: `make_drill(records, batch=..., mutants=...)`, and `make_drill.second(drill)`."""
-    from support import control_databases
-    from support import stack as runs
-    from support.dataset_project import DatasetProject
-    from support.drills import Drill
-    from support.streams_project import StreamProject
+    from support.drills.crashes import Drill
+    from support.drills.dataset_project import DatasetProject
+    from support.stack import control_databases
+    from support.stack import embedded as runs
+    from support.streams.project import StreamProject
 
     started = ["kafka", "postgres"]
     runs.start(idle_stack, *started)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support import local_spark
-from support.budget import Kind, spend
-from support.stack import quick_java
+from support.checks.budget import Kind, spend
+from support.stack.embedded import quick_java
+from support.streams import local_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

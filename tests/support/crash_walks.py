@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from support import tiers
-from support.faults import Life, Moment, Step, crash_at, crash_at_call
+from support.checks import tiers
+from support.stack.faults import Life, Moment, Step, crash_at, crash_at_call
 from support.waiting import Deadline, at_once
 
 MOST_CALLS = 150

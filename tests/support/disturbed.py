@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from support.faults import Life
+from support.stack.faults import Life
 
 
 class DisturbedLife(Life):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.remembered_files import _command_lines_are_built_once, _declarations_are_parsed_once  # noqa: F401
+from support.checks.remembered_files import _command_lines_are_built_once, _declarations_are_parsed_once  # noqa: F401
 
 NEW_OBJECTS = 50_000
 """Python searches for cyclic garbage after so many; by itself it does after 700 or 2,000."""

@@ -37,7 +37,7 @@ def build(arguments: list[str]) -> typer.Typer:
     Only the noun they name is imported; the others are stand-ins that carry a line of help, so that `--help`
     costs no heavy import.
     """
-    from millrace.cli import stack
+    from millrace.cli.stack import commands as stack
 
     app = typer.Typer(
         name="millrace",
@@ -73,7 +73,7 @@ def _options(
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    from millrace.cli.output import show_error
+    from millrace.cli.terminal.output import show_error
 
     _log_to_stderr()
     try:

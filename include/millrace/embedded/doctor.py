@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from millrace.domain.declaration import Pipeline
-from millrace.domain.printable import printable, shown
-from millrace.embedded.java import find_java
+from millrace.declarations import load
+from millrace.declarations.environment import ENVIRONMENTS
+from millrace.domain.declaration.pipeline import Pipeline
+from millrace.domain.formats.printable import printable, shown
+from millrace.embedded.jars.java import find_java
 from millrace.embedded.layout import Layout, cache_folder
 from millrace.errors import MillraceError
 from millrace.settings import Settings, ignored_extra, open_settings, read_environment_file, variable_name
-from millrace.spec import load
-from millrace.spec.environment import ENVIRONMENTS
-from millrace.usecases.alarms import LOG_FILE, environment_of
+from millrace.usecases.alarms.notify import LOG_FILE, environment_of
 
 CONNECTIONS = (
     "millrace_kafka",
@@ -136,8 +136,8 @@ def _live_test(name: str, settings: Settings, by_spark: bool) -> str:
 def _kafka(name: str, settings: Settings, by_spark: bool) -> str:
     from confluent_kafka.admin import AdminClient
 
-    from millrace.adapters.kafka_spark_settings import librdkafka_alone, must_serve_spark
-    from millrace.domain.kafka_security import Client, notices
+    from millrace.adapters.kafka.settings.spark import librdkafka_alone, must_serve_spark
+    from millrace.domain.declaration.kafka_security import Client, notices
 
     kafka = settings.kafka(name)
     if by_spark:

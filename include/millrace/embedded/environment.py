@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from millrace.embedded.layout import Layout, virtual_environment_bin
-from millrace.embedded.part import Site
-from millrace.embedded.postgres import programs_folder
 from millrace.embedded.processes import PART_VARIABLE, ROOT_VARIABLE
 from millrace.embedded.program import Program
-from millrace.embedded.s3 import BUCKET
+from millrace.embedded.servers.part import Site
+from millrace.embedded.servers.postgres import programs_folder
+from millrace.embedded.servers.s3 import BUCKET
 from millrace.settings import CONNECTION_PREFIX, read_environment_file, variable_name
 
 JAVA_VARIABLE = "MILLRACE_JAVA_HOME"

@@ -16,20 +16,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from millrace.embedded import environment, parts, ports
-from millrace.embedded.airflow import Airflow
+from millrace.embedded import environment, ports
 from millrace.embedded.credentials import Credentials
-from millrace.embedded.java import find_java
-from millrace.embedded.kafka import Kafka
+from millrace.embedded.jars import parts
+from millrace.embedded.jars.java import find_java
 from millrace.embedded.layout import Layout, write_private
 from millrace.embedded.locking import only_one
-from millrace.embedded.part import NotReadyError, Part, Site
-from millrace.embedded.postgres import Postgres
 from millrace.embedded.processes import end, end_left_of_part, left_of_part, stream_apps
 from millrace.embedded.progress import Progress
-from millrace.embedded.s3 import S3
+from millrace.embedded.servers.airflow import Airflow
+from millrace.embedded.servers.kafka import Kafka
+from millrace.embedded.servers.part import NotReadyError, Part, Site
+from millrace.embedded.servers.postgres import Postgres
+from millrace.embedded.servers.s3 import S3
+from millrace.embedded.servers.watchdog_part import WatchdogPart, pager_connections
 from millrace.embedded.supervisor import ProgramState, Supervisor
-from millrace.embedded.watchdog_part import WatchdogPart, pager_connections
 from millrace.errors import MillraceError, PartFailedError
 from millrace.settings import Settings, open_settings, read_environment_file
 

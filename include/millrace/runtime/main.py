@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from millrace import spec
-from millrace.adapters.group_member import MembershipLostError
-from millrace.adapters.host_identity import make_host
-from millrace.adapters.kafka_spark_settings import must_serve_spark
-from millrace.domain.declaration import Pipeline, Stream
-from millrace.domain.streams import ExitReason
+from millrace import declarations
+from millrace.adapters.apps.host import make_host
+from millrace.adapters.kafka.member import MembershipLostError
+from millrace.adapters.kafka.settings.spark import must_serve_spark
+from millrace.domain.declaration.pipeline import Pipeline, Stream
+from millrace.domain.streams.supervision import ExitReason
 from millrace.errors import (
     DataLossError,
     DeclarationError,
@@ -36,8 +36,8 @@ from millrace.errors import (
     UnreachableError,
     UsageError,
 )
-from millrace.runtime.driver import Driver
-from millrace.runtime.life import ClaimLostError, Launch, Life
+from millrace.runtime.life.app import ClaimLostError, Launch, Life
+from millrace.runtime.stream.driver import Driver
 from millrace.settings import open_settings, project_root
 from millrace.wiring import open_platform
 
@@ -90,7 +90,7 @@ def exit_reason(error: MillraceError) -> ExitReason:
 def _run(launch: Launch, stop: threading.Event) -> None:
     root = project_root()
     settings = open_settings(root)
-    pipeline = spec.load_pipeline(root, launch.stream.partition(".")[0], os.environ.get("MILLRACE_ENVIRONMENT"))
+    pipeline = declarations.load_pipeline(root, launch.stream.partition(".")[0], os.environ.get("MILLRACE_ENVIRONMENT"))
     try:
         app = pipeline.app(launch.stream.partition(".")[2])
     except KeyError:

@@ -13,7 +13,8 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
-from millrace.usecases import plan_pages, stream_pages
+from millrace.usecases.plans import pages as plan_pages
+from millrace.usecases.streams import pages as stream_pages
 from millrace.web.chart import charts
 from millrace.web.guard import HEADERS, Guard
 from millrace.web.host import Host

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from millrace.domain.control import BATCH_STEPS, Bucket
-from millrace.usecases.stream_pages import BUCKETS
+from millrace.domain.streams.control import BATCH_STEPS, Bucket
+from millrace.usecases.streams.pages import BUCKETS
 
 WIDTH, HEIGHT = 720, 120
 TICKS = 4

@@ -11,9 +11,9 @@ from functools import lru_cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from millrace.domain.plan import Facts, PlanStatus, PlanSummary, StoredPlan
-from millrace.domain.printable import printable_error, printable_lines, printable_value
-from millrace.domain.standing import Level
+from millrace.domain.formats.printable import printable_error, printable_lines, printable_value
+from millrace.domain.plans.plan import Facts, PlanStatus, PlanSummary, StoredPlan
+from millrace.domain.streams.standing import Level
 from millrace.errors import MillraceError
 
 

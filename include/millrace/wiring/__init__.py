@@ -8,39 +8,39 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import CONTROL, S3Sink
+from millrace.domain.declaration.pipeline import CONTROL, S3Sink
 from millrace.errors import RefusedError, UsageError
 from millrace.settings import Settings
 
 if TYPE_CHECKING:
-    from millrace.adapters.activity_reader import ActivityReader
-    from millrace.adapters.archive.auditing import Auditor
-    from millrace.adapters.archive.claims import Claims
+    from millrace.adapters.archive.audits.auditor import Auditor
+    from millrace.adapters.archive.audits.claims import Claims
+    from millrace.adapters.archive.audits.evidence import EvidenceStore
     from millrace.adapters.archive.collecting import Collector
-    from millrace.adapters.archive.evidence import EvidenceStore
     from millrace.adapters.archive.heads import ChainHeads
     from millrace.adapters.archive.reading import ArchiveReader
-    from millrace.adapters.control_db import ControlStore
-    from millrace.adapters.control_pages import PageReader
-    from millrace.adapters.dataset.reading import DatasetReader
-    from millrace.adapters.kafka_groups import KafkaGroups
-    from millrace.adapters.kafka_headroom import UnreadLogs
-    from millrace.adapters.kafka_log import KafkaLog
-    from millrace.adapters.kafka_reader import TopicReader
-    from millrace.adapters.kafka_restore import RestoreTarget
-    from millrace.adapters.kafka_snapshot import ClusterReader
-    from millrace.adapters.postgres_fence import FenceReader
+    from millrace.adapters.control.pages import PageReader
+    from millrace.adapters.control.store import ControlStore
+    from millrace.adapters.kafka.cluster.snapshot import ClusterReader
+    from millrace.adapters.kafka.groups import KafkaGroups
+    from millrace.adapters.kafka.headroom import UnreadLogs
+    from millrace.adapters.kafka.log import KafkaLog
+    from millrace.adapters.kafka.producers.restore import RestoreTarget
+    from millrace.adapters.kafka.reader import TopicReader
+    from millrace.adapters.postgres.activity import ActivityReader
+    from millrace.adapters.postgres.reader import SinkReader
     from millrace.adapters.quality.checker import QualityChecker
-    from millrace.adapters.quality_evidence import QualityEvidence
-    from millrace.adapters.sink_books import SinkBooks
-    from millrace.adapters.sink_reader import SinkReader
+    from millrace.adapters.quality.evidence import QualityEvidence
+    from millrace.adapters.sinks.fence import FenceReader
+    from millrace.adapters.sinks.postgres.books import SinkBooks
+    from millrace.adapters.sinks.s3.reading import DatasetReader
     from millrace.domain.archive.names import Incarnation
-    from millrace.domain.control import MigrationReport
-    from millrace.domain.declaration import BackupApp, Pipeline, Stream
-    from millrace.domain.hosts import Host
+    from millrace.domain.declaration.pipeline import BackupApp, Pipeline, Stream
+    from millrace.domain.streams.control import MigrationReport
+    from millrace.domain.streams.hosts import Host
     from millrace.ports import ObjectStore, Recomputation, Redriving, StreamRunner, TopicAdmin
-    from millrace.usecases.example import ExampleParts
-    from millrace.usecases.sources import LoadProgress, LoadReport
+    from millrace.usecases.example.run import ExampleParts
+    from millrace.usecases.topics.sources import LoadProgress, LoadReport
 
 CONTROL_OWNER = "millrace_control_owner"
 SPARK = "millrace_spark"
@@ -73,7 +73,7 @@ class Platform:
     def control(self) -> ControlStore:
         """The control database."""
         if not self._control:
-            from millrace.adapters.control_db import ControlStore
+            from millrace.adapters.control.store import ControlStore
 
             self._control.append(ControlStore(self.settings.postgres(CONTROL)))
         return self._control[0]
@@ -81,7 +81,7 @@ class Platform:
     def topic_admin(self, connection: str = "millrace_kafka") -> TopicAdmin:
         """The topics of the cluster that a `kafka` Connection leads to."""
         if connection not in self._topic_admins:
-            from millrace.adapters.kafka_topics import KafkaTopicAdmin
+            from millrace.adapters.kafka.topics import KafkaTopicAdmin
 
             self._topic_admins[connection] = KafkaTopicAdmin(self.settings.kafka(connection))
         return self._topic_admins[connection]
@@ -89,7 +89,7 @@ class Platform:
     def groups(self, connection: str = "millrace_kafka") -> KafkaGroups:
         """The consumer groups of the cluster that a `kafka` Connection leads to."""
         if connection not in self._groups:
-            from millrace.adapters.kafka_groups import KafkaGroups
+            from millrace.adapters.kafka.groups import KafkaGroups
 
             self._groups[connection] = KafkaGroups(self.settings.kafka(connection))
         return self._groups[connection]
@@ -97,7 +97,7 @@ class Platform:
     def cluster_reader(self, connection: str = "millrace_kafka") -> ClusterReader:
         """Looks at the whole cluster that a `kafka` Connection leads to; keeps its connections."""
         if connection not in self._cluster_readers:
-            from millrace.adapters.kafka_snapshot import ClusterReader
+            from millrace.adapters.kafka.cluster.snapshot import ClusterReader
 
             self._cluster_readers[connection] = ClusterReader(self.settings.kafka(connection))
         return self._cluster_readers[connection]
@@ -105,7 +105,7 @@ class Platform:
     def kafka_log(self, connection: str = "millrace_kafka") -> KafkaLog:
         """The logs of the cluster that a `kafka` Connection leads to."""
         if connection not in self._logs:
-            from millrace.adapters.kafka_log import KafkaLog
+            from millrace.adapters.kafka.log import KafkaLog
 
             self._logs[connection] = KafkaLog(self.settings.kafka(connection), client_id="millrace")
         return self._logs[connection]
@@ -133,21 +133,21 @@ class Platform:
 
     def evidence(self, connection: str = "millrace_s3") -> EvidenceStore:
         """What audits of archives found, in the bucket that an `aws` Connection leads to."""
-        from millrace.adapters.archive.evidence import EvidenceStore
+        from millrace.adapters.archive.audits.evidence import EvidenceStore
 
         return EvidenceStore(self.object_store(connection))
 
     def claims(self, app: BackupApp, kafka: str = "millrace_kafka") -> Claims:
         """What a backup's commits know of its chains, by the cluster that a `kafka` Connection leads to."""
-        from millrace.adapters.archive.claims import Claims
+        from millrace.adapters.archive.audits.claims import Claims
 
         return Claims(self.kafka_log(kafka), app)
 
     def auditor(self, app: BackupApp, kafka: str = "millrace_kafka") -> Auditor:
         """Audits a backup's archives, held against the cluster that a `kafka` Connection leads to."""
-        from millrace.adapters.archive.auditing import Auditor
+        from millrace.adapters.archive.audits.auditor import Auditor
         from millrace.adapters.archive.looks import Looks
-        from millrace.domain.offsets import TopicPartition
+        from millrace.domain.topics.offsets import TopicPartition
 
         looks, reader = Looks(self.kafka_log(kafka), self.topic_admin(kafka)), self.topic_reader(kafka)
 
@@ -175,7 +175,7 @@ class Platform:
 
     def topic_reader(self, connection: str = "millrace_kafka") -> TopicReader:
         """Bounded reads of topics of the cluster that a `kafka` Connection leads to."""
-        from millrace.adapters.kafka_reader import TopicReader
+        from millrace.adapters.kafka.reader import TopicReader
 
         return TopicReader(self.settings.kafka(connection))
 
@@ -183,47 +183,47 @@ class Platform:
         self, topic: str, transactional_id: str, max_message_bytes: int, connection: str = "millrace_kafka"
     ) -> AbstractContextManager[RestoreTarget]:
         """A topic open for one restore (see `adapters.kafka_restore.open_restore_target`)."""
-        from millrace.adapters.kafka_restore import open_restore_target
+        from millrace.adapters.kafka.producers.restore import open_restore_target
 
         return open_restore_target(self.settings.kafka(connection), topic, transactional_id, max_message_bytes)
 
     def unread_logs(self, connection: str = "millrace_kafka") -> UnreadLogs:
         """What readers have not read of the cluster that a `kafka` Connection leads to, and how long it stays."""
-        from millrace.adapters.kafka_headroom import UnreadLogs
+        from millrace.adapters.kafka.headroom import UnreadLogs
 
         return UnreadLogs(self.kafka_log(connection), self.topic_admin(connection), self.topic_reader(connection))
 
     def dataset(self, sink: S3Sink) -> DatasetReader:
         """The dataset that a stream writes to, to be read."""
-        from millrace.adapters.dataset.reading import DatasetReader
-        from millrace.domain.dataset.names import Dataset
+        from millrace.adapters.sinks.s3.reading import DatasetReader
+        from millrace.domain.sinks.dataset.names import Dataset
 
         return DatasetReader(self.object_store(sink.store), Dataset(sink.prefix))
 
     def hasty_dataset(self, sink: S3Sink) -> DatasetReader:
         """The same for a start of the stream, for which others wait: each request is sent once, and has 5 s."""
-        from millrace.adapters.dataset.reading import DatasetReader
         from millrace.adapters.s3.store import S3Store
-        from millrace.domain.dataset.names import Dataset
+        from millrace.adapters.sinks.s3.reading import DatasetReader
+        from millrace.domain.sinks.dataset.names import Dataset
 
         store = S3Store(self.settings.s3(sink.store), attempts=1, read_seconds=HASTY_SECONDS)
         return DatasetReader(store, Dataset(sink.prefix))
 
     def fences(self, connection: str) -> FenceReader:
         """The fences in the sink database that a `postgres` Connection leads to."""
-        from millrace.adapters.postgres_fence import FenceReader
+        from millrace.adapters.sinks.fence import FenceReader
 
         return FenceReader(self.settings.postgres(connection))
 
     def sink(self, connection: str) -> SinkReader:
         """What streams have written to the database that a `postgres` Connection leads to."""
-        from millrace.adapters.sink_reader import SinkReader
+        from millrace.adapters.postgres.reader import SinkReader
 
         return SinkReader(self.settings.postgres(connection))
 
     def sink_books(self, connection: str) -> SinkBooks:
         """The books in the database that a `postgres` Connection leads to."""
-        from millrace.adapters.sink_books import SinkBooks
+        from millrace.adapters.sinks.postgres.books import SinkBooks
 
         return SinkBooks(self.settings.postgres(connection), statement_seconds=BOOKS_SECONDS)
 
@@ -233,14 +233,14 @@ class Platform:
         Raises:
             RefusedError: the apps run in another container.
         """
-        from millrace.adapters.recompute_job import RecomputeJob
+        from millrace.adapters.apps.jobs.recompute import RecomputeJob
 
         self._must_be_here()
         return RecomputeJob(self.settings)
 
     def digest_of(self, pipeline: Pipeline, stream: Stream) -> str:
         """What decides what becomes of a stream's records, as a digest."""
-        from millrace.adapters.app_code import digest_of
+        from millrace.adapters.apps.code import digest_of
 
         return digest_of(self.settings.root, pipeline, stream)
 
@@ -250,7 +250,7 @@ class Platform:
         Raises:
             RefusedError: the apps run in another container.
         """
-        from millrace.adapters.redrive_job import RedriveJob
+        from millrace.adapters.apps.jobs.redrive import RedriveJob
 
         self._must_be_here()
         return RedriveJob(self.settings)
@@ -263,39 +263,39 @@ class Platform:
 
     def quality_evidence(self, connection: str = "millrace_s3") -> QualityEvidence:
         """What checks of quality found, in the bucket that an `aws` Connection leads to."""
-        from millrace.adapters.quality_evidence import QualityEvidence
+        from millrace.adapters.quality.evidence import QualityEvidence
 
         return QualityEvidence(self.object_store(connection))
 
     def activity(self, connection: str) -> ActivityReader:
         """Who read what, as the stream over the coordinator's log has kept it in this database."""
-        from millrace.adapters.activity_reader import ActivityReader
+        from millrace.adapters.postgres.activity import ActivityReader
 
         return ActivityReader(self.settings.postgres(connection))
 
     def hasty_sink(self, connection: str) -> SinkReader:
         """The same for a page or a check of declarations, that have no time to wait."""
-        from millrace.adapters.sink_reader import SinkReader
+        from millrace.adapters.postgres.reader import SinkReader
 
         return SinkReader(self.settings.postgres(connection), statement_seconds=PAGE_SECONDS, connect_seconds=2)
 
     def post(self, connection: str, document: Mapping[str, object]) -> None:
         """Send a document to the webhook that an `http` Connection leads to (see `adapters.webhook.post`)."""
-        from millrace.adapters.webhook import post
+        from millrace.adapters.alarms.webhook import post
 
         post(self.settings.connection(connection), document)
 
     def pages(self) -> PageReader:
         """What pages show, out of the control database."""
         if not self._pages:
-            from millrace.adapters.control_pages import PageReader
+            from millrace.adapters.control.pages import PageReader
 
             self._pages.append(PageReader(self.settings.postgres(CONTROL), timedelta(seconds=PAGE_SECONDS)))
         return self._pages[0]
 
     def host(self) -> Host:
         """Return this host; its identity is empty before the first start, and where it cannot be read."""
-        from millrace.adapters.host_identity import read_host
+        from millrace.adapters.apps.host import read_host
 
         return read_host(self.settings.root)
 
@@ -305,7 +305,7 @@ class Platform:
         Raises:
             RefusedError: the file of its identity is damaged, or cannot be written.
         """
-        from millrace.adapters.host_identity import make_host
+        from millrace.adapters.apps.host import make_host
 
         return make_host(self.settings.root)
 
@@ -328,7 +328,7 @@ class Platform:
         return self._process_runner()
 
     def _must_be_here(self) -> None:
-        from millrace.adapters.app_processes import is_elsewhere
+        from millrace.adapters.apps.processes import is_elsewhere
 
         if is_elsewhere(self.settings.root):
             raise RefusedError(
@@ -343,7 +343,7 @@ class Platform:
 
     def _process_runner(self) -> StreamRunner:
         if not self._runners:
-            from millrace.adapters.runner_process import ProcessRunner
+            from millrace.adapters.apps.runners.process import ProcessRunner
 
             self._runners.append(ProcessRunner(self.settings))
         return self._runners[0]
@@ -356,7 +356,7 @@ def open_platform(settings: Settings) -> Platform:
 
 def upgrade_control(settings: Settings) -> MigrationReport:
     """Bring the control database up to date, as its owner where `millrace_control_owner` is defined."""
-    from millrace.adapters.control_migrations import upgrade
+    from millrace.adapters.control.migrations.upgrade import upgrade
 
     working = settings.postgres(CONTROL)
     owner = settings.postgres(CONTROL_OWNER) if settings.lookup(CONTROL_OWNER) is not None else working
@@ -367,27 +367,28 @@ def load_source(
     settings: Settings, pipeline: Pipeline, name: str, progress: Callable[[LoadProgress], None]
 ) -> LoadReport:
     """Load a declared source into its topic (see `usecases.sources.load_source`)."""
-    from millrace.adapters.kafka_producer import open_source_topic
-    from millrace.usecases import sources
+    from millrace.adapters.kafka.producers.source import open_source_topic
+    from millrace.usecases.topics import sources
 
     return sources.load_source(settings, pipeline, name, progress, open_topic=open_source_topic)
 
 
 def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
     """What the example works with: its declaration, its source program, Airflow at this address, Kafka and the sink."""
-    from millrace.adapters.airflow_api import AirflowApi, embedded_address
-    from millrace.adapters.kafka_log import KafkaLog
-    from millrace.adapters.kafka_reader import TopicReader
-    from millrace.adapters.sink_reader import SinkReader
+    from millrace.adapters.airflow.api import AirflowApi, embedded_address
+    from millrace.adapters.kafka.log import KafkaLog
+    from millrace.adapters.kafka.reader import TopicReader
+    from millrace.adapters.postgres.reader import SinkReader
+    from millrace.declarations.project import load_pipeline
     from millrace.domain.quality.recompute import MOST_SAMPLED
-    from millrace.spec.project import load_pipeline
-    from millrace.usecases import example, quality_books
-    from millrace.usecases.audits import backed_topics
-    from millrace.usecases.example_backup import prove
-    from millrace.usecases.example_quality import ACTOR, verdict_on
-    from millrace.usecases.example_retention import retention_line
-    from millrace.usecases.quality_recompute import recompute
-    from millrace.usecases.sources import find_source, load_program
+    from millrace.usecases.archive.audits import backed_topics
+    from millrace.usecases.example import run as example
+    from millrace.usecases.example.backup import prove
+    from millrace.usecases.example.quality import ACTOR, verdict_on
+    from millrace.usecases.example.retention import retention_line
+    from millrace.usecases.quality import books as quality_books
+    from millrace.usecases.quality.recompute import recompute
+    from millrace.usecases.topics.sources import find_source, load_program
 
     pipeline = load_pipeline(settings.root, example.PIPELINE)
     stream = pipeline.stream(example.STREAM)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration import KafkaSink, OnBadRecord, PostgresSink, S3Sink, SinkMode
-from millrace.domain.offsets import TopicPartition
+from millrace.domain.declaration.pipeline import KafkaSink, OnBadRecord, PostgresSink, S3Sink, SinkMode
+from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from millrace.adapters.kafka_log import KafkaLog
-    from millrace.adapters.postgres_sink import Views
-    from millrace.domain.declaration import Pipeline, Stream
-    from millrace.domain.groups import Committed
-    from millrace.domain.sinks import Identity
+    from millrace.adapters.kafka.log import KafkaLog
+    from millrace.adapters.sinks.postgres.append import Views
+    from millrace.domain.declaration.pipeline import Pipeline, Stream
+    from millrace.domain.groups.commits import Committed
+    from millrace.domain.sinks.batch import Identity
     from millrace.ports import SinkStore
     from millrace.settings import PostgresSettings, Settings
 
@@ -48,8 +48,8 @@ def open_sink(
 
 
 def _table(to: PostgresSettings, sink: PostgresSink, identity: Identity, views: Views | None) -> SinkStore:
-    from millrace.adapters.postgres_sink import PostgresAppend
-    from millrace.adapters.postgres_upsert import PostgresUpsert
+    from millrace.adapters.sinks.postgres.append import PostgresAppend
+    from millrace.adapters.sinks.postgres.upsert import PostgresUpsert
 
     if sink.mode is SinkMode.UPSERT:
         return PostgresUpsert(to, identity, sink.table, sink.key, views)
@@ -57,9 +57,9 @@ def _table(to: PostgresSettings, sink: PostgresSink, identity: Identity, views: 
 
 
 def _dataset(settings: Settings, sink: S3Sink, identity: Identity) -> SinkStore:
-    from millrace.adapters.dataset import sink as dataset_sink
-    from millrace.adapters.dataset.output import open_store
-    from millrace.adapters.postgres_aside import Aside
+    from millrace.adapters.sinks.aside import Aside
+    from millrace.adapters.sinks.s3 import sink as dataset_sink
+    from millrace.adapters.sinks.s3.output import open_store
 
     s3 = settings.s3(sink.store)
     aside = Aside(settings.postgres(sink.connection), identity)
@@ -69,10 +69,10 @@ def _dataset(settings: Settings, sink: S3Sink, identity: Identity) -> SinkStore:
 def _kafka_sink(
     settings: Settings, pipeline: Pipeline, stream: Stream, sink: KafkaSink, identity: Identity
 ) -> SinkStore:
-    from millrace.adapters import kafka_sink
-    from millrace.adapters.kafka_log import KafkaLog
-    from millrace.adapters.kafka_topics import KafkaTopicAdmin
-    from millrace.adapters.postgres_aside import Aside
+    from millrace.adapters.kafka.log import KafkaLog
+    from millrace.adapters.kafka.topics import KafkaTopicAdmin
+    from millrace.adapters.sinks.aside import Aside
+    from millrace.adapters.sinks.kafka import sink as kafka_sink
 
     kafka = settings.kafka(pipeline.kafka)
     logs = KafkaLog(kafka, client_id=f"millrace.{identity.application_name}")

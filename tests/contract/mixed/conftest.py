@@ -9,8 +9,8 @@ import pytest
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
-    from support.control_databases import Databases
-    from support.crashed_streams import CrashedStreams
+    from support.stack.control_databases import Databases
+    from support.streams.crashed_streams import CrashedStreams
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +18,9 @@ def streams(
     idle_stack: Stack, control_databases: Databases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CrashedStreams]:
     """Streams without Spark that may die anywhere, in a project of the module's own."""
-    from support import stack
-    from support.crashed_streams import CrashedStreams
-    from support.driver_without_spark import without_spark
+    from support.stack import embedded as stack
+    from support.streams.crashed_streams import CrashedStreams
+    from support.streams.driver_without_spark import without_spark
 
     stack.start(idle_stack, "kafka", "postgres")
     project = tmp_path_factory.mktemp("crashes") / "project"

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millrace.embedded.stack import PARTS, Stack
-from millrace.usecases import streams
+from millrace.usecases.streams import supervise as streams
 from millrace.wiring import open_platform
-from support.stack import start
+from support.stack.embedded import start
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-    from support.browser import Complaints
+    from support.ui.browser import Complaints
 
 HERE = Path(__file__).parent
 EXAMPLE, BACKUP = "shop.purchases", "shop.backup"
@@ -63,7 +63,7 @@ def stopping_the_backup(idle_stack: Stack) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One chromium for all pages of a module."""
-    from support.browser import open_browser
+    from support.ui.browser import open_browser
 
     with open_browser() as opened:
         yield opened
@@ -72,7 +72,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def complaints() -> Complaints:
     """The errors of the operator's page."""
-    from support.browser import Complaints
+    from support.ui.browser import Complaints
 
     return Complaints()
 
@@ -80,8 +80,8 @@ def complaints() -> Complaints:
 @pytest.fixture
 def operator(stack: Stack, browser: Browser, complaints: Complaints) -> Iterator[Page]:
     """A page of the user `operator`."""
-    from support.airflow_ui import AirflowUser
-    from support.browser import logged_in
+    from support.ui.airflow_ui import AirflowUser
+    from support.ui.browser import logged_in
 
     with logged_in(browser, AirflowUser(stack, "operator"), complaints) as page:
         yield page
@@ -90,8 +90,8 @@ def operator(stack: Stack, browser: Browser, complaints: Complaints) -> Iterator
 @pytest.fixture
 def viewer(stack: Stack, browser: Browser) -> Iterator[Page]:
     """A page of the user `viewer`, whose errors nobody counts."""
-    from support.airflow_ui import AirflowUser
-    from support.browser import Complaints, logged_in
+    from support.ui.airflow_ui import AirflowUser
+    from support.ui.browser import Complaints, logged_in
 
     with logged_in(browser, AirflowUser(stack, "viewer"), Complaints()) as page:
         yield page

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.airflow_pipeline import AirflowPipeline
-from support.airflow_ui import AirflowUser
+from support.ui.airflow_pipeline import AirflowPipeline
+from support.ui.airflow_ui import AirflowUser
 
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack

@@ -21,22 +21,22 @@ import psycopg
 import pytest
 from rich.console import Console
 
-from millrace.cli.example import run_with_bar
+from millrace.cli.example.run import run_with_bar
 from millrace.embedded import ports
 from millrace.embedded.stack import Stack
-from millrace.usecases.example import ExampleReport
-from millrace.usecases.group_checks import check
-from millrace.usecases.groups import list_groups
-from millrace.usecases.snapshots import take_due
+from millrace.usecases.example.run import ExampleReport
+from millrace.usecases.groups.check import check
+from millrace.usecases.groups.listing import list_groups
+from millrace.usecases.groups.snapshots import take_due
 from millrace.wiring import open_platform
-from support.airflow_ui import AirflowUser
-from support.archive_truth import PlainBucket, compare
-from support.budget import Kind, spend
-from support.faulty_proxy import plain_client
-from support.group_readers import wait_for_the_stock_tool
-from support.plain_consumer import read_topic
-from support.stack import start
-from support.topic_reader import committed_records
+from support.archive.truth import PlainBucket, compare
+from support.checks.budget import Kind, spend
+from support.groups.readers import wait_for_the_stock_tool
+from support.stack.embedded import start
+from support.stack.faulty_proxy import plain_client
+from support.topics.plain_consumer import read_topic
+from support.topics.reader import committed_records
+from support.ui.airflow_ui import AirflowUser
 
 PURCHASES = 69_659
 WHEEL = "Lifetimes-0.11.3-py3-none-any.whl"

@@ -23,7 +23,7 @@ import pytest
 from millrace.embedded import ports
 from millrace.embedded.processes import PartRecord
 from millrace.embedded.stack import PARTS
-from support.airflow_ui import AirflowUser, put
+from support.ui.airflow_ui import AirflowUser, put
 from support.waiting import Deadline, eventually
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ def test_no_command_line_holds_a_secret(stack: Stack) -> None:
 
 
 def test_airflow_does_not_know_the_control_databases_owner(airflow: Stack) -> None:
-    from millrace.airflow.connections_file import ConnectionsFile
+    from millrace.airflow.shared.connections_file import ConnectionsFile
 
     record = PartRecord.read(airflow.layout, "airflow-triggerer")
     assert record

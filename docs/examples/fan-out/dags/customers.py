@@ -1,5 +1,5 @@
 """The DAGs of pipeline customers."""
 
-from millrace.airflow.factory import pipeline_dags
+from millrace.airflow.pipeline import pipeline_dags
 
 globals().update(pipeline_dags("customers"))

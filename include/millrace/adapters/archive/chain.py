@@ -8,13 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from millrace.adapters.archive.documents import decode, encode, sha256_of
+from millrace.adapters.chain.documents import decode, encode, sha256_of
 from millrace.domain.archive.chain import Writer, fences, follow
-from millrace.domain.archive.coverage import Problem
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.archive.summary import Summary
-from millrace.domain.archive.tiling import ObservedLog, Tiling
+from millrace.domain.archive.proof.coverage import Problem
+from millrace.domain.archive.proof.summary import Summary
+from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.errors import ChainFencedError, CorruptArchiveError, ObjectExistsError, RefusedError
 from millrace.ports import ObjectStore
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 
-from millrace.adapters.archive.documents import sha256_of
-from millrace.adapters.archive.inspection import inspect
+from millrace.adapters.archive.audits.inspection import inspect
+from millrace.adapters.chain.documents import sha256_of
 from millrace.domain.archive.expiry import Collectable, Deleted, DuePart, ExpiringTiling
 from millrace.domain.archive.manifest import Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.archive.tiling import ObservedLog, Tiling
+from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.errors import CorruptArchiveError
 from millrace.ports import ObjectInfo, ObjectStore
 

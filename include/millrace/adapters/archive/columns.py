@@ -9,8 +9,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.domain.archive.proof.spans import Span
 from millrace.domain.archive.records import ArchivedRecord, Digest, Digester, Headers, TimestampType
-from millrace.domain.archive.spans import Span
 
 _HEADER = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())])
 SCHEMA = pa.schema(

@@ -18,7 +18,7 @@ from millrace.adapters.archive.objects import WrittenObject, write_object
 from millrace.domain.archive.manifest import ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import LEAST_OBJECT_BYTES, MOST_HOLES, MOST_OBJECT_BYTES, READ_BYTES, Read
-from millrace.domain.offsets import OffsetRange
+from millrace.domain.topics.offsets import OffsetRange
 from millrace.ports import ObjectStore
 
 

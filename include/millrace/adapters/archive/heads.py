@@ -12,7 +12,7 @@ from itertools import islice
 import structlog
 
 from millrace.adapters.archive.chain import THREADS, Chained, Link, last_summary
-from millrace.adapters.archive.documents import decode
+from millrace.adapters.chain.documents import decode
 from millrace.domain.archive.chain import LARGEST_EPOCH
 from millrace.domain.archive.manifest import Manifest
 from millrace.domain.archive.names import Incarnation

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from millrace.adapters.kafka_log import KafkaLog
-from millrace.domain.archive.tiling import LogsSeen, ObservedLog
-from millrace.domain.offsets import TopicPartition
-from millrace.domain.position import LogBounds
-from millrace.domain.topics import ObservedTopic
+from millrace.adapters.kafka.log import KafkaLog
+from millrace.domain.archive.proof.tiling import LogsSeen, ObservedLog
+from millrace.domain.streams.position import LogBounds
+from millrace.domain.topics.changes import ObservedTopic
+from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import TopicAccessError, UnreachableError
 from millrace.ports import TopicAdmin
 

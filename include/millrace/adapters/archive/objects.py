@@ -31,9 +31,9 @@ from millrace.adapters.archive.columns import (
 )
 from millrace.domain.archive.manifest import MOST, ObjectEntry
 from millrace.domain.archive.names import Incarnation
+from millrace.domain.archive.proof.spans import Spans
 from millrace.domain.archive.records import ArchivedRecord
-from millrace.domain.archive.spans import Spans
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import CorruptArchiveError, RefusedError
 
 __all__ = [

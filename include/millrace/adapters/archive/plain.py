@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from millrace.adapters.archive.columns import to_batch
 from millrace.adapters.archive.cutting import Copied, copy_range, put_object
-from millrace.adapters.kafka_reader import TopicReader
+from millrace.adapters.kafka.reader import TopicReader
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import MOST_OBJECT_BYTES, Read
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
-from millrace.domain.sources import NO_TIMESTAMP, TopicRecord
+from millrace.domain.topics.sources import NO_TIMESTAMP, TopicRecord
 from millrace.errors import RefusedError
 from millrace.ports import ObjectStore
 

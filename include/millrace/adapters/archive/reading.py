@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from millrace.adapters.archive.chain import Link, add, links, promised, read_on, resume
-from millrace.adapters.archive.documents import decode, sha256_of
 from millrace.adapters.archive.objects import ReadObject, read_object
-from millrace.domain.archive.coverage import Problem
+from millrace.adapters.chain.documents import decode, sha256_of
 from millrace.domain.archive.expiry import has_expired
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import ROOT, Incarnation
-from millrace.domain.archive.partition import Cause
-from millrace.domain.archive.tiling import Tiling
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.archive.proof.coverage import Problem
+from millrace.domain.archive.proof.partition import Cause
+from millrace.domain.archive.proof.tiling import Tiling
+from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import CorruptArchiveError
 from millrace.ports import ObjectStore
 

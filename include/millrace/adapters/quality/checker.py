@@ -32,11 +32,11 @@ from millrace.adapters.quality.suite import (
     quoted,
     rows_of,
 )
-from millrace.domain.offsets import OffsetRange
 from millrace.domain.quality.columns import problems
 from millrace.domain.quality.holding import Asked, Found
 from millrace.domain.quality.results import Outcome, RuleResult
 from millrace.domain.quality.rules import OF_THE_WHOLE, Fresh, HasType, Query, RowCount, Rule, Volume
+from millrace.domain.topics.offsets import OffsetRange
 from millrace.settings import PostgresSettings
 
 RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}

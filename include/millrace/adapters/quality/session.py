@@ -21,7 +21,7 @@ from great_expectations.datasource.fluent.interfaces import Batch, TestConnectio
 from great_expectations.execution_engine.sqlalchemy_batch_data import SqlAlchemyBatchData  # noqa: TID253
 from great_expectations.validator.validator import Validator  # noqa: TID253
 
-from millrace.adapters.postgres_connection import Fault, connect, connect_error, fault_of, sink_error
+from millrace.adapters.postgres.connection import Fault, connect, connect_error, fault_of, sink_error
 from millrace.errors import MillraceError, UnreachableError
 from millrace.settings import PostgresSettings
 

@@ -12,9 +12,9 @@ from great_expectations.validator.metrics_calculator import MetricsCalculator  #
 
 from millrace.adapters.quality.session import Session
 from millrace.adapters.quality.suite import SOURCE, Surroundings, condition_for, expectation_of, query_of
-from millrace.domain.offsets import SourceAt
 from millrace.domain.quality.results import MOST_SOURCES
 from millrace.domain.quality.rules import Exists, Query, Rule, Unique
+from millrace.domain.topics.offsets import SourceAt
 from millrace.errors import MillraceError
 
 _NAMES = ", ".join(SOURCE)

@@ -13,7 +13,6 @@ from great_expectations import expectations as gxe  # noqa: TID253  loaded by ch
 from psycopg import sql
 
 from millrace.adapters.quality import expectations as own
-from millrace.domain.offsets import OffsetRange
 from millrace.domain.quality.columns import canonical
 from millrace.domain.quality.rules import (
     Compare,
@@ -33,6 +32,7 @@ from millrace.domain.quality.rules import (
     Value,
     Volume,
 )
+from millrace.domain.topics.offsets import OffsetRange
 
 SOURCE = ("_topic_id", "_partition", "_offset")
 """The columns that say which record a row came from."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan, Seen
-from millrace.domain.archive.partition import Cause, Label, PartitionState, Tile
-from millrace.domain.archive.tiling import ObservedLog, Tiling
+from millrace.domain.archive.proof.partition import Cause, Label, PartitionState, Tile
+from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 
 LOOK_AGAIN_AFTER = timedelta(hours=1)
 LARGEST_EPOCH = 1 << 53

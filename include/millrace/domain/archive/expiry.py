@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from itertools import islice
 from types import MappingProxyType
 
-from millrace.domain.archive.coverage import Problems
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.archive.partition import Tile
-from millrace.domain.archive.spans import Spans
-from millrace.domain.archive.tiling import Tiling
+from millrace.domain.archive.proof.coverage import Problems
+from millrace.domain.archive.proof.partition import Tile
+from millrace.domain.archive.proof.spans import Spans
+from millrace.domain.archive.proof.tiling import Tiling
 
 _MOST_TOLD = 20
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from millrace.domain.archive.names import Incarnation, ObjectName
+from millrace.domain.archive.proof.spans import Span
 from millrace.domain.archive.records import Digest, is_sha256
-from millrace.domain.archive.spans import Span
 
 VERSION = 1
 MOST_PARTITIONS = 1_000_000

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from millrace.domain.declaration import Backup
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.declaration.pipeline import Backup
+from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 
 LEAST_OBJECT_BYTES = 8 << 20
 MOST_OBJECT_BYTES = 64 << 20

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from millrace.domain.archive.audit import Breach, BreachKind, EndSeen
-from millrace.domain.archive.spans import Span
+from millrace.domain.archive.audits.findings import Breach, BreachKind, EndSeen
+from millrace.domain.archive.proof.spans import Span
 
 _KEPT = 48
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from millrace.domain.archive.spans import Span, Spans
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.archive.proof.spans import Span, Spans
 from millrace.domain.quality.ranges import Mark, Work, reached
+from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 
 MOST_NAMED = 10_000
 """So many ranges of a run are named at most; all are counted."""

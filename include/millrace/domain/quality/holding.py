@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from millrace.domain.offsets import OffsetRange
 from millrace.domain.quality.results import RuleResult
 from millrace.domain.quality.rules import Rule
+from millrace.domain.topics.offsets import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)

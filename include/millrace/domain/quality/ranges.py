@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

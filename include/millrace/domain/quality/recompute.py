@@ -15,13 +15,13 @@ from itertools import accumulate
 from operator import itemgetter
 from random import Random
 
-from millrace.domain.archive.spans import Spans
-from millrace.domain.offsets import OffsetRange, SourceAt, TopicPartition
-from millrace.domain.position import LogBounds
+from millrace.domain.archive.proof.spans import Spans
+from millrace.domain.formats.years import FIRST_MS, LAST_MS
 from millrace.domain.quality.books import skipped
 from millrace.domain.quality.ranges import Mark, Work, gained
-from millrace.domain.quarantine import Rule
-from millrace.domain.years import FIRST_MS, LAST_MS
+from millrace.domain.quarantine.rules import Rule
+from millrace.domain.streams.position import LogBounds
+from millrace.domain.topics.offsets import OffsetRange, SourceAt, TopicPartition
 
 MOST_SAMPLED = 100_000
 """So many offsets are read again at most."""

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
-from millrace.domain.offsets import OffsetRange, SourceAt
 from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.rules import Severity
+from millrace.domain.topics.offsets import OffsetRange, SourceAt
 
 MOST_SOURCES = 20
 """So many sources of rows that break a rule are kept."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from millrace.domain.archive.spans import Spans
+from millrace.domain.archive.proof.spans import Spans
 from millrace.domain.quality.books import MOST_NAMED, Doubt, Fault, Finding
 
 

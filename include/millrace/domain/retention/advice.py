@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from millrace.domain.durations import roughly
+from millrace.domain.formats.durations import roughly
+from millrace.domain.formats.sizes import roughly_bytes
 from millrace.domain.retention.settings import KEYS, LogSettings
-from millrace.domain.sizes import roughly_bytes
 
 PARTITIONS, REPLICATION = "partitions", "replication"
 IN_FORCE = frozenset({*KEYS, PARTITIONS, REPLICATION})

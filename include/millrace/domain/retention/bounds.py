@@ -16,11 +16,11 @@ from datetime import timedelta
 from enum import StrEnum
 from itertools import pairwise
 
-from millrace.domain.durations import roughly
-from millrace.domain.headroom import Rule
+from millrace.domain.formats.durations import roughly
+from millrace.domain.groups.snapshots import LogSample
 from millrace.domain.retention.flow import Flow
+from millrace.domain.retention.headroom import Rule
 from millrace.domain.retention.settings import BrokerSettings, LogSettings
-from millrace.domain.snapshots import LogSample
 
 _CLOCKS = timedelta(minutes=1)  # producers' and brokers' may differ so much before a record is called of the future
 _MATTERS = 100  # the part of retention by which a record's date has to be ahead to be told

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from millrace.domain.declaration import App, BackupApp, Start
-from millrace.domain.groups import CommitMetadata, Committed, PlannedMove, archived_to
-from millrace.domain.headroom import Limits
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.declaration.pipeline import App, BackupApp, Start
+from millrace.domain.formats.sizes import roughly_bytes
+from millrace.domain.groups.commits import CommitMetadata, Committed, PlannedMove, archived_to
+from millrace.domain.retention.headroom import Limits
 from millrace.domain.retention.settings import BrokerSettings, LogSettings
-from millrace.domain.sizes import roughly_bytes
-from millrace.domain.time_travel import PartitionTimes
+from millrace.domain.rewind.time_travel import PartitionTimes
+from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 
 KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
 """The topic settings whose change may delete records."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from millrace.domain.snapshots import LogSample
+from millrace.domain.groups.snapshots import LogSample
 
 _LONG = timedelta(days=3_650)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from millrace.domain.retention.settings import BrokerSettings, log_settings
-from millrace.domain.topics import longer_limit
+from millrace.domain.topics.changes import longer_limit
 
 TIME, SIZE, POLICY = "retention.ms", "retention.bytes", "cleanup.policy"
 LIMITS = (TIME, SIZE)

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from millrace.domain.groups import BackupMetadata, CommitMetadata, PlannedMove
-from millrace.domain.headroom import Danger, Limits, Rule, Unread, danger, headroom
-from millrace.domain.offsets import TopicPartition
+from millrace.domain.groups.commits import BackupMetadata, CommitMetadata, PlannedMove
+from millrace.domain.groups.snapshots import GroupSeen, LogSeen, Partition, Snapshot, TopicSeen
 from millrace.domain.retention.flow import Flow
+from millrace.domain.retention.headroom import Danger, Limits, Rule, Unread, danger, headroom
 from millrace.domain.retention.settings import LogSettings, log_settings
-from millrace.domain.snapshots import GroupSeen, LogSeen, Partition, Snapshot, TopicSeen
+from millrace.domain.topics.offsets import TopicPartition
 
 WORST_FIRST = (Danger.ALARM, Danger.WARNING, Danger.NONE)
 

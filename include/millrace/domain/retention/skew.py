@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from millrace.domain.restore import Placement, place
-from millrace.domain.snapshots import LogSeen, TopicSeen
+from millrace.domain.archive.restore.records import Placement, place
+from millrace.domain.groups.snapshots import LogSeen, TopicSeen
 
 SAMPLED = 20_000
 TOP_KEYS = 10

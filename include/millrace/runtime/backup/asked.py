@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from millrace.domain.control import Claim
+from millrace.domain.streams.control import Claim
 from millrace.errors import MillraceError, UnreachableError
 
 log = structlog.get_logger()

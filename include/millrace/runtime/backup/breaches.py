@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from millrace.domain.alarms import UNKNOWN, Extent
+from millrace.domain.alarms.life import UNKNOWN, Extent
 from millrace.errors import MillraceError
 
 log = structlog.get_logger()

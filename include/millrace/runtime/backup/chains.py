@@ -11,10 +11,10 @@ from millrace.adapters.archive.cutting import Copied
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import Waiting
-from millrace.domain.archive.partition import Tile
-from millrace.domain.archive.tiling import ObservedLog, Tiling
-from millrace.domain.groups import BackupMetadata, Committed
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.archive.proof.partition import Tile
+from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
+from millrace.domain.groups.commits import BackupMetadata, Committed
+from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 

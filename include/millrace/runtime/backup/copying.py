@@ -17,18 +17,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.adapters.archive.cutting import Copied, Cutter, copy_range, put_object
-from millrace.adapters.archive.documents import decode, encode
 from millrace.adapters.archive.plain import PlainCopier
+from millrace.adapters.chain.documents import decode, encode
 from millrace.adapters.s3.store import S3Store
 from millrace.domain.archive.manifest import ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import MOST_OBJECT_BYTES, Read
-from millrace.domain.offsets import OffsetRange, TopicPartition
+from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import DataLossError, MillraceError, PartFailedError, RefusedError, UnreachableError
 from millrace.ports import ObjectStore
-from millrace.runtime.plain_read import spark_cannot_read
-from millrace.runtime.source import batch_options
-from millrace.runtime.spark_failures import means_loss, message
+from millrace.runtime.life.spark_failures import means_loss, message
+from millrace.runtime.stream.plain_read import spark_cannot_read
+from millrace.runtime.stream.source import batch_options
 from millrace.settings import KafkaSettings, S3Settings
 
 log = structlog.get_logger()

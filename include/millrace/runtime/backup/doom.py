@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import structlog
 
-from millrace.domain.alarms import UNKNOWN, Extent
-from millrace.domain.headroom import LEAST_HEADROOM, Headroom
+from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.retention.headroom import LEAST_HEADROOM, Headroom
 from millrace.errors import MillraceError
 from millrace.runtime.backup.parts import DOOMED, SayBreach
 

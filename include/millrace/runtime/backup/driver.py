@@ -14,11 +14,11 @@ from millrace.adapters.archive.looks import Looks
 from millrace.adapters.archive.plain import PlainCopier
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.pace import rest
-from millrace.domain.control import StreamProgress
-from millrace.domain.declaration import Pipeline
-from millrace.domain.groups import archived_to
-from millrace.domain.headroom import Headroom
-from millrace.domain.streams import Phase
+from millrace.domain.declaration.pipeline import Pipeline
+from millrace.domain.groups.commits import archived_to
+from millrace.domain.retention.headroom import Headroom
+from millrace.domain.streams.control import StreamProgress
+from millrace.domain.streams.supervision import Phase
 from millrace.errors import FencedError, MillraceError, RefusedError, UnreachableError
 from millrace.ports import ObjectStore
 from millrace.runtime.backup.asked import Asked, Claimants
@@ -28,7 +28,7 @@ from millrace.runtime.backup.doom import Doom
 from millrace.runtime.backup.parts import Parts
 from millrace.runtime.backup.silence import Silence
 from millrace.runtime.backup.tee import Round, Tee
-from millrace.runtime.life import Life
+from millrace.runtime.life.app import Life
 from millrace.wiring import open_platform
 
 log = structlog.get_logger()

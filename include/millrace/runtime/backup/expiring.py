@@ -10,11 +10,11 @@ from typing import Protocol
 import structlog
 
 from millrace.adapters.archive.chain import links
-from millrace.adapters.archive.documents import decode
+from millrace.adapters.chain.documents import decode
 from millrace.domain.archive.expiry import Done, Expiry, expired_to, is_due
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.archive.tiling import Tiling
+from millrace.domain.archive.proof.tiling import Tiling
 from millrace.errors import ChainFencedError, CorruptArchiveError, MillraceError
 from millrace.runtime.backup.chains import TopicChain
 from millrace.runtime.backup.parts import Parts

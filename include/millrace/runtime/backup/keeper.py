@@ -10,16 +10,16 @@ from itertools import groupby
 import structlog
 
 from millrace.adapters.archive.chain import ChainWriter, forget_false_summaries, read_on, resume
-from millrace.domain.alarms import Extent
-from millrace.domain.archive.acknowledgement import Acknowledgement
+from millrace.domain.alarms.life import Extent
+from millrace.domain.archive.audits.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import LARGEST_EPOCH
-from millrace.domain.archive.coverage import lost_text, tile_text
 from millrace.domain.archive.manifest import Kind, ObjectEntry, PartitionSpan
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.archive.partition import Tile
-from millrace.domain.archive.tiling import ObservedLog, Tiling
-from millrace.domain.groups import BackupMetadata
-from millrace.domain.offsets import TopicPartition
+from millrace.domain.archive.proof.coverage import lost_text, tile_text
+from millrace.domain.archive.proof.partition import Tile
+from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
+from millrace.domain.groups.commits import BackupMetadata
+from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import ChainFencedError, CorruptArchiveError, FencedError, MillraceError, UnreachableError
 from millrace.runtime.backup.chains import TopicChain
 from millrace.runtime.backup.expiring import Expirer

@@ -8,15 +8,15 @@ from datetime import datetime
 from typing import Protocol
 
 from millrace.adapters.archive.cutting import Copied
-from millrace.domain.alarms import UNKNOWN, Extent
-from millrace.domain.archive.acknowledgement import Acknowledgement
+from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.archive.audits.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Done, Expiry
 from millrace.domain.archive.pace import Read
-from millrace.domain.archive.tiling import LogsSeen
-from millrace.domain.declaration import BackupApp
-from millrace.domain.groups import Committed
-from millrace.domain.offsets import TopicPartition
+from millrace.domain.archive.proof.tiling import LogsSeen
+from millrace.domain.declaration.pipeline import BackupApp
+from millrace.domain.groups.commits import Committed
+from millrace.domain.topics.offsets import TopicPartition
 from millrace.ports import ObjectStore
 
 LOST, HALTED, DOOMED, SILENT = "backup.lost", "backup.halted", "backup.doomed", "backup.silent"

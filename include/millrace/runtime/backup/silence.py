@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from millrace.domain.alarms import UNKNOWN, Extent
+from millrace.domain.alarms.life import UNKNOWN, Extent
 from millrace.runtime.backup.parts import SILENT, SayBreach
 
 log = structlog.get_logger()

@@ -18,9 +18,9 @@ from millrace.domain.archive.chain import Diverged, Recreated, next_ranges
 from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import MOST_HOLES, Read, Waiting, due
-from millrace.domain.archive.tiling import ObservedLog
-from millrace.domain.control import BATCH_STEPS
-from millrace.domain.offsets import TopicPartition
+from millrace.domain.archive.proof.tiling import ObservedLog
+from millrace.domain.streams.control import BATCH_STEPS
+from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import DataLossError, MillraceError, PartFailedError, RefusedError
 from millrace.runtime.backup.chains import LONG_AGO, TopicChain
 from millrace.runtime.backup.keeper import Keeper

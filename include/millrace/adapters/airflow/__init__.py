@@ -1,0 +1,1 @@
+"""Airflow, through its REST API."""

@@ -1,0 +1,1 @@
+"""Alarms outside the control database: webhooks, and the files of the watchdog."""

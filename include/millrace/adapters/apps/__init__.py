@@ -1,0 +1,1 @@
+"""Apps: their processes, environment, code and status."""

@@ -1,0 +1,1 @@
+"""Jobs: bounded work by Spark, in a process of its own."""

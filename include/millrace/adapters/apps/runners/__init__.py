@@ -1,0 +1,1 @@
+"""Runners: they submit apps and watch over them."""

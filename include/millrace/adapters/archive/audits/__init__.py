@@ -1,0 +1,1 @@
+"""Audits of an archive: chain, objects and log against one another."""

@@ -1,0 +1,1 @@
+"""What chains of manifests share: archives and datasets."""

@@ -1,0 +1,1 @@
+"""The control database: one file for each noun."""

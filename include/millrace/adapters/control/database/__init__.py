@@ -1,0 +1,1 @@
+"""Connection, locks, tables and rows of the control database."""

@@ -1,0 +1,1 @@
+"""Checks, books and marks in the control database."""

@@ -1,0 +1,1 @@
+"""Snapshots of clusters in the control database."""

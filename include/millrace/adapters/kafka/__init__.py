@@ -1,0 +1,1 @@
+"""Kafka: topics, logs, groups and reads of one cluster."""

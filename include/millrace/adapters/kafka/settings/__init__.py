@@ -1,0 +1,1 @@
+"""librdkafka's keys in the words of other clients."""

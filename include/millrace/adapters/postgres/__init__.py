@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, locks, and Millrace's own tables."""

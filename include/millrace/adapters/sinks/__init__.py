@@ -1,0 +1,1 @@
+"""Sinks of streams; what several of them share lies here."""

@@ -1,0 +1,1 @@
+"""The sink `kafka`: rows as records of topics."""

@@ -1,0 +1,1 @@
+"""The sink `postgres`: rows in tables, appended or upserted."""

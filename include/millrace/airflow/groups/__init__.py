@@ -1,0 +1,1 @@
+"""Operators and triggers that look at consumer groups."""

@@ -1,0 +1,1 @@
+"""Forms and tasks of plans."""

@@ -1,0 +1,1 @@
+"""DAGs that check quality and reconcile books."""

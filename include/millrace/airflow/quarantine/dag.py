@@ -1,0 +1,92 @@
+"""The form that puts records in quarantine through a stream's app once more."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, Param
+
+from millrace.airflow.plans.form import confirm_task, reason_param, stream_param
+from millrace.airflow.plans.operators import RunPlan
+from millrace.airflow.quality.books import TriggerBooks
+from millrace.airflow.quarantine.operators import PlanRedrive
+from millrace.airflow.shared import names
+from millrace.airflow.shared.defaults import PATIENT, RETRIED, common
+from millrace.domain.declaration.pipeline import Pipeline
+from millrace.domain.quarantine.rules import Rule
+
+
+def redrive_dag(pipeline: Pipeline) -> DAG:
+    """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first.
+
+    Streams that upsert, or write to Kafka or to S3, are not in its form.
+    """
+    dag = DAG(
+        dag_id=names.redrive(pipeline),
+        description=f"Put records in quarantine of {pipeline.name} through once more: planned, confirmed, run.",
+        doc_md=_doc(pipeline),
+        schedule=None,
+        allowed_run_types=["manual"],
+        params={
+            "stream": stream_param(pipeline.redrivable, preset=True),
+            "rule": Param(
+                default=None,
+                type=["null", "string"],
+                enum=[None, *(rule.value for rule in Rule)],
+                title="Rule",
+                description="Only records that broke this rule.",
+            ),
+            "since": Param(
+                default=None,
+                type=["null", "string"],
+                title="Since",
+                description="Only records that went to quarantine from then on: a time with its zone, as "
+                "2026-05-01T08:00:00+02:00.",
+            ),
+            "offsets": Param(
+                default=None,
+                type=["null", "string"],
+                title="Offsets",
+                description="Only these: TOPIC/PARTITION@OFFSET or TOPIC/PARTITION@FIRST-LAST, LAST included; several "
+                "with spaces or commas between.",
+            ),
+            "reason": reason_param(),
+        },
+        **common(pipeline.owner, [pipeline.name, "redrive"]) | {"max_active_runs": 16},
+    )
+    plan = PlanRedrive(
+        task_id="plan",
+        pipeline=pipeline.name,
+        doc_md="Tries each record, which may take minutes, and stores what came of it; changes nothing. Cleared, it "
+        "finds the plan of this run.",
+        dag=dag,
+        **RETRIED,
+    )
+    confirm = confirm_task(dag)
+    run = RunPlan(
+        task_id="run",
+        doc_md="Ends when the plan is done, or failed: its log names what. Cleared, it goes on where it stood.",
+        dag=dag,
+        **PATIENT,
+    )
+    books = TriggerBooks(
+        task_id="books",
+        books=names.books(pipeline),
+        after="redrive",
+        doc_md="Has the books of the stream looked at; what that finds turns its own DAG red. Paused, that DAG waits.",
+        dag=dag,
+        **RETRIED,
+    )
+    plan >> confirm >> run >> books
+    return dag
+
+
+def _doc(pipeline: Pipeline) -> str:
+    return (
+        "Press **Trigger** and fill in the form; without rule, time and offsets it is about all that the stream has in "
+        "quarantine. `plan` tries each record with the app as it is now and says what would become of it, `confirm` "
+        "shows it to you under **Required Actions** and waits, `run` puts the records through and holds the books of "
+        f"what it touched, `books` has DAG `{names.books(pipeline)}` look at the stream. What fails again stays in "
+        "quarantine, with its former and its new reason.\n\n"
+        "A run belongs to one plan for ever: clearing a task goes on with that plan, and changes nothing once it is "
+        f"done. By hand: `millrace quarantine redrive {pipeline.name}.STREAM --reason ...`, then "
+        "`millrace plans run ID`."
+    )

@@ -1,0 +1,1 @@
+"""The DAG that checks retention."""

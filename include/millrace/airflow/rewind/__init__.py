@@ -1,0 +1,1 @@
+"""Tasks of the form that rewinds a stream."""

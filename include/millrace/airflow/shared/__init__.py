@@ -1,0 +1,1 @@
+"""What all DAGs share: names, settings, defaults, Connections, and the plugin."""

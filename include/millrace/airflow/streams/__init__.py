@@ -1,0 +1,1 @@
+"""Operators and triggers that watch and operate streams."""

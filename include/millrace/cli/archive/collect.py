@@ -1,0 +1,84 @@
+"""`millrace backup collect`: let go what need not be kept, and delete it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from millrace.cli.archive.audit import Json, Topic, each_archive, open_backed, told_and_ended
+from millrace.cli.terminal.actor import actor
+from millrace.cli.terminal.output import Text, emit
+from millrace.cli.terminal.reason import Reason
+from millrace.declarations.fields import Wrong, parse_duration
+from millrace.errors import MillraceError, UsageError
+from millrace.usecases.archive.collect import Collected, Request
+from millrace.usecases.archive.collect import collect as collect_one
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the noun it belongs to."""
+    app.command()(collect)
+
+
+def collect(
+    reason: Reason,
+    topic: Topic = None,
+    grace: Annotated[
+        str,
+        typer.Option(help="Nothing that was written or expired within this time is deleted: 3d, 24h."),
+    ] = "3d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask for nothing, delete nothing: count.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let go what `keep` says need not be kept, and delete what was let go, and what no manifest names.
+
+    What is due is asked of the backup's app, which writes into the chain that it has expired; a later run deletes it.
+    Ends with 1 where something is wrong with an archive: nothing of it is deleted then. Repeatable.
+    """
+    request = Request(actor(), reason, _grace(grace), dry_run)
+    platform, found = open_backed(topic)
+    done: list[Collected] = []
+    failed: list[MillraceError] = []
+    for backed, here in each_archive(platform, found, failed):
+        try:
+            done.append(collect_one(platform, backed, here, request))
+        except MillraceError as error:  # the next one is collected all the same
+            failed.append(error)
+    document = {
+        "schema": "millrace.backup.collect/1",
+        "dry_run": dry_run,
+        "archives": [asdict(one) for one in done],
+        "failures": [str(error) for error in failed],
+    }
+    emit(document, as_json=as_json, text=lambda console: _print(console, done, dry_run=dry_run))
+    told_and_ended(failed, [MillraceError.exit_code] if any(one.wrong for one in done) else [])
+
+
+def _grace(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except Wrong as error:
+        raise UsageError(f"--grace: {error.what}", next_step=error.next_step) from None
+
+
+def _print(console: Console, done: list[Collected], *, dry_run: bool) -> None:
+    verb = "to delete" if dry_run else "deleted"
+    for one in done:
+        lines = [f"{one.topic} ({one.topic_id}):"]
+        if one.wrong:
+            lines += ["  something is wrong:", *(f"    {text}" for text in one.wrong)]
+        if one.due:
+            how = "asked to expire" if one.asked else "asked before, waits for the app" if one.waits else "due"
+            lines.append(f"  {one.due:,} offsets: {how}")
+        lines.append(f"  {one.expired:,} expired objects {verb}, {one.expired_bytes:,} bytes")
+        lines.append(f"  {one.orphans:,} objects that no manifest names {verb}, {one.orphan_bytes:,} bytes")
+        if one.too_young:
+            lines.append(f"  {one.too_young:,} are younger than the grace period")
+        if one.more_orphans:
+            lines.append(f"  {one.more_orphans:,} more that no manifest names: run it again")
+        for line in lines:
+            console.print(Text(line), soft_wrap=True)

@@ -1,0 +1,1 @@
+"""What `./millrace test` does."""

@@ -1,0 +1,1 @@
+"""The example, as `millrace up` runs and prints it."""

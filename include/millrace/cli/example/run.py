@@ -1,0 +1,110 @@
+"""How `millrace up` runs the example and prints what came of it; `python -m millrace.cli.example URL` does it alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from millrace.cli.terminal.output import paragraph, show_error
+from millrace.cli.topics.sources import load_bar
+from millrace.errors import MillraceError
+from millrace.settings import Settings, open_settings
+from millrace.usecases.example.run import FINDINGS_SHOWN, ExampleProgress, ExampleReport, run_example
+from millrace.wiring import open_example
+
+_TRY_NEXT = (
+    ("./millrace streams list", "the stream, what is wanted of it and what it does"),
+    ("./millrace streams logs shop.purchases", "what its driver says"),
+    ("./millrace groups lag", "who reads what, and how far behind; docs/guide/groups.md"),
+    ("./millrace topics sizing", "how large topics are and get; docs/guide/retention.md"),
+    ("./millrace backup coverage", "what of the topic is archived; --page FILE writes the page"),
+    ("./millrace backup cat shop.purchases", "what the archive in S3 holds, as JSON lines"),
+    ("DAG shop.operate in Airflow", "stop it and start it again, with a reason"),
+    ("./millrace spec new NAME", "begin a pipeline of your own: docs/guide/first-pipeline.md"),
+    ("./millrace down", "stop everything; the data stays"),
+)
+
+
+def run_with_bar(settings: Settings, airflow_url: str, console: Console) -> ExampleReport:
+    """Run the example with a bar that shows each step.
+
+    Args:
+        settings: the project's.
+        airflow_url: where the embedded Airflow answers.
+        console: where the bar is shown; a line a step where that is not a terminal.
+    """
+    parts = open_example(settings, airflow_url)
+    if not console.is_terminal:
+        said: list[str] = []
+
+        def say(progress: ExampleProgress) -> None:
+            step = progress.step.partition(": ")[0]
+            if not said or said[-1] != step:
+                said.append(step)
+                console.print(paragraph(f"example: {progress.step}"), soft_wrap=True)
+
+        return run_example(parts, say)
+    with load_bar(console) as bar:
+        task = bar.add_task("the example", total=None)
+
+        def show(progress: ExampleProgress) -> None:
+            bar.update(task, description=progress.step, completed=progress.done, total=progress.total)
+
+        return run_example(parts, show)
+
+
+def print_report(console: Console, report: ExampleReport, try_next: Sequence[tuple[str, str]] = _TRY_NEXT) -> None:
+    """Print what came of the example: counts, quarantine, DAGs, what is wrong, and what to try next."""
+    again = " (it was done before; nothing was started)" if report.already_done else ""
+    lines = [
+        "",
+        f"Example:  pipeline shop{again}",
+        f"  topic        {report.topic}, {report.partitions} partitions",
+        f"  records in   {report.records_in:,}",
+        f"  rows out     {report.rows_out:,} in table {report.table}",
+        f"  quarantined  {len(report.quarantined):,}",
+        *(f"    {entry.source!s:<24} {entry.rule:<16} {entry.shows}" for entry in report.quarantined),
+        f"  lag          {report.lag:,}",
+        *([] if report.backup is None else [f"  backup       {report.backup}"]),
+        *([f"  kept         {report.kept}"] if report.kept else []),
+        *([f"  books        {report.books}"] if report.books else []),
+        *([f"  made again   {report.made_again}"] if report.made_again else []),
+        *([f"  quality      {report.quality}"] if report.quality else []),
+        "  latest run of each DAG",
+        *(f"    {dag_id:<32} {state}" for dag_id, state in report.dags),
+        *_judgement(report),
+        *(["", "Try next"] if try_next else []),
+        *(f"  {command:<40} {why}" for command, why in try_next),
+    ]
+    for line in lines:
+        console.print(paragraph(line), soft_wrap=True)
+
+
+def _judgement(report: ExampleReport) -> list[str]:
+    if not report.findings:
+        lines = [
+            "  Every record is once in the table or once in quarantine; every row made again is as the stored one."
+        ]
+        return lines if report.backup is None else [*lines, "  Every record is in the archive, by its proof."]
+    lines = [f"  {len(report.findings):,} faults of records that are not where or what they should be, or of rules:"]
+    lines += [f"    {finding}" for finding in report.findings[:FINDINGS_SHOWN]]
+    if (more := len(report.findings) - FINDINGS_SHOWN) > 0:
+        lines.append(f"    and {more:,} more")
+    return lines
+
+
+def main(url: str) -> int:
+    """Run the example on the Airflow at this address, beside the one of `up`; the exit code."""
+    try:
+        report = run_with_bar(open_settings(), url, Console(stderr=True))
+    except MillraceError as error:
+        show_error(error)
+        return error.exit_code
+    print_report(Console(), report, ())
+    return report.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

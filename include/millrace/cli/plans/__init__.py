@@ -1,0 +1,1 @@
+"""`millrace plans` and `millrace log`."""

@@ -1,0 +1,1 @@
+"""`millrace up`, `down`, `doctor`, `compose`, `control`."""

@@ -1,0 +1,1 @@
+"""What all commands share: output, options and the actor."""

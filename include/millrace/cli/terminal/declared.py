@@ -1,0 +1,24 @@
+"""The pipelines that a command is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millrace import declarations
+from millrace.domain.declaration.pipeline import Pipeline
+from millrace.wiring import Platform
+
+
+def pipelines_of(platform: Platform, name: str | None) -> Sequence[Pipeline]:
+    """That of a stream, PIPELINE.STREAM, or all; a declaration with errors is told, never left out.
+
+    Raises:
+        InvalidDeclarationError: the one that is asked for has errors, or any of all.
+        UsageError: there is no such pipeline.
+    """
+    project = declarations.load(platform.settings.root)
+    if name is not None:
+        return [project.pipeline(name.partition(".")[0])]
+    if project.findings:
+        raise declarations.InvalidDeclarationError(project.findings)
+    return project.pipelines

@@ -1,0 +1,1 @@
+"""`millrace topics` and `millrace sources`."""

@@ -1,0 +1,1 @@
+"""Readers of a cluster over time, by their commits."""

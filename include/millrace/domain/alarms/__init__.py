@@ -1,0 +1,1 @@
+"""Alarms: their life, and the decisions that open one."""

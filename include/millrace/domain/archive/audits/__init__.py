@@ -1,0 +1,1 @@
+"""Audits of an archive: findings, memory, and the turn of deep ones."""

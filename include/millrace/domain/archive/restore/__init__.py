@@ -1,0 +1,1 @@
+"""Restores: records on their way back into a topic."""

@@ -1,0 +1,1 @@
+"""Values as text: of records, in messages, and for people."""

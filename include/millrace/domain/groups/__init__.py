@@ -1,0 +1,1 @@
+"""Consumer groups: their commits, snapshots, status, rhythm and risks."""

@@ -1,0 +1,1 @@
+"""Plans: stored, hashed, expiring values that say what would change."""

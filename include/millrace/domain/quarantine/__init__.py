@@ -1,0 +1,1 @@
+"""Quarantine: rules that records break, and redrives of repaired ones."""

@@ -1,0 +1,1 @@
+"""Forecasts of topics: estimates, their history and their errors."""

@@ -1,0 +1,1 @@
+"""Rewinds: offsets for times, and the plan that moves a stream back."""

@@ -1,0 +1,1 @@
+"""Sinks: batches, the origin of records, and datasets."""

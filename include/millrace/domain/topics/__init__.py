@@ -1,0 +1,1 @@
+"""Topics: their offsets, their changes, and the records that sources feed into them."""

@@ -1,0 +1,1 @@
+"""Java and the jars that the servers need, held to committed locks."""

@@ -1,0 +1,1 @@
+"""The servers of the stack, one file each."""

@@ -1,0 +1,1 @@
+"""Decoders of record values, one for each declared format."""

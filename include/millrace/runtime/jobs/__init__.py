@@ -1,0 +1,1 @@
+"""Bounded jobs beside a live stream."""

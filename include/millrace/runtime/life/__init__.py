@@ -1,0 +1,1 @@
+"""What every app has in common: claim, heartbeat, group, Spark session, end."""

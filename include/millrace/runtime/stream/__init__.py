@@ -1,0 +1,1 @@
+"""The app of a stream: batches from topics to a sink."""

@@ -1,0 +1,1 @@
+"""Activity of readers, from what its stream has kept."""

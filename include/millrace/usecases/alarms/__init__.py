@@ -1,0 +1,1 @@
+"""Alarms: list, acknowledge and notify; the watchdog."""

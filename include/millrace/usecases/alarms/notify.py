@@ -1,0 +1,286 @@
+"""Alarms: calling the notifiers for every alarm that is new or raised again, and listing and acknowledging alarms."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millrace.domain.alarms.life import growth, in_turn, measure_of
+from millrace.domain.declaration.pipeline import Environment, Notifier
+from millrace.domain.formats.printable import printable
+from millrace.errors import UsageError
+
+if TYPE_CHECKING:
+    from millrace.domain.streams.control import Alarm
+    from millrace.wiring import Platform
+
+LOG_FILE = "alarms.log"
+CONTROL_DOWN = "control.down"
+"""The kind of alarm that the watchdog tells; the control database cannot hold it."""
+OVERDUE_AFTER = timedelta(minutes=2)
+ANSWERS_WITHIN = timedelta(seconds=30)
+"""How long a notifier may take for one alarm."""
+FAILURES_IN_A_ROW = 3
+"""After so many, a run calls a notifier no more: ten thousand alarms must not wait for one that hangs."""
+
+Tell = Callable[["Alarm"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An alarm after one round of its notifiers, and those that failed to tell people, with their errors."""
+
+    alarm: Alarm
+    failures: tuple[str, ...] = ()
+    is_retry: bool = False
+
+    @property
+    def is_news(self) -> bool:
+        """Return whether the run that told it is red: for an alarm that is new, was raised again or was not told."""
+        return bool(self.failures) or not self.is_retry
+
+    def __str__(self) -> str:
+        """Return the alarm in a line, with what failed and what follows from that."""
+        if not self.failures:
+            return described(self.alarm)
+        at = self.alarm.retry_at
+        follows = "not tried again" if self.alarm.told_at else "tried again by the next run"
+        follows = f"tried again at {at:%H:%M:%S} UTC" if at else follows
+        return f"{described(self.alarm)} (not told by {'; '.join(self.failures)}; {follows})"
+
+
+def described(alarm: Alarm) -> str:
+    """Return an alarm in one printable line; one that was raised again says why.
+
+    Its subject and detail may hold names of others, such as group ids, with any character in them.
+    """
+    why = growth(alarm.kind, alarm.known, alarm.extent) if alarm.raised > 1 and not alarm.is_known else ""
+    return printable(f"{alarm.kind} of {alarm.subject}: {alarm.detail}" + (f" (raised again: {why})" if why else ""))
+
+
+def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: datetime | None = None) -> Sequence[Alarm]:
+    """Return the alarms whose notifiers are to be called now, and that nobody has acknowledged.
+
+    Alarms whose hour is over since people heard of them, and that grew meanwhile, are raised again first.
+
+    Args:
+        platform: the adapters.
+        older_than: only those that wait for longer; an alarm waits from the moment that its notifiers are due.
+        now: the present.
+
+    Raises:
+        UnreachableError: the control database does not answer.
+    """
+    platform.control().alarms.raise_due()
+    found = platform.control().alarms.list(only_open=False, only_untold=True)
+    if not older_than:  # the database knows what is due; the clock of this host may be behind
+        return found
+    before = (now or datetime.now(UTC)) - older_than
+    return [alarm for alarm in found if alarm.due_since <= before]
+
+
+def list_alarms(platform: Platform, *, also_over: bool = False, limit: int = 200) -> Sequence[Alarm]:
+    """The alarms whose cause is still there, acknowledged ones too, newest first; `also_over`: all there ever were.
+
+    Raises:
+        UnreachableError: the control database does not answer.
+    """
+    return platform.control().alarms.list(only_open=not also_over, limit=limit)
+
+
+def show(platform: Platform, identity: int) -> Alarm:
+    """One alarm.
+
+    Raises:
+        UsageError: there is none of this number.
+        UnreachableError: the control database does not answer.
+    """
+    return platform.control().alarms.get(identity)
+
+
+def acknowledge(platform: Platform, identity: int, *, actor: str, reason: str) -> tuple[Alarm, bool]:
+    """Say that somebody has taken an alarm up: it stays open, and its notifiers are called no more until it grows.
+
+    Returns:
+        The alarm, and whether this was the first acknowledgement. A later one changes nothing.
+
+    Raises:
+        UsageError: there is none of this number.
+        UnreachableError: the control database does not answer.
+    """
+    return platform.control().alarms.acknowledge(identity, actor=actor, reason=reason)
+
+
+def tell(
+    platform: Platform,
+    alarms: Sequence[Alarm],
+    notifiers: Sequence[tuple[str, Tell]],
+    *,
+    within: timedelta = ANSWERS_WITHIN,
+) -> list[Told]:
+    """Call the notifiers for each alarm, and record what came of that before the next alarm.
+
+    A notifier that has delivered an alarm is not called for it again. One that fails, or does not answer in time, is
+    tried again by a later run (`domain.alarms.RETRY_AFTER`) and keeps no other from telling. After three failures in
+    a row it is called no more in this run, and counts as failed for the alarms that are left. The next run begins with
+    those (`domain.alarms.in_turn`).
+
+    Guarantees: a notifier is called at least once for each alarm, unless it failed for three other alarms in a row in
+    each of the alarm's four rounds. These are twelve different alarms if no other notifier fails.
+
+    Does not guarantee that an alarm is told only once: a run that is killed between a call and its record tells again,
+    and so may a notifier that did not answer in time. Its thread lives on until the process ends.
+
+    Args:
+        platform: the adapters.
+        alarms: those that are due.
+        notifiers: by name, each name once.
+        within: how long a notifier may take for one alarm.
+
+    Raises:
+        UnreachableError: the control database does not answer.
+    """
+    calls = {name: _Calls(notify, within) for name, notify in notifiers}
+    found = []
+    for alarm in in_turn(alarms, calls):
+        done = {each.name for each in alarm.notified if not each.is_due}
+        errors = {name: each.tell(alarm) for name, each in calls.items() if name not in done}
+        failures = {name: type(error).__name__ if error else "" for name, error in errors.items()}
+        skipped = {name for name, error in errors.items() if isinstance(error, NotifierGivenUpError)}
+        after = platform.control().alarms.record_round(alarm, failures, skipped=skipped)
+        texts = tuple(printable(f"{name}: {type(error).__name__}: {error}") for name, error in errors.items() if error)
+        found.append(
+            Told(replace(alarm, retry_at=after.retry_at, told_at=after.told_at), texts, is_retry=bool(alarm.notified))
+        )
+    return found
+
+
+class NotifierGivenUpError(Exception):
+    """A notifier was not called, for it failed several times in a row in this run."""
+
+
+class _Calls:
+    """One notifier in one run."""
+
+    def __init__(self, notify: Tell, within: timedelta) -> None:
+        self._notify = notify
+        self._within = within
+        self._failed_in_a_row = 0
+
+    def tell(self, alarm: Alarm) -> BaseException | None:
+        """Call it; return why it did not deliver."""
+        if self._failed_in_a_row >= FAILURES_IN_A_ROW:
+            return NotifierGivenUpError(f"not called, it failed {FAILURES_IN_A_ROW} times in a row in this run")
+        error = error_within(self._within, lambda: self._notify(alarm))
+        self._failed_in_a_row = self._failed_in_a_row + 1 if error else 0
+        return error
+
+
+def error_within(limit: timedelta, act: Callable[[], None]) -> BaseException | None:
+    """Do it in a thread that nobody has to wait for; return its error, or that it takes too long.
+
+    Guarantees: each call has a copy of the context variables, so two calls at once do not see what the other one sets.
+
+    Does not guarantee anything about objects that calls share. A call that did not answer in time may use them at the
+    same time as the next one. Airflow locks its connection to the supervisor; the task's own objects have no lock.
+    """
+    errors: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:  # any notifier may fail in its own way, `SystemExit` included
+            errors.append(error)
+        else:
+            errors.append(None)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=lambda: context.run(run), name="notifier", daemon=True)
+    thread.start()
+    thread.join(limit / timedelta(seconds=1))
+    return errors[0] if errors else TimeoutError(f"no answer within {limit.total_seconds():g} s")
+
+
+def notifiers_of(
+    environment: Environment, state_folder: Path, load: Callable[[Notifier], Tell]
+) -> list[tuple[str, Tell]]:
+    """Return the environment's notifiers by name. `log` is built in; all others are loaded by `load`.
+
+    A notifier is named by its kind; the second of a kind is `KIND#2`, so that each is tried again for itself. Where
+    the environment declares none, `log` is the only one.
+    """
+    found: list[tuple[str, Tell]] = []
+    counts: Counter[str] = Counter()
+    for notifier in environment.notifiers or (Notifier("log"),):
+        counts[notifier.kind] += 1
+        number = counts[notifier.kind]
+        name = notifier.kind if number == 1 else f"{notifier.kind}#{number}"
+        tell_one = log_notifier(state_folder / LOG_FILE) if notifier.kind == "log" else load(notifier)
+        found.append((name, tell_one))
+    return found
+
+
+def log_notifier(file: Path) -> Tell:
+    """A notifier that appends one JSON line an alarm."""
+
+    def write(alarm: Alarm) -> None:
+        line = json.dumps(document_of(alarm))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(line + "\n")
+
+    return write
+
+
+def webhook_notifier(platform: Platform, notifier: Notifier) -> Tell:
+    """Return a notifier that posts each alarm, with a sentence for people, to the address of its Connection."""
+    connection = dict(notifier.arguments)["connection"]
+
+    def post(alarm: Alarm) -> None:
+        platform.post(connection, document_of(alarm) | {"text": f"Millrace: {described(alarm)}"})
+
+    return post
+
+
+def document_of(alarm: Alarm) -> dict[str, object]:
+    """Return an alarm as a JSON document."""
+    return {
+        "schema": "millrace.alarm/1",
+        "id": alarm.identity,
+        "kind": alarm.kind,
+        "subject": alarm.subject,
+        "detail": alarm.detail,
+        "measure": alarm.extent.measure,
+        "unit": measure_of(alarm.kind).unit,
+        "fault": alarm.extent.fault,
+        "raised": alarm.raised,
+        "opened_at": alarm.opened_at.isoformat(),
+        "closed_at": alarm.closed_at.isoformat() if alarm.closed_at else None,
+        "told_at": datetime.now(UTC).isoformat(),
+    }
+
+
+def environment_of(root: Path) -> Environment:
+    """The environment file in force.
+
+    Raises:
+        UsageError: there is no such environment, or it has errors.
+    """
+    from millrace.declarations.environment import environment_name, read_environment
+
+    name = environment_name(None)
+    overlay, findings = read_environment(root, name)
+    if overlay is None:
+        raise UsageError(
+            f"the environment `{name}` has errors: {'; '.join(map(str, findings))}",
+            where=f"include/environments/{name}.yaml",
+            next_step="run `millrace spec check`",
+        )
+    return overlay.environment

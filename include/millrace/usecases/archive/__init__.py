@@ -1,0 +1,1 @@
+"""The archive: audit, collect, restore and read it."""

@@ -1,0 +1,1 @@
+"""Checks of declarations against what this installation has."""

@@ -1,0 +1,1 @@
+"""The example that `millrace up` runs and reports."""

@@ -1,0 +1,1 @@
+"""Consumer groups: list, check and snapshot them."""

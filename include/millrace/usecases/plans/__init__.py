@@ -1,0 +1,1 @@
+"""Plans and the action log: list, run and show them."""

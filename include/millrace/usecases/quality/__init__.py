@@ -1,0 +1,1 @@
+"""Quality: checks, books, freshness and recomputed rows."""

@@ -1,0 +1,1 @@
+"""Quarantine: list and redrive it."""

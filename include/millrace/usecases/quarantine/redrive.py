@@ -1,0 +1,331 @@
+"""Put records in quarantine through again: plan it by trying, then do it, and look at what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from millrace.domain.declaration.pipeline import BackupApp, Pipeline, Stream
+from millrace.domain.plans.plan import LIFETIME, ChangeResult, Outcome, Plan, PlanKind, PlanStatus, StoredPlan, facts
+from millrace.domain.quality.books import OPEN, Finding, judged
+from millrace.domain.quarantine.redrive import (
+    REDRIVE,
+    Redrive,
+    Redriven,
+    Selection,
+    WrongSelectionError,
+    about,
+    changes_of,
+    parse_selection,
+    redrive_of,
+    stayed,
+    taken,
+)
+from millrace.domain.topics.offsets import OffsetRange
+from millrace.errors import MillraceError, RefusedError, StalePlanError, UsageError
+from millrace.usecases.sinks.tables import NO_PLACE, by_its_group, table_of
+from millrace.usecases.streams.declared_apps import declared_app
+
+if TYPE_CHECKING:
+    from millrace.wiring import Platform
+
+Tell = Callable[[str], object]
+
+_STEP = "redrive"
+_VERIFY = "books"
+_MOST_FINDINGS = 20
+
+
+def selection_of(*, rule: str, since: str, offsets: Sequence[str], now: datetime) -> Selection:
+    """What a person selects; what is empty selects nothing out.
+
+    Args:
+        rule: a rule's name.
+        since: a time with its zone.
+        offsets: TOPIC/PARTITION@OFFSET or TOPIC/PARTITION@FIRST-LAST each.
+        now: the present.
+
+    Raises:
+        UsageError: one of them is none.
+    """
+    try:
+        return parse_selection(rule, since, offsets, now)
+    except WrongSelectionError as error:
+        raise UsageError(str(error), where="the selection", next_step="see `millrace quarantine list`") from error
+
+
+def make_plan(
+    platform: Platform,
+    stream: str,
+    selection: Selection,
+    *,
+    by: str,
+    reason: str,
+    asked_in: str = "",
+    now: datetime | None = None,
+    tell: Tell = lambda text: None,
+) -> Plan:
+    """Store a plan that puts records through again, after each was tried with the app as it is now.
+
+    Trying writes rows and takes them back in one transaction a part, so the table's own constraints have their say.
+
+    Args:
+        platform: the adapters.
+        stream: PIPELINE.STREAM.
+        selection: which records.
+        by: who asks.
+        reason: why.
+        asked_in: the run of a DAG, as DAG/RUN@TIME, that the plan shall be bound to; none by default.
+        now: the present; default the clock.
+        tell: told how it gets on.
+
+    Raises:
+        UsageError: there is no such stream.
+        RefusedError: the stream upserts, or writes to Kafka or to S3; nothing is selected, or nothing of it would leave
+            quarantine; it says why it would stay.
+        DeclarationError: the app or its table is not what it has to be.
+        UnreachableError: the sink or the control database does not answer.
+        PartFailedError: Spark ended without an answer.
+    """
+    given = _declared(platform, stream)
+    if not given.stream.sink.appended:
+        raise RefusedError(
+            "a redrive puts rows by their source, and an upserted table has them by key",
+            where=stream,
+            next_step="rewind the stream to before the records; see docs/guide/rewind.md",
+        )
+    code = platform.digest_of(given.pipeline, given.stream)
+    tried = platform.redriving().attempt(
+        stream, selection, given.connections, lambda done: tell(f"{stream}: {done:,} records tried")
+    )
+    if platform.digest_of(given.pipeline, given.stream) != code:
+        raise RefusedError(
+            "the apps' code changed while records were tried with it", where=stream, next_step="ask again"
+        )
+    changes, at = changes_of(tried.sums), now or datetime.now(UTC)
+    if not changes:
+        raise _nothing(stream, tried)
+    redrive = Redrive(stream, selection, code, tried.upto)
+    plan = Plan(
+        kind=PlanKind.REDRIVE,
+        target=stream,
+        cluster_id=platform.sink(given.stream.sink.connection).address,
+        connection=given.stream.sink.connection,
+        changes=changes,
+        refusals=(),
+        created=at,
+        expires=at + LIFETIME,
+        by=by,
+        reason=reason,
+        about=about(redrive, tried),
+    )
+    return platform.control().plans.add(plan, asked_in=asked_in)
+
+
+def _nothing(stream: str, tried: Redriven) -> RefusedError:
+    if not tried.sums:
+        return RefusedError(
+            "no such record is in quarantine",
+            where=stream,
+            next_step=f"see `millrace quarantine list --stream {stream}`",
+        )
+    why = ", ".join(f"{one.records:,} {one.now or one.fate} (as {one.first})" for one in tried.sums)
+    return RefusedError(
+        f"none of {tried.records():,} records would leave quarantine: {why}",
+        where=stream,
+        next_step="mend the schema, the app or the sink first; `millrace quarantine show` has a record's bytes",
+    )
+
+
+def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now: datetime, tell: Tell) -> None:
+    """Put through what a plan selects, and hold the books of what was touched.
+
+    A run that was killed is gone on with: what it has done stays done, and is logged with the rest.
+
+    Args:
+        platform: the adapters.
+        stored: the plan, open or running.
+        actor: who runs it.
+        reason: why; the plan's own where it is empty.
+        now: the present.
+        tell: told how it gets on.
+
+    Raises:
+        StalePlanError: it expired, or the app, its schemas or the sink are not those that it was tried with. Of one
+            that was begun, what was done is settled.
+        DeclarationError, PartFailedError: as `make_plan`; run it again.
+        UnreachableError: a server does not answer; run it again.
+    """
+    plan, plans = stored.plan, platform.control().plans
+    redrive, given = redrive_of(plan), _declared(platform, plan.target)
+    work = _Work(platform, stored, redrive, actor, f"{reason or plan.reason} (plan {plan.id})", tell)
+    work.must_hold(given, now)
+    plans.begin(plan.id)
+    if not work.is_put_through:
+        plans.begin_step(plan.id, _STEP)
+        told = platform.redriving().run(
+            plan.target,
+            redrive.selection,
+            given.connections,
+            lambda done: tell(f"{plan.target}: {done:,} records put through"),
+            upto=redrive.upto,
+            plan=plan.id,
+        )
+        work.note(stayed(told.sums) | {"others_were_at": taken(told.sums)})
+    work.settle(given.stream, PlanStatus.DONE)
+
+
+def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, tell: Tell) -> None:
+    """End a plan: what it was begun with stays done, and is settled.
+
+    Raises:
+        UnreachableError: a server does not answer; try again.
+    """
+    work = _Work(platform, stored, redrive_of(stored.plan), actor, f"{reason} (plan {stored.plan.id})", tell)
+    if stored.status is PlanStatus.RUNNING:
+        if not work.is_put_through:
+            platform.control().plans.begin_step(stored.plan.id, _STEP)
+            work.note({})
+        try:
+            stream = _declared(platform, stored.plan.target).stream
+        except MillraceError as error:  # the books of a stream that is declared no more cannot be looked at
+            tell(f"its books are not looked at: {error}")
+            stream = None
+        work.settle(stream, PlanStatus.ABORTED)
+    else:
+        platform.control().plans.finish(stored.plan.id, PlanStatus.ABORTED)
+    platform.control().log.append(actor=actor, action="plan.abort", subject=stored.plan.target, reason=work.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One runner at one plan."""
+
+    platform: Platform
+    stored: StoredPlan
+    redrive: Redrive
+    actor: str
+    reason: str
+    tell: Tell
+
+    @property
+    def is_put_through(self) -> bool:
+        """Whether an earlier runner has put everything through and written it down."""
+        return any(step.name == _STEP and step.done_at is not None for step in self.stored.steps)
+
+    def must_hold(self, given: _Given, now: datetime) -> None:
+        """Raise, and write down, why the plan is no longer true."""
+        plan, stream = self.stored.plan, given.stream
+        address = self.platform.sink(stream.sink.connection).address
+        why, is_same_sink = "", (stream.sink.connection, address) == (plan.connection, plan.cluster_id)
+        if not is_same_sink:
+            why = f"it was made for the sink {plan.cluster_id}, and the stream writes to {address} now"
+        elif self.stored.status is PlanStatus.OPEN and now >= plan.expires:
+            why = f"it expired at {plan.expires:%Y-%m-%d %H:%M} UTC"
+        elif not self.is_put_through and self.platform.digest_of(given.pipeline, stream) != self.redrive.code:
+            why = "the apps' code, or the declaration of the stream or its topics, changed since records were tried"
+        if not why:
+            return
+        if self.stored.status is PlanStatus.OPEN:
+            self.platform.control().plans.finish(plan.id, PlanStatus.STALE)
+        else:
+            self.platform.control().plans.begin_step(plan.id, _STEP)
+            self.note({})
+            self.settle(stream if is_same_sink else None, PlanStatus.STALE)
+        raise StalePlanError(
+            f"this plan is no longer true: {why}",
+            where=plan.id,
+            next_step=f"make a new one with `millrace quarantine redrive {plan.target} --reason ...`",
+        )
+
+    def note(self, staying: Mapping[str, int]) -> None:
+        """Write down what has left quarantine, by what the sink says, and what stays, by what the job says."""
+        plan, control = self.stored.plan, self.platform.control()
+        left = self.platform.sink(plan.connection).redriven(plan.target, plan.id)
+        done = {
+            "became_rows": left.records,
+            "rows": left.rows,
+            "dropped_by_the_transform": left.dropped,
+            **staying,
+        }
+        told = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in done.items() if count)
+        self.tell(f"{plan.target}: {told or 'nothing has left quarantine'}")
+        control.log.append(
+            actor=self.actor,
+            action=REDRIVE,
+            subject=plan.target,
+            reason=self.reason,
+            before={},
+            after={name: str(count) for name, count in done.items()},
+        )
+        control.plans.end_step(plan.id, _STEP, facts(done))
+
+    def settle(self, stream: Stream | None, status: PlanStatus) -> None:
+        """Hold the books of what was touched, hold what came of it against what was planned, and end the plan.
+
+        Args:
+            stream: whose books; None: they are not looked at.
+            status: how it ends where nothing is wrong.
+        """
+        plan, plans = self.stored.plan, self.platform.control().plans
+        wrong = self._unlike() if status is PlanStatus.DONE else []
+        if stream is not None:
+            plans.begin_step(plan.id, _VERIFY)
+            self.tell(f"{plan.target}: holding the books of what was touched")
+            findings = _unbalanced(self.platform, stream, plan)
+            plans.end_step(plan.id, _VERIFY, facts({"findings": len(findings)}))
+            wrong += [f"{one}" for one in findings[:_MOST_FINDINGS]]
+            if (more := len(findings) - _MOST_FINDINGS) > 0:
+                wrong.append(f"and {more:,} more: `millrace quality reconcile {plan.target} --deep`")
+        failed = status is PlanStatus.DONE and wrong
+        results = [ChangeResult(change.action, change.subject, Outcome.DONE) for change in plan.changes]
+        results += [ChangeResult(_VERIFY, plan.target, Outcome.FAILED, one) for one in wrong]
+        plans.finish(plan.id, PlanStatus.FAILED if failed else status, results)
+
+    def _unlike(self) -> list[str]:
+        """What came of it that is not what was planned; what somebody else took out meanwhile is no difference."""
+        stored = self.platform.control().plans.get(self.stored.plan.id)
+        done = {name: int(count) for step in stored.steps if step.name == _STEP for name, count in step.detail}
+        staying = {name.removeprefix("stay_"): count for name, count in done.items() if name.startswith("stay_")}
+        if (more := sum(staying.values()) - self.redrive.staying) <= 0:
+            return []
+        why = ", ".join(f"{count:,} {name}" for name, count in sorted(staying.items()))
+        return [f"{more:,} records more than planned stay in quarantine; that stay: {why}"]
+
+
+def _unbalanced(platform: Platform, stream: Stream, plan: Plan) -> list[Finding]:
+    """What does not balance in the entries of the ledger that records have left quarantine in."""
+    found: list[Finding] = []
+    touched = platform.sink(plan.connection).touched(plan.target, plan.id)
+    books_of, sink = platform.sink_books(plan.connection), table_of(stream)
+    with books_of.opened(stream.qualified_name, sink.table, sink.key) as books:
+        for entry in touched:
+            part = books.part(OffsetRange(entry.partition, entry.first, entry.first + 1))
+            found += [finding for finding in judged(part) if finding.fault not in OPEN]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A stream with its pipeline."""
+
+    pipeline: Pipeline
+    stream: Stream
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The Connections that its app may see, and its sink's."""
+        return tuple(dict.fromkeys((self.stream.sink.connection, *self.stream.connections)))
+
+
+def _declared(platform: Platform, stream: str) -> _Given:
+    pipeline, app = declared_app(platform.settings.root, stream)
+    if isinstance(app, BackupApp):
+        raise UsageError(
+            f"{stream} has no quarantine: a backup keeps every record as it is",
+            next_step="name a stream that reads the topic; see `millrace streams list`",
+        )
+    table_of(app, NO_PLACE, f"to have its records read again, {by_its_group(app)}")
+    return _Given(pipeline, app)

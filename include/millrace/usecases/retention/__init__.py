@@ -1,0 +1,1 @@
+"""Retention: sizes, forecasts, headroom, holds and cuts of topics."""

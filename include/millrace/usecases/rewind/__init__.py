@@ -1,0 +1,1 @@
+"""Rewinds: plan and run them."""

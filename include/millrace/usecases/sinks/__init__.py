@@ -1,0 +1,1 @@
+"""Sinks as readers and use cases need them."""

@@ -1,0 +1,1 @@
+"""Streams: supervise, list, own, adopt and show them."""

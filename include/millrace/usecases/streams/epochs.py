@@ -1,0 +1,92 @@
+"""Epochs that others than the control database know of: it may have been lost, or restored from a backup."""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from millrace.declarations import load_pipeline
+from millrace.domain.declaration.pipeline import BackupApp, S3Sink, Stream
+from millrace.errors import MillraceError, UnreachableError
+
+if TYPE_CHECKING:
+    from millrace.wiring import Platform
+
+log = structlog.get_logger()
+
+_ASK_AGAIN_SECONDS = 60.0  # hundreds of starts would each wait for the same server
+
+
+def newest_elsewhere(platform: Platform, stream: str) -> int:
+    """The greatest epoch that a stream's fence in its sink, or its group's commits, name; 0 where none does.
+
+    Of a stream that writes to S3 the fence is in the control database, which may be what was restored: the chain in the
+    bucket is asked as well. A backup has no sink: its group is asked, and the ends of the chains it writes.
+
+    A start that is not above it is fenced. A server that does not answer is left out, for a minute by all starts: such
+    a start then ends as fenced, and a later one asks again.
+
+    Args:
+        platform: the adapters.
+        stream: PIPELINE.STREAM or PIPELINE.backup, which is declared.
+    """
+    pipeline_name, _, name = stream.partition(".")
+    try:
+        pipeline = load_pipeline(platform.settings.root, pipeline_name)
+        declared = pipeline.app(name)
+    except (KeyError, MillraceError):
+        return 0  # who starts it says what is wrong with its declaration
+    asked = {pipeline.kafka: partial(_of_group, platform, pipeline.kafka, declared.group, declared.reads, stream)}
+    if isinstance(declared, Stream):
+        fence = declared.sink.connection
+        asked = {fence: partial(_of_fence, platform, fence, stream), **asked}
+        if isinstance(declared.sink, S3Sink):
+            asked[declared.sink.store] = partial(_of_dataset, platform, declared.sink, stream)
+    else:  # before the group: chains can be asked while the group's coordinator is away
+        asked = {declared.store: partial(_of_chains, platform, pipeline.kafka, declared), **asked}
+    newest = 0
+    for connection, ask in asked.items():
+        if _is_left_out(platform, connection):
+            log.info("epoch_not_asked", stream=stream, of=connection, error="it did not answer a moment ago")
+            continue
+        try:
+            newest = max(newest, ask())
+        except MillraceError as error:
+            log.warning("epoch_not_asked", stream=stream, of=connection, error=str(error))
+            if isinstance(error, UnreachableError):
+                platform.unanswered[connection] = time.monotonic()
+    return newest
+
+
+def _is_left_out(platform: Platform, connection: str) -> bool:
+    return time.monotonic() - platform.unanswered.get(connection, -math.inf) < _ASK_AGAIN_SECONDS
+
+
+def _of_fence(platform: Platform, connection: str, stream: str) -> int:
+    return platform.fences(connection).epoch(stream)
+
+
+def _of_dataset(platform: Platform, sink: S3Sink, stream: str) -> int:
+    return platform.hasty_dataset(sink).newest_epoch(stream)
+
+
+def _of_chains(platform: Platform, kafka: str, app: BackupApp) -> int:
+    """Ask the ends of the chains that a backup writes. The cluster names them: without it nothing is asked."""
+    try:
+        if _is_left_out(platform, kafka):
+            raise UnreachableError("it did not answer a moment ago", where=f"connection {kafka}")
+        chains = platform.claims(app, kafka).incarnations()
+    except UnreachableError as error:  # by the cluster: the bucket is not to be left out for it
+        log.warning("epoch_not_asked", stream=app.qualified_name, of=kafka, error=str(error))
+        if not _is_left_out(platform, kafka):
+            platform.unanswered[kafka] = time.monotonic()
+        return 0
+    return platform.hasty_heads(app.store).newest_epoch(chains)
+
+
+def _of_group(platform: Platform, connection: str, group: str, topics: tuple[str, ...], stream: str) -> int:
+    return platform.groups(connection).newest_epoch(group, topics, stream)

@@ -1,0 +1,216 @@
+"""What the pages show of streams: out of the control database and the sink's record of work, no broker asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from millrace.declarations import load_pipeline
+from millrace.declarations.show import EffectiveValue, effective
+from millrace.domain.declaration.pipeline import KafkaSink, S3Sink, Stream, is_backup
+from millrace.domain.quarantine.rules import RuleCount
+from millrace.domain.streams.control import StreamHistory
+from millrace.domain.streams.position import WorkRecord
+from millrace.domain.streams.standing import Level, Standing, StreamFacts, standing
+from millrace.domain.streams.supervision import StreamState
+from millrace.errors import MillraceError, UnreachableError, UsageError
+from millrace.usecases.sinks.tables import has_table
+
+if TYPE_CHECKING:
+    from millrace.wiring import Platform
+
+Readable = Callable[[set[str]], set[str]]
+"""Those of some streams, PIPELINE.STREAM, that the user may see."""
+
+LINES = 500
+BUCKETS = 120
+ATTEMPTS = 20
+ACTIONS = 10
+COUNTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLine:
+    """One stream as the overview shows it."""
+
+    facts: StreamFacts
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The streams that the user may see, by trouble, and one line about all of them.
+
+    `unshown` counts those that stand in no line, which are the ones that need nobody most.
+    """
+
+    at: datetime
+    lines: Sequence[StreamLine]
+    unshown: int
+    level: Level
+    headline: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPage:
+    """One stream with its past.
+
+    Attributes:
+        since: from when on the history is.
+        bucket: how long each of its buckets is.
+        declaration: its values as they count; empty where `problem` says why there are none.
+        reads: the topics it reads, by the declaration.
+        is_backup: whether it is the backup of a pipeline, whose sink is the archive.
+        rewinds: whether a rewind of it can be planned, as far as is known.
+    """
+
+    at: datetime
+    line: StreamLine
+    history: StreamHistory
+    since: datetime
+    bucket: timedelta
+    declaration: Sequence[EffectiveValue] = ()
+    problem: str = ""
+    reads: Sequence[str] = ()
+    is_backup: bool = False
+    rewinds: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPart:
+    """What the sink says of one stream: its record of work, and its quarantine by rule.
+
+    Attributes:
+        connection: which leads to what is written to.
+        table: what is written to; empty where that are topics, or a dataset.
+        record: its record of work; nothing where that is its group's, or in its dataset.
+        quarantine: what it put aside, by rule.
+        problem: why that is not counted; the rest is known all the same.
+        topics: what is written to; none where that is a table, or a dataset.
+        group: whose commits are the record of work; empty where the sink keeps that.
+        kept_in: the Connection that leads to the quarantine, where that is another.
+        prefix: what the keys of the dataset begin with that is written to; empty where that is none.
+    """
+
+    at: datetime
+    connection: str
+    table: str
+    record: WorkRecord
+    quarantine: Sequence[RuleCount]
+    problem: str = ""
+    topics: Sequence[str] = ()
+    group: str = ""
+    kept_in: str = ""
+    prefix: str = ""
+
+
+def overview(platform: Platform, readable: Readable, now: datetime) -> Overview:
+    """All streams that the user may see.
+
+    Guarantees: the number of statements does not depend on the number of streams.
+
+    Raises:
+        UnreachableError: the control database does not answer, or not soon enough.
+    """
+    with platform.pages().page() as page:
+        facts = page.facts(now)
+    seen = readable(set(facts))
+    lines = [_line(facts[name], now) for name in sorted(seen)]
+    lines.sort(key=lambda line: (line.standing.level, line.facts.stream))
+    return Overview(now, lines[:LINES], max(0, len(lines) - LINES), *_headline(lines))
+
+
+def stream_page(platform: Platform, stream: str, now: datetime, window: timedelta) -> StreamPage:
+    """One stream, with what its batches did in this window.
+
+    Raises:
+        UsageError: nobody wanted anything of such a stream yet, nor looked at it.
+        UnreachableError: the control database does not answer, or not soon enough.
+    """
+    bucket = window / BUCKETS
+    since = now - window
+    with platform.pages().page() as page:
+        facts = page.facts(now, stream).get(stream)
+        if facts is None:
+            raise UsageError(f"there is no stream {stream}", next_step="a new one is known once its DAG has run")
+        history = page.history(stream, since=since, bucket=bucket, attempts=ATTEMPTS, actions=ACTIONS)
+    backup = is_backup(stream)
+    found = StreamPage(now, _line(facts, now), history, since, bucket, is_backup=backup, rewinds=not backup)
+    return _declared(platform, stream, found)
+
+
+def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
+    """What the sink says of a stream.
+
+    Raises:
+        UsageError: no declaration names it, or it is a backup.
+        InvalidDeclarationError: its declaration is wrong.
+        UnreachableError: the sink does not answer, or not soon enough; where it keeps no record of work, that is the
+            `problem`.
+    """
+    if is_backup(stream):
+        raise UsageError(f"{stream} is a backup: its sink is the archive, and no table")
+    pipeline_name, _, name = stream.partition(".")
+    pipeline = load_pipeline(platform.settings.root, pipeline_name)
+    try:
+        declared = pipeline.stream(name)
+    except KeyError:
+        raise UsageError(f"no declaration names {stream}, so its sink is not known") from None
+    sink = declared.sink
+    reader = platform.hasty_sink(sink.connection)
+    if isinstance(sink, KafkaSink):
+        found = SinkPart(
+            now, pipeline.kafka, "", WorkRecord(), (), topics=sink.topics, group=declared.group, kept_in=sink.connection
+        )
+    elif isinstance(sink, S3Sink):
+        found = SinkPart(now, sink.store, "", WorkRecord(), (), kept_in=sink.connection, prefix=sink.prefix)
+    else:
+        found = SinkPart(now, sink.connection, sink.table, reader.record_of_work(stream), ())
+    try:
+        return replace(found, quarantine=reader.quarantine_counts(stream, COUNTS))
+    except UnreachableError as error:
+        return replace(found, problem=f"{error.what}: `millrace quarantine list --stream {stream}` waits longer")
+    except MillraceError as error:  # it refuses: that says what it misses, and hides nothing else
+        return replace(found, problem=f"{error.what}: {error.next_step}")
+
+
+def _line(facts: StreamFacts, now: datetime) -> StreamLine:
+    return StreamLine(facts, standing(facts, now))
+
+
+def _headline(lines: Sequence[StreamLine]) -> tuple[Level, str]:
+    if not lines:
+        return Level.OFF, "No stream is known yet: a new one is once its DAG has run."
+    need = [line for line in lines if line.standing.level <= Level.WARNING]
+    if not need:
+        running = sum(line.facts.state is StreamState.RUNNING for line in lines)
+        changing = sum(line.standing.level is Level.CHANGING for line in lines)
+        also = f", {changing:,} on the way to what is wanted" if changing else ""
+        stopped = len(lines) - running - changing
+        return Level.FINE, f"All is well: {running:,} running{also}, {stopped:,} stopped as wanted."
+    first = need[0]
+    number = "A stream needs" if len(need) == 1 else f"{len(need):,} of {len(lines):,} streams need"
+    first_of_all = "" if len(need) == 1 else "the first: "
+    why = f", {first.standing.why}" if first.standing.why else ""
+    text = f"{number} somebody; {first_of_all}{first.facts.stream} is {first.facts.state.value}{why}"
+    return first.standing.level, text
+
+
+def _declared(platform: Platform, stream: str, page: StreamPage) -> StreamPage:
+    """The page with the declaration of the stream, which a backup has not, and of the topics it reads."""
+    pipeline_name, _, name = stream.partition(".")
+    root = platform.settings.root
+    try:
+        declared = load_pipeline(root, pipeline_name).app(name)
+        values = effective(root, pipeline_name).values
+    except KeyError:
+        what = "backs no topic up" if page.is_backup else f"declares no stream {name}"
+        return replace(page, problem=f"pipeline {pipeline_name} {what}")
+    except MillraceError as error:
+        return replace(page, problem=str(error))
+    starts = (f"streams.{name}.", *(f"topics.{topic}." for topic in declared.reads))
+    shown = [value for value in values if value.field.startswith(starts) or "." not in value.field]
+    rewinds = isinstance(declared, Stream) and has_table(declared)
+    return replace(page, declaration=shown, reads=declared.reads, rewinds=rewinds)

@@ -1,0 +1,1 @@
+"""Topics as declared: plan, run, drift, and the sources that feed them."""
