@@ -10,7 +10,7 @@ COPY millrace pyproject.toml requirements.txt README.md LICENSE ./
 COPY include/millrace include/millrace
 RUN --mount=type=cache,target=/root/.cache UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 ./millrace run -- true
 ENV JAVA_HOME=/opt/java
-RUN --mount=type=cache,target=/root/.cache python -m millrace.embedded.images
+RUN --mount=type=cache,target=/root/.cache python -m millrace.embedded.compose.images
 COPY dags dags
 COPY plugins plugins
 COPY sources sources

@@ -17,7 +17,12 @@ import pytest
 if TYPE_CHECKING:
     from millrace.embedded.stack import Stack
 
-pytest_plugins = ["support.run_plugin", "support.tiers_plugin", "support.report_plugin", "support.budget_plugin"]
+pytest_plugins = [
+    "support.checks.run_plugin",
+    "support.checks.tiers_plugin",
+    "support.checks.report_plugin",
+    "support.checks.budget_plugin",
+]
 
 
 @pytest.fixture(scope="session", autouse=True)

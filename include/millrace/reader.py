@@ -1,7 +1,7 @@
 """For consumers of topics that streams write: a stream writes at least once, and this tells first from further times.
 
 It needs the standard library and `millrace.domain` only, and no client: what it looks at are the headers of
-`millrace.domain.origin`.
+`millrace.domain.sinks.origin`.
 """
 
 from __future__ import annotations

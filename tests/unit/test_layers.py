@@ -24,16 +24,16 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"errors"},
     "reader": {"domain"},  # other teams import it beside whatever client they have
     "ports": {"domain", "errors"},
-    "spec": BELOW_ALL,
+    "declarations": BELOW_ALL,
     "adapters": BELOW_ALL | {"ports"},
-    "usecases": BELOW_ALL | {"spec", "ports", "wiring"},
-    "wiring": BELOW_ALL | {"spec", "ports", "adapters", "usecases"},
+    "usecases": BELOW_ALL | {"declarations", "ports", "wiring"},
+    "wiring": BELOW_ALL | {"declarations", "ports", "adapters", "usecases"},
     # `airflow.trim` and `airflow.names` import nothing of Airflow: they only know names of ours.
-    "embedded": BELOW_ALL | {"spec", "ports", "adapters", "usecases", "wiring", "airflow"},
-    "runtime": BELOW_ALL | {"spec", "ports", "adapters", "wiring"},
-    "web": BELOW_ALL | {"spec", "ports", "usecases", "wiring"},
-    "airflow": BELOW_ALL | {"spec", "ports", "usecases", "wiring", "web"},  # `web` at the first page only
-    "cli": BELOW_ALL | {"spec", "ports", "usecases", "wiring", "embedded", "airflow"},  # `airflow.names` alone
+    "embedded": BELOW_ALL | {"declarations", "ports", "adapters", "usecases", "wiring", "airflow"},
+    "runtime": BELOW_ALL | {"declarations", "ports", "adapters", "wiring"},
+    "web": BELOW_ALL | {"declarations", "ports", "usecases", "wiring"},
+    "airflow": BELOW_ALL | {"declarations", "ports", "usecases", "wiring", "web"},  # `web` at the first page only
+    "cli": BELOW_ALL | {"declarations", "ports", "usecases", "wiring", "embedded", "airflow"},  # `airflow.names` alone
 }
 ONLY_STANDARD_LIBRARY = {"domain", "reader"}
 HEAVY = {"pyspark": {"runtime"}, "airflow": {"airflow"}, "great_expectations": {"adapters"}, "pandas": {"runtime"}}
@@ -77,7 +77,7 @@ def test_a_room_imports_only_what_stands_below_it(path: Path) -> None:
 
 def test_the_command_line_and_declarations_start_without_heavy_imports() -> None:
     script = (
-        "import sys, millrace.cli.main, millrace.spec\n"
+        "import sys, millrace.cli.main, millrace.declarations\n"
         f"print(sorted(set(sys.modules) & {set(HEAVY) | {'pyarrow', 'sqlalchemy', 'boto3'}!r}))"
     )
     found = subprocess.run(

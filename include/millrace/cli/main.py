@@ -28,7 +28,15 @@ NOUNS = {
     "control": "The control database.",
     "log": "The action log: who did what, when, why.",
 }
-"""Each noun has a module `millrace.cli.NOUN`; one that is not there yet is not offered."""
+"""The words that name a command's noun; one that has no module yet is not offered."""
+MODULES = {
+    "spec": "declaration.commands",
+    "sources": "topics.sources",
+    "backup": "archive.commands",
+    "control": "stack.control",
+    "log": "plans.log",
+}
+"""Modules below `millrace.cli` of words that are no folder; any other word has its commands in `WORD/commands.py`."""
 
 
 def build(arguments: list[str]) -> typer.Typer:
@@ -37,7 +45,7 @@ def build(arguments: list[str]) -> typer.Typer:
     Only the noun they name is imported; the others are stand-ins that carry a line of help, so that `--help`
     costs no heavy import.
     """
-    from millrace.cli.stack import commands as stack
+    from millrace.cli.stack import commands
 
     app = typer.Typer(
         name="millrace",
@@ -47,14 +55,21 @@ def build(arguments: list[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    stack.register(app)
+    commands.register(app)
     asked = next((word for word in arguments if not word.startswith("-")), "")
     for noun, line in NOUNS.items():
-        if find_spec(f"millrace.cli.{noun}") is None:
+        name = f"millrace.cli.{MODULES.get(noun, f'{noun}.commands')}"
+        if not _is_there(name):
             continue
-        module = importlib.import_module(f"millrace.cli.{noun}").app if noun == asked else _stand_in()
+        module = importlib.import_module(name).app if noun == asked else _stand_in()
         app.add_typer(module, name=noun, help=line)
     return app
+
+
+def _is_there(module: str) -> bool:
+    """Tell whether a module is there, without importing it."""
+    folder, _, _ = module.rpartition(".")
+    return find_spec(folder) is not None and find_spec(module) is not None
 
 
 def _say_version(asked: bool) -> None:

@@ -15,7 +15,7 @@ from millrace.errors import RefusedError, UsageError
 _DAG = '''\
 """The DAGs of the pipeline {name}, made from include/pipelines/{name}.yaml."""
 
-from millrace.airflow.factory import pipeline_dags
+from millrace.airflow.pipeline import pipeline_dags
 
 globals().update(pipeline_dags("{name}"))
 '''
@@ -86,7 +86,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from millrace.domain.sources import SourceRecord
+from millrace.domain.topics.sources import SourceRecord
 
 RECORDS = 1000
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -109,7 +109,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from millrace import spec
+from millrace import declarations
 from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +122,7 @@ def test_each_record_becomes_one_row_that_keeps_its_source(spark: SparkSession) 
     loaded = importlib.util.spec_from_file_location("{app}_transform", APP)
     app = importlib.util.module_from_spec(loaded)
     loaded.loader.exec_module(app)
-    value = spec.load_pipeline(ROOT, "{name}").topic("{topic}").value
+    value = declarations.load_pipeline(ROOT, "{name}").topic("{topic}").value
     # a schema without NOT NULL, so that one row of nulls will do
     columns = ", ".join(f"{{column.name}} {{column.sql_type}}" for column in value.decoded)
     row = (*(None for _ in value.decoded), ("{topic}", "id", 0, 7, None))

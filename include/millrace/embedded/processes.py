@@ -22,7 +22,7 @@ STREAM_APP_SIGNS = (
     "org.apache.spark.deploy.SparkSubmit",
     "pyspark/daemon",
     "pyspark.daemon",
-    "millrace.runtime.worker_daemon",
+    "millrace.runtime.life.worker_daemon",
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import threading
@@ -12,7 +11,6 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -135,10 +133,9 @@ class Stack:
 
     def upgrade_control(self) -> str:
         """Bring the control database to this version's tables; returns its revision."""
-        if find_spec("millrace.usecases") is None or find_spec("millrace.usecases.control") is None:
-            return ""
-        report = importlib.import_module("millrace.usecases.control").upgrade(self.settings())
-        return str(getattr(report, "after", report))
+        from millrace.usecases.streams.control import upgrade
+
+        return str(upgrade(self.settings()).after)
 
     def _start(self, wanted: frozenset[str], progress: Progress) -> StackReport:
         started = time.monotonic()
@@ -324,10 +321,10 @@ class Stack:
 
     def _stop_stream_apps(self) -> int:
         """Let the apps finish their batch; what is left after that, wherever it came from, is ended by its marks."""
+        from millrace.adapters.apps.runners.process import ProcessRunner
+
         apps = len(stream_apps(self.root))
-        if find_spec("millrace.adapters") and find_spec("millrace.adapters.runner_process"):
-            runner = importlib.import_module("millrace.adapters.runner_process").ProcessRunner(self.settings())
-            runner.stop_all(STREAM_GRACE)
+        ProcessRunner(self.settings()).stop_all(STREAM_GRACE)
         end(stream_apps(self.root), grace=STREAM_GRACE)
         return apps
 

@@ -141,7 +141,14 @@ class Subject:
 
     def scans(self, scratch: Path) -> Mapping[str, Mapping[str, float]]:
         """Seconds, and CPU seconds, of scans that do nothing with what they read."""
-        command = [sys.executable, "-m", "bench.raw_scan", str(self.stack.root), self.topics.pipeline, self.topic]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.archive.raw_scan",
+            str(self.stack.root),
+            self.topics.pipeline,
+            self.topic,
+        ]
         with (scratch / "scan.log").open("w+") as errors:
             done = subprocess.run(
                 [*command, str(scratch)],

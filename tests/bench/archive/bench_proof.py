@@ -58,7 +58,7 @@ def measured(shape: Shape, what: str, folder: Path) -> tuple[float, float]:
     command = [
         sys.executable,
         "-m",
-        "bench.bench_archive",
+        "bench.archive.bench_proof",
         what,
         str(shape.manifests),
         str(shape.partitions),

@@ -44,7 +44,7 @@ def turn(package: Path, seed: int) -> Turn:
         "PATH": os.defpath,
         RUN_VARIABLE: os.environ[RUN_VARIABLE],
     }
-    command = [sys.executable, "-m", "bench.decode_blocks", str(seed)]
+    command = [sys.executable, "-m", "bench.formats.decode_blocks", str(seed)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
     found = {}
     for line in done.stdout.splitlines():

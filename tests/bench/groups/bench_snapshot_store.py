@@ -1,6 +1,7 @@
 """What it costs to keep snapshots and to read them back: a day's part of a large cluster in which everything moves.
 
-Called as `./millrace test tests/bench/bench_snapshot_store.py -s`. MILLRACE_BENCH_SNAPSHOTS says how many (180: three
+Called as `./millrace test tests/bench/groups/bench_snapshot_store.py -s`.
+MILLRACE_BENCH_SNAPSHOTS says how many (180: three
 hours).
 """
 

@@ -1,6 +1,7 @@
 """What books cost: a million offsets at once, a run that goes on, and the entry that a batch writes.
 
-Called as `./millrace test tests/bench/bench_books.py -s`. MILLRACE_BENCH_ROWS says how many offsets (10,000,000) the
+Called as `./millrace test tests/bench/quality/bench_books.py -s`.
+MILLRACE_BENCH_ROWS says how many offsets (10,000,000) the
 larger table has. A run that goes on looks at the same 10,000 offsets in a table of a tenth of them and in that.
 """
 

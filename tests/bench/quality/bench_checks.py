@@ -1,6 +1,7 @@
 """What a check of quality costs: twenty rules over a million rows, beside the same counted by hand-written SQL.
 
-Called as `./millrace test tests/bench/bench_quality.py -s`. MILLRACE_BENCH_ROWS says how many (1,000,000). The check is
+Called as `./millrace test tests/bench/quality/bench_checks.py -s`.
+MILLRACE_BENCH_ROWS says how many (1,000,000). The check is
 a process of its own, started cold, so that loading the library and its memory count too.
 """
 
@@ -52,7 +53,7 @@ from millrace.adapters.quality.checker import QualityChecker
 from millrace.domain.quality.holding import Asked
 from millrace.domain.quality.rules import *
 from millrace.settings import PostgresSettings
-from support.quality_sinks import whole
+from support.quality.sinks import whole
 loaded = time.perf_counter() - began
 given = json.loads(sys.argv[1])
 columns = ("customer", "amount", "quantity", "score", "happened", "kind")

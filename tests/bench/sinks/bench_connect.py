@@ -1,6 +1,7 @@
 """Millrace's append stream beside Kafka Connect's JDBC sink: one topic, the same columns, one engine after the other.
 
-Called as `./millrace test tests/bench/bench_connect.py -s`. MILLRACE_BENCH_ROWS (1,000,000) says how many records,
+Called as `./millrace test tests/bench/sinks/bench_connect.py -s`.
+MILLRACE_BENCH_ROWS (1,000,000) says how many records,
 MILLRACE_BENCH_ROUNDS (4) how many rounds, MILLRACE_BENCH_MODES (all) which ways of Connect, by comma.
 
 A round makes a topic of four partitions, fills it with purchases and then lets each engine read it from its first

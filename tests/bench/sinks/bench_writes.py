@@ -1,6 +1,7 @@
 """What sinks cost, in turns: the same batches written and committed by each, and plain ways of inserting for scale.
 
-Called as `./millrace test tests/bench/bench_sinks.py -s`. MILLRACE_BENCH_ROWS says how many rows (1,000,000) each gets,
+Called as `./millrace test tests/bench/sinks/bench_writes.py -s`.
+MILLRACE_BENCH_ROWS says how many rows (1,000,000) each gets,
 in batches of 200,000, written by one task at a time over the way that tasks go. A rate is of rows a second.
 """
 

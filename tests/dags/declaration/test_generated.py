@@ -355,7 +355,7 @@ started = [str(thread) for thread in set(threading.enumerate()) - threads]
 answer([sorted(sys.modules), sorted(set(sys.modules) - modules), done + started])
 """
     all_modules, added, done = airflow_only.run(script)
-    assert "millrace.airflow.operators" in added
+    assert "millrace.airflow.streams.operators" in added
     assert _within(all_modules, f"{LIBRARIES} {ROOMS}") == []
     assert _within(added, AIRFLOWS_OWN) == []
     assert done == []

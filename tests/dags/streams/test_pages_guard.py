@@ -36,7 +36,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> FastAPI:
     from millrace.airflow.shared.plugin import LazyPages, MillracePlugin
     from support.ui.one_pipeline_auth import OnePipelineAuthManager
 
-    monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "support.one_pipeline_auth.OnePipelineAuthManager")
+    monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "support.ui.one_pipeline_auth.OnePipelineAuthManager")
     monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS", "viewer:viewer,operator:op,garden:viewer")
     monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "a secret of the tests, at least sixty-four bytes long" * 2)
     monkeypatch.setattr(airflow_app._AuthManagerState, "instance", OnePipelineAuthManager())
@@ -126,8 +126,8 @@ def test_a_task_of_a_stream_has_a_link_to_its_page_and_no_other_task_has() -> No
 
 def test_the_plugin_costs_nothing_before_a_page_is_asked_for(airflow_only: ForksOfAirflow) -> None:
     script = (
-        "import sys, millrace.airflow.plugin\n"
-        "heavy = {'millrace.web.app', 'millrace.airflow.pages', 'millrace.wiring', 'millrace.settings'}\n"
+        "import sys, millrace.airflow.shared.plugin\n"
+        "heavy = {'millrace.web.app', 'millrace.airflow.shared.pages', 'millrace.wiring', 'millrace.settings'}\n"
         "answer(sorted(heavy & set(sys.modules)))"
     )
     assert airflow_only.run(script) == []

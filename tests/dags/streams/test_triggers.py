@@ -42,7 +42,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedPlatform
     made = WatchedPlatform(example_project(tmp_path), Clock(datetime.now(UTC)))
     made.settings = Settings(root=tmp_path, lookup=lambda name: json.dumps({"conn_type": "any"}))
     monkeypatch.setattr(triggers, "airflow_platform", made.taken)
-    monkeypatch.setattr("millrace.usecases.streams.ANSWERS_WITHIN", timedelta())
+    monkeypatch.setattr("millrace.usecases.streams.supervise.ANSWERS_WITHIN", timedelta())
     for name in ("SHORTEST_WATCH_SECONDS", "WATCH_SECONDS", "LOOK_SECONDS", "IDLE_SECONDS", "AFTER_ERROR_SECONDS"):
         monkeypatch.setattr(triggers, name, 0.02)
     return made

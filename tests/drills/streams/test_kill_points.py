@@ -1,6 +1,6 @@
 """Everything that can be killed, at every point where it matters; afterwards each record is there once.
 
-All of it is of the second tier. The first tier kills a driver once, in `integration/test_rewind.py`.
+All of it is of the second tier. The first tier kills a driver once, in `integration/rewind/test_tool_and_plan.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The drills notice when a guard is gone: each mutant of the driver makes the drill that is meant for it fail.
 
-The first tier runs the same mutants without a Spark driver: test_crashes_stream.py, test_sinks.py and test_claims.py of
-tests/contract.
+The first tier runs the same mutants without a Spark driver: streams/test_crashes.py,
+sinks/test_promises.py and streams/test_claims.py of tests/contract.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What people and faults may do to Airflow without reaching a stream, and what reaches it: an app that dies.
 
-The first tier kills an app, too: see test_ui.py. The measured times are printed:
-`./millrace test tests/integration/airflow/test_airflow_faults.py -s`.
+The first tier kills an app, too: see ui/test_pages.py. The measured times are printed:
+`./millrace test tests/integration/airflow/test_apps_survive_faults.py -s`.
 """
 
 from __future__ import annotations

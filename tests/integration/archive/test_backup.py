@@ -136,7 +136,7 @@ def test_every_record_is_archived_bit_for_bit_and_a_new_topic_is_noticed(backed_
     assert "read_by_the_plain_client" in backed_up.driver.log()
 
 
-@pytest.mark.full  # first tier: contract/mixed/test_tee_crashes.py, at calls of every kind
+@pytest.mark.full  # first tier: contract/mixed/archive/tee/test_crashes.py, at calls of every kind
 def test_a_killed_driver_loses_no_record(backed_up: BackedUp) -> None:
     odd = Odd.of(backed_up)
     with backed_up.driver.started() as driver:
@@ -150,7 +150,7 @@ def test_a_killed_driver_loses_no_record(backed_up: BackedUp) -> None:
     assert "read_by_the_plain_client" in backed_up.driver.log()
 
 
-@pytest.mark.full  # first tier: contract/mixed/test_tee.py and test_epochs_elsewhere.py, without a driver
+@pytest.mark.full  # first tier, without a driver: contract/mixed/archive/tee/test_rounds.py, streams/test_epochs_elsewhere.py
 def test_a_writer_that_nobody_knows_halts_one_topic_and_a_known_one_ends_the_app(backed_up: BackedUp) -> None:
     topics, platform = backed_up.topics, backed_up.topics.platform
     damaged, sound = topics.make("damaged", partitions=1), topics.make("sound", partitions=1)

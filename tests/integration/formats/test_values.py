@@ -111,7 +111,7 @@ def undeclared(app: App) -> UndeclaredFields:
         store.close()
 
 
-@pytest.mark.full  # first tier: the dataset below; what COPY stores is in contract/postgres/test_postgres_values.py
+@pytest.mark.full  # first tier: the dataset below; what COPY stores is in contract/postgres/sinks/test_values.py
 def test_every_value_is_stored_as_it_is_or_its_record_is_quarantined_by_name(servers: Stack) -> None:
     app = App(servers, schema=SCHEMA, transform=TRANSFORM, partitions=1)
     values, rows, rules = records()

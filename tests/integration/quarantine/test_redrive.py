@@ -201,7 +201,7 @@ def jobs(of: subprocess.Popen[str]) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(of.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # it may end while it is looked at
-            if "millrace.runtime.redrive" in child.cmdline():
+            if "millrace.runtime.jobs.redrive" in child.cmdline():
                 found.append(child)
     return found
 

@@ -105,7 +105,7 @@ def project(folder: Path, context: Path) -> dict[str, Any]:
     loader = folder / "loader"
     built = subprocess.Popen(
         ["go", "build", "-o", str(loader), "."],
-        cwd=CHECKOUT / "tests" / "compose_loader",
+        cwd=CHECKOUT / "tests" / "integration" / "stack" / "compose_loader",
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

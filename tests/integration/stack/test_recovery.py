@@ -327,7 +327,7 @@ NEVER_READY = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-from millrace.embedded.part import NotReadyError
+from millrace.embedded.servers.part import NotReadyError
 from millrace.embedded.progress import Progress
 from millrace.embedded.stack import PARTS, Stack
 

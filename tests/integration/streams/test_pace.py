@@ -26,7 +26,7 @@ IMPATIENT = """
 import sys
 from datetime import timedelta
 
-from millrace.domain import batch_size
+from millrace.domain.streams import batch_size
 from millrace.runtime.main import main
 
 if __name__ == "__main__":

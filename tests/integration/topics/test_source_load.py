@@ -39,7 +39,7 @@ PARTITIONS = 4
 
 PROGRAM = f"""
 from datetime import UTC, datetime, timedelta
-from millrace.domain.sources import SourceRecord
+from millrace.domain.topics.sources import SourceRecord
 
 FIRST = datetime(1997, 1, 1, tzinfo=UTC)
 

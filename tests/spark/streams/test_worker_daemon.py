@@ -12,7 +12,13 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-IMPORTED = ("pandas", "psycopg", "pyarrow.csv", "millrace.adapters.postgres_copy", "millrace.runtime.bad_records")
+IMPORTED = (
+    "pandas",
+    "psycopg",
+    "pyarrow.csv",
+    "millrace.adapters.sinks.postgres.copy",
+    "millrace.runtime.stream.bad_records",
+)
 
 
 def test_a_worker_has_all_imported_and_takes_pyspark_from_no_archive(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from support.archive.small_archive import OFFSETS, PARTITIONS, ROUNDS, Archive, 
 from support.fakes.objects import MemoryStore
 
 HERE = Incarnation("shop.purchases", "C" * 22)
-BEGAN_MS = 1_700_000_000_000  # of the record at offset 0 of the archives of `support.archives`
+BEGAN_MS = 1_700_000_000_000  # of the record at offset 0 of the archives of `support.archive.small_archive`
 
 
 class CountingStore(MemoryStore):
@@ -44,7 +44,7 @@ class CountingStore(MemoryStore):
 
 
 class MemoryArchive(Archive):
-    """The archive of `support.archives` in memory."""
+    """The archive of `support.archive.small_archive` in memory."""
 
     store: CountingStore
 

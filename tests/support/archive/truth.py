@@ -56,7 +56,7 @@ class PlainBucket:
 
 
 class Record(Protocol):
-    """A consumer's record; see `support.plain_consumer.PlainRecord`."""
+    """A consumer's record; see `support.topics.plain_consumer.PlainRecord`."""
 
     partition: int
     offset: int

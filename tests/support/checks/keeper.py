@@ -1,4 +1,4 @@
-"""The keeper of one test run: `python -m support.keeper FOLDER`, with a pipe from pytest as its standard input.
+"""The keeper of one test run: `python -m support.checks.keeper FOLDER`, with a pipe from pytest as its standard input.
 
 When nobody holds the other end any more, killed or not, it ends every process of the run and removes its folder. After
 a run that ended in order there is nothing left to do.

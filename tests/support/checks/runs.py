@@ -75,7 +75,7 @@ def _start_keeper(folder: Path) -> subprocess.Popen[bytes]:
     """A process outside of the run's session and mark, that outlives this one if need be."""
     with (folder / KEEPER_LOG).open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "support.keeper", str(folder)],
+            [sys.executable, "-m", "support.checks.keeper", str(folder)],
             cwd=Path(__file__).parents[2],
             env=os.environ | {"PYTHONPATH": f"{PACKAGE}{os.pathsep}{Path(__file__).parents[2]}"},
             stdin=subprocess.PIPE,

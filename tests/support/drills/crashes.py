@@ -378,7 +378,7 @@ def _is_stopped(one: Process) -> bool:
 
 def dying_supervisor(project: StreamProject, point: str) -> Blow:
     """Supervise in a process that is killed at a point."""
-    script = Path(__file__).with_name("drills_supervisor.py")
+    script = Path(__file__).with_name("dying_supervisor.py")
     done = subprocess.run(
         [sys.executable, str(script), str(project.root), project.stream, point],
         capture_output=True,

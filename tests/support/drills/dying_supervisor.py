@@ -1,4 +1,4 @@
-"""A supervising process of its own that dies at a named point: `python drills_supervisor.py ROOT STREAM POINT`."""
+"""A supervising process of its own that dies at a named point: `python dying_supervisor.py ROOT STREAM POINT`."""
 
 from __future__ import annotations
 

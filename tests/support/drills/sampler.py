@@ -1,6 +1,6 @@
 """A process of its own that looks five times a second at the group and at the record of work.
 
-`python drills_sampler.py ROOT STREAM GROUP TOPIC PARTITIONS OUT` writes a line of JSON a sample until OUT.stop exists,
+`python sampler.py ROOT STREAM GROUP TOPIC PARTITIONS OUT` writes a line of JSON a sample until OUT.stop exists,
 or OUT is gone with the run. The record is read before and after the group: what the group says is never ahead of a
 record that is read later, and never more than the batch in flight behind one that was read before.
 """

@@ -21,7 +21,7 @@ from support.streams.project import tool_environment
 from support.waiting import Deadline, eventually, line_of, result_of
 
 KAFKA = "millrace_kafka"
-CHILD = Path(__file__).with_name("group_reader_child.py")
+CHILD = Path(__file__).with_name("reader_child.py")
 
 
 @dataclass
@@ -70,7 +70,7 @@ def group_reader(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(CHILD.parents[1])},
+        env={**os.environ, "PYTHONPATH": str(CHILD.parents[2])},
     )
     try:
         said = line_of(process.stdout, within=Deadline.SESSION, what=f"{group} to have committed")

@@ -1,4 +1,4 @@
-"""A sink of topics, under the contract of `support.sink_worlds`: a real broker, a real group, the control database."""
+"""A sink of topics, under the contract of `support.sinks.worlds`: a real broker, a real group, the control database."""
 
 from __future__ import annotations
 

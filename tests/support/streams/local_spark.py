@@ -38,9 +38,9 @@ def begin(java_home: Path, scratch: Path, *flags: str) -> SparkSession:
         .config("spark.sql.warehouse.dir", str(scratch))
         .config("spark.driver.extraJavaOptions", " ".join((f"-Djava.io.tmpdir={scratch}", *flags)))
         .config("spark.sql.session.timeZone", "UTC")
-        # as `runtime/session.py` has them
+        # as `runtime/life/session.py` has them
         .config("spark.io.encryption.enabled", "true")
-        .config("spark.python.daemon.module", "millrace.runtime.worker_daemon")
+        .config("spark.python.daemon.module", "millrace.runtime.life.worker_daemon")
         .getOrCreate()
     )
 

@@ -85,7 +85,7 @@ STREAM_PROGRAM = """
 import sys
 
 sys.path.insert(0, {tests!r})
-from support.drills_points import run
+from support.drills.points import run
 
 if __name__ == "__main__":
     sys.exit(run(sys.argv[1:], mutants={mutants!r}))

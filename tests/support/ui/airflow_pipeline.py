@@ -50,7 +50,7 @@ streams:
 """
 
 DAGS = """\
-from millrace.airflow.factory import pipeline_dags
+from millrace.airflow.pipeline import pipeline_dags
 
 globals().update(pipeline_dags({name!r}))
 """
@@ -168,7 +168,7 @@ class AirflowPipeline:
 
     def _is_driver(self, words: list[str]) -> bool:
         ours = self.stream in words and any(word.endswith("spark_apps/stream.py") for word in words)
-        return ours and "millrace.adapters.process_guard" not in words
+        return ours and "millrace.adapters.apps.runners.guard" not in words
 
     def app_processes(self) -> list[psutil.Process]:
         """Every process of the stream's apps, guards, JVMs and Python workers included, by their mark."""

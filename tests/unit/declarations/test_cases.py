@@ -15,7 +15,7 @@ from millrace.declarations.findings import Finding
 from support.declarations import RETURNS, SHOP, valid_project
 from support.waiting import Deadline, in_time
 
-CASES = Path(__file__).parent / "declarations" / "cases.yaml"
+CASES = Path(__file__).with_name("cases.yaml")
 ENVIRONMENT = "production"
 
 

@@ -469,7 +469,7 @@ def test_a_tree_that_was_read_cannot_change() -> None:
 
 def test_imports_nothing_heavy() -> None:
     heavy = "{'pyspark', 'airflow', 'pandas', 'confluent_kafka', 'sqlalchemy', 'great_expectations', 'rich'}"
-    code = f"import sys, millrace.spec; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, millrace.declarations; print(sorted({heavy} & set(sys.modules)))"
 
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -194,7 +194,7 @@ from pathlib import Path
 
 import pytest
 
-from support.budget import Kind, spend
+from support.checks.budget import Kind, spend
 
 STREAM = Path(os.environ["MILLRACE_TEST_RUN"]) / "stacks" / "run" / ".millrace" / "streams" / "shop.purchases"
 
@@ -228,7 +228,7 @@ def nested(project: Path, budget: str, *arguments: str) -> subprocess.CompletedP
     (project / "pytest.ini").write_text("[pytest]\nmarkers =\n    full: of the second tier\naddopts = -q\n")
     (project / "tests" / "conftest.py").write_text(
         f"import sys\nsys.path[:0] = {[str(TESTS), str(TESTS.parent / 'include')]!r}\n"
-        'pytest_plugins = ["support.budget_plugin"]\n'
+        'pytest_plugins = ["support.checks.budget_plugin"]\n'
     )
     (project / "tests" / "budget.toml").write_text(budget)
     return subprocess.run(
@@ -261,7 +261,7 @@ def test_the_test_that_goes_over_fails_at_its_teardown_and_the_run_tells_who_spe
 
 
 def test_a_repeat_is_held_to_no_budget(tests: Path) -> None:
-    spends = "from support.budget import Kind, spend\n\ndef test_spends():\n    spend(Kind.DAG_RUNS, 50)\n"
+    spends = "from support.checks.budget import Kind, spend\n\ndef test_spends():\n    spend(Kind.DAG_RUNS, 50)\n"
     (tests / "unit" / "test_one.py").write_text(spends)
     once = nested(tests.parent, DEFAULT + ONE)
     assert "1 passed, 1 error" in once.stdout, once.stdout

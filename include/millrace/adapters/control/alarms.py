@@ -30,7 +30,7 @@ class AlarmTable:
         self._settings = settings
 
     def open(self, kind: str, subject: str, detail: str, extent: Extent = UNKNOWN) -> bool:
-        """Open an alarm, or hold the open one against what is seen now; `domain/alarms.py` decides.
+        """Open an alarm, or hold the open one against what is seen now; `domain/alarms/life.py` decides.
 
         Args:
             kind: what went wrong.

@@ -30,7 +30,7 @@ class SnapshotsTaken(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Where the trigger is."""
-        return "millrace.airflow.group_triggers.SnapshotsTaken", {}
+        return "millrace.airflow.groups.triggers.SnapshotsTaken", {}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Take what is due at each full minute; what fails is told and tried again a minute later."""

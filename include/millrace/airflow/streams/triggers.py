@@ -133,7 +133,7 @@ class StreamWaits(_StreamTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Where the trigger is, the stream's name and the task's."""
-        return "millrace.airflow.triggers.StreamWaits", {"stream": self.stream, "waiting": self.waiting.value}
+        return "millrace.airflow.streams.triggers.StreamWaits", {"stream": self.stream, "waiting": self.waiting.value}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until the stream stands elsewhere."""
@@ -217,7 +217,7 @@ class StreamRuns(_AppTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Where the trigger is and the stream's name."""
-        return "millrace.airflow.triggers.StreamRuns", {"stream": self.stream}
+        return "millrace.airflow.streams.triggers.StreamRuns", {"stream": self.stream}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Find the app and watch it, supervising now and then; never end at once, for the next run begins at once."""
@@ -266,7 +266,7 @@ class StreamStuck(_AppTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Where the trigger is and the stream's name."""
-        return "millrace.airflow.triggers.StreamStuck", {"stream": self.stream}
+        return "millrace.airflow.streams.triggers.StreamStuck", {"stream": self.stream}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look, and where it is stuck watch the app until it moves or is gone."""
@@ -293,7 +293,7 @@ class UntoldAlarm(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Where the trigger is."""
-        return "millrace.airflow.triggers.UntoldAlarm", {}
+        return "millrace.airflow.streams.triggers.UntoldAlarm", {}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Ask the control database every few seconds."""

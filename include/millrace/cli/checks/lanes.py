@@ -27,7 +27,7 @@ LAST = ("nice", "-n", "10") if shutil.which("nice") else ()
 
 DURATIONS = Path("tests/durations.json")
 """Seconds of each test file, and of each step beyond its files, relative to the project; a green `--all` writes it."""
-SPARK_CLASSES = Path("tests/support/spark_classes.py")
+SPARK_CLASSES = Path("tests/support/checks/spark_classes.py")
 """Makes an archive of Spark's classes, with which the JVMs of all lanes start in half the CPU time."""
 BUDGET = Path("tests/budget.toml")
 """Test files of one capability share a budget, which one pytest counts."""

@@ -22,7 +22,9 @@ MOST = 1000
 BOUND = timedelta(minutes=30)
 """A busy loop ends after this time in any case."""
 
-_USAGE = "write `./millrace test --repeat N PATH...`, as `./millrace test --repeat 20 tests/unit/test_lanes.py`"
+_USAGE = (
+    "write `./millrace test --repeat N PATH...`, as `./millrace test --repeat 20 tests/unit/cli/checks/test_lanes.py`"
+)
 _OPTIONS_WITH_VALUE = frozenset(
     {
         *("-k", "-m", "-o", "-p", "-c", "-n", "-r", "-W"),

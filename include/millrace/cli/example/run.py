@@ -1,4 +1,4 @@
-"""How `millrace up` runs the example and prints what came of it; `python -m millrace.cli.example URL` does it alone."""
+"""Run the example for `millrace up` and print its report; `python -m millrace.cli.example.run URL` does it alone."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class Alarm:
     """A breach. One is open per kind and subject at a time.
 
     One that somebody acknowledged stays open until its cause is over, and nobody is told of it unless it is raised
-    again (`domain/alarms.py`), which drops the acknowledgement.
+    again (`domain/alarms/life.py`), which drops the acknowledgement.
 
     Attributes:
         told_at: when every notifier had delivered it, or had failed too often; None: some are still to be called.

@@ -2,7 +2,7 @@
 
 The sink's record of work says what is done. The consumer group says what is wanted next, and somebody may have
 moved it. The log says what is still there. `open_at` weighs them; its table of cases stands in
-`tests/unit/test_position.py`.
+`tests/unit/domain/streams/test_position.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What containers of `docker-compose.yaml` run: `python -m millrace.embedded.container setup|streams|healthy NAME...`.
+"""The programs of `docker-compose.yaml`: `python -m millrace.embedded.compose.container setup|streams|healthy NAME...`.
 
 `streams` keeps Airflow's scheduler and triggerer and the watchdog running, as the embedded stack does, and lets the
 stream apps end with it. They are processes of one container because a stream's runner finds its apps among the

@@ -232,7 +232,7 @@ def _example(here: Site) -> dict[str, Any]:
     return {
         **_image("spark"),
         "profiles": ["example"],
-        "command": [str(images.PYTHON), "-m", "millrace.cli.example", f"http://{here.address('airflow')}"],
+        "command": [str(images.PYTHON), "-m", "millrace.cli.example.run", f"http://{here.address('airflow')}"],
         "environment": _everywhere(),
         "secrets": [secret.mount() for secret in (secrets.AIRFLOW_USERS_TO_READ, secrets.CONNECTIONS_TO_LOOK)],
         "volumes": [f"{_STREAMS}:ro"],
@@ -256,7 +256,7 @@ def _image(name: str, *, built: bool = False) -> dict[str, Any]:
 
 
 def _inside(*words: str) -> list[str]:
-    return [str(images.PYTHON), "-m", "millrace.embedded.container", *words]
+    return [str(images.PYTHON), "-m", "millrace.embedded.compose.container", *words]
 
 
 def _component(here: Site, name: str) -> list[str]:

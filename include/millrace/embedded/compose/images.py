@@ -1,7 +1,7 @@
 """The two container images, as Dockerfiles: `airflow`, and `spark`, which is the same with Java and Spark's jars.
 
 Both are made as any checkout is: the launcher installs `requirements.txt`, held to its hashes. `python -m
-millrace.embedded.images` is the step of the second one that brings Java and jars, held to the committed locks.
+millrace.embedded.compose.images` is the step of the second one that brings Java and jars, held to the committed locks.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def airflow_dockerfile() -> str:
 
 def spark_dockerfile() -> str:
     """The text of the Dockerfile for streams: the other image's steps first, so that the two share them."""
-    java = f"ENV JAVA_HOME={JAVA_HOME}\nRUN --mount=type=cache,target=/root/.cache python -m millrace.embedded.images\n"
+    bring_java = "RUN --mount=type=cache,target=/root/.cache python -m millrace.embedded.compose.images"
+    java = f"ENV JAVA_HOME={JAVA_HOME}\n{bring_java}\n"
     return HEADER + _environment() + java + _project() + _owned(FOLDERS) + _user()
 
 

@@ -1,4 +1,4 @@
-"""For maintainers: make the jar locks anew. `python -m millrace.embedded.lock` (docs/operations/embedded.md)."""
+"""For maintainers: make the jar locks anew. `python -m millrace.embedded.jars.lock` (docs/operations/embedded.md)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_lock(jar_set: str) -> str:
         folder = parts.retrieve(roots, java, Path(scratch), lambda _line: None, transitive=transitive)
         jars = sorted(_describe(path, roots, Path(scratch) / "cache") for path in folder.iterdir())
     head = [f"# {root}" for root in ROOTS[jar_set]]
-    return "\n".join(["# Made by `python -m millrace.embedded.lock` from", *head, *(line for _, line in jars), ""])
+    return "\n".join(["# Made by `python -m millrace.embedded.jars.lock` from", *head, *(line for _, line in jars), ""])
 
 
 def _describe(path: Path, roots: list[Jar], cache: Path) -> tuple[str, str]:

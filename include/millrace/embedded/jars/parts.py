@@ -1,6 +1,6 @@
 """The jars of the broker, the object store and Spark's Kafka connector, held to a committed lock.
 
-Each set has a lock file `jars-SET.lock` beside this module, one line a jar:
+Each set has a lock file `SET.lock` beside this module, one line a jar:
 `sha256 organisation:name:version[:classifier]`. Jars come through the Ivy that PySpark carries, so no build tool is
 needed; they are kept in the user's cache folder, shared between checkouts, and checked against the lock on every start.
 """
@@ -300,7 +300,7 @@ def _sha256(path: Path) -> str:
 
 
 def _lock_file(jar_set: str) -> Path:
-    return Path(__file__).with_name(f"jars-{jar_set}.lock")
+    return Path(__file__).with_name(f"{jar_set}.lock")
 
 
 def _settings(cache: Path, *, poms: bool) -> str:

@@ -96,7 +96,7 @@ class Airflow:
             },
             "scheduler": {"orphaned_tasks_check_interval": "30", "task_instance_heartbeat_timeout": "60"},
             "secrets": {
-                "backend": "millrace.airflow.connections_file.ConnectionsFile",
+                "backend": "millrace.airflow.shared.connections_file.ConnectionsFile",
                 "backend_kwargs": json.dumps(
                     {"path": str(site.layout.environment_file), "hidden": "millrace_control_owner"}
                 ),

@@ -179,6 +179,6 @@ def _silent() -> object:
     """A logger that keeps librdkafka's connection messages off the terminal: the probe says what it met."""
     import logging
 
-    logger = logging.getLogger("millrace.embedded.kafka.probe")
+    logger = logging.getLogger("millrace.embedded.servers.kafka.probe")
     logger.disabled = True
     return logger

@@ -1,4 +1,4 @@
-"""The watchdog's program: `python -m millrace.embedded.watchdog`, in a project's folder or with MILLRACE_ROOT.
+"""The watchdog's program: `python -m millrace.embedded.servers.watchdog`, in a project's folder or with MILLRACE_ROOT.
 
 One runs on each host, under a supervisor. It imports neither Airflow nor Spark, and needs no server to start.
 """

@@ -35,7 +35,7 @@ class WatchdogPart:
 
     def programs(self, site: Site) -> list[Program]:
         """Return its one program. It reads Connections from `.millrace/env`, and has in variables what is not there."""
-        command = [site.python, "-m", "millrace.embedded.watchdog"]
+        command = [site.python, "-m", "millrace.embedded.servers.watchdog"]
         in_file = read_environment_file(site.layout.environment_file)
         pagers = pager_connections(site.layout.root, os.environ)
         return [Program("watchdog", command, environment={k: v for k, v in pagers.items() if k not in in_file})]

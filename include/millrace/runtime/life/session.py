@@ -42,7 +42,7 @@ def open_session(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.jars": ",".join(str(jar) for jar in jars),
-        "spark.python.daemon.module": "millrace.runtime.worker_daemon",
+        "spark.python.daemon.module": "millrace.runtime.life.worker_daemon",
         "spark.local.dir": str(scratch / "local"),
         # What tasks bring along, a sink's password too, gets there: PySpark writes a function of over 1 MiB to a file,
         # and Spark spills what it broadcasts. The key is in memory alone; that Spark warns of keys on the wire is about

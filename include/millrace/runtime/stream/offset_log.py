@@ -21,7 +21,7 @@ def is_full(ranges: Sequence[OffsetRange], bound: int) -> bool:
 def read_offset_log(entry: Path) -> dict[tuple[str, int], int]:
     """The end offsets of one batch: a version line, the batch's metadata, then one line of JSON a source.
 
-    Source: Spark's OffsetSeqLog and KafkaSourceOffset; pinned by tests/spark/test_offset_log.py.
+    Source: Spark's OffsetSeqLog and KafkaSourceOffset; pinned by tests/spark/streams/test_offset_log.py.
     """
     lines = entry.read_text(encoding="utf-8").splitlines()
     if lines[0] != "v1" or len(lines) != 3:

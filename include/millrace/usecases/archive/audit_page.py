@@ -127,7 +127,7 @@ def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined  # for pages alone: `backup cat` needs none
 
     made = Environment(
-        loader=PackageLoader("millrace.usecases", "."),
+        loader=PackageLoader("millrace.usecases.archive", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

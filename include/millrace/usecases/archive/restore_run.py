@@ -76,7 +76,7 @@ class RestoreReport:
 
 
 class Target(Protocol):
-    """A topic that is open for one restore (`millrace.adapters.kafka_restore`)."""
+    """A topic that is open for one restore (`millrace.adapters.kafka.producers.restore`)."""
 
     def glance(self) -> Iterator[TopicRecord]:
         """What is committed in the topic, below what is still undecided; older restores go on."""

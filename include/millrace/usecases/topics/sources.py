@@ -101,7 +101,7 @@ def load_source(
         pipeline: the pipeline that declares the source.
         name: the source's name in that pipeline.
         progress: called now and then, from this thread.
-        open_topic: opens the topic for loading (`millrace.adapters.kafka_producer.open_source_topic`).
+        open_topic: opens the topic for loading (`millrace.adapters.kafka.producers.source.open_source_topic`).
 
     Guarantees:
         Each record of the source is committed to the topic once, over any number of runs, kills and runs at the

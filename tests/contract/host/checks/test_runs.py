@@ -24,9 +24,9 @@ CHECKOUT = Path(__file__).resolve().parents[4]
 CONFTEST = f"""
 import sys
 sys.path[:0] = [{str(CHECKOUT / "include")!r}, {str(CHECKOUT / "tests")!r}]
-from millrace.cli import turn
+from millrace.cli.checks import turn
 turn.available_gb = lambda: 99.0  # the run these are part of has waited for memory
-pytest_plugins = ["support.run_plugin"]
+pytest_plugins = ["support.checks.run_plugin"]
 """
 HELD = """
 import os, subprocess, sys, time
@@ -79,7 +79,7 @@ def held(project: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def run(project: Path) -> subprocess.Popen[str]:
-    code = "import sys; from pathlib import Path; from millrace.cli.checks import run_checks; "
+    code = "import sys; from pathlib import Path; from millrace.cli.checks.run import run_checks; "
     code += "sys.exit(run_checks(Path(sys.argv[1]), ['-p', 'no:cacheprovider', sys.argv[1]]))"
     own = {name: value for name, value in os.environ.items() if name != TURN_VARIABLE}
     own |= {"PYTHONPATH": str(CHECKOUT / "include"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -142,7 +142,7 @@ def keepers_of(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.cmdline()[-2:] == ["support.keeper", str(folder)]:
+            if process.cmdline()[-2:] == ["support.checks.keeper", str(folder)]:
                 found.append(process)
     return found
 

@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).resolve().parents[4]
 CONFTEST = f"""
 import sys
 sys.path[:0] = [{str(CHECKOUT / "include")!r}, {str(CHECKOUT / "tests")!r}]
-pytest_plugins = ["support.tiers_plugin", "support.report_plugin"]
+pytest_plugins = ["support.checks.tiers_plugin", "support.checks.report_plugin"]
 """
 MARKERS = "[pytest]\naddopts = --import-mode=importlib\nmarkers = full: of the second tier\n"
 TESTS = """
@@ -89,7 +89,7 @@ def project(tmp_path: Path) -> Path:
 
 def run(project: Path, *arguments: str) -> tuple[int, str]:
     """Return the exit code and the output of `millrace test ARGUMENTS`. Of plugins it loads pytest-repeat only."""
-    code = "import sys; from pathlib import Path; from millrace.cli.checks import run_checks; "
+    code = "import sys; from pathlib import Path; from millrace.cli.checks.run import run_checks; "
     code += "sys.exit(run_checks(Path(sys.argv[1]), sys.argv[2:]))"
     own = {name: value for name, value in os.environ.items() if name != TURN_VARIABLE}
     own |= {"PYTHONPATH": str(CHECKOUT / "include"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -64,7 +64,7 @@ def test_postgresql_runs_as_root_in_a_folder_that_others_may_not_enter(
 
 def test_a_root_that_may_not_set_secure_bits_goes_without_them() -> None:
     """As in a container that was given few capabilities: there only a folder that others may enter works."""
-    ask = "from millrace.embedded.postgres import as_unprivileged; print(*as_unprivileged())"
+    ask = "from millrace.embedded.servers.postgres import as_unprivileged; print(*as_unprivileged())"
     answer = subprocess.run(
         ["setpriv", "--bounding-set=-setpcap", "--inh-caps=-setpcap", sys.executable, "-c", ask],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT / "include")},

@@ -64,7 +64,7 @@ def test_who_is_the_owner_by_his_effective_id_alone_starts_no_app(root: Path) ->
         import os, sys
         sys.path[:0] = {sys.path!r}
         from pathlib import Path
-        from contract.host.test_runner_process import runner_of, submission
+        from contract.host.streams.test_runner_process import runner_of, submission
         from millrace.errors import RefusedError
         os.setresuid({NOBODY}, 0, 0)
         try:

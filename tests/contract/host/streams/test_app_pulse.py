@@ -24,8 +24,8 @@ BEATING = """
 import signal, sys
 from datetime import timedelta
 from pathlib import Path
-from millrace.domain.streams import Phase
-from millrace.runtime.pulse import Pulse
+from millrace.domain.streams.supervision import Phase
+from millrace.runtime.life.pulse import Pulse
 
 signal.alarm(300)
 pulse = Pulse(Path(sys.argv[1]) / "status.json", timedelta(seconds=2))

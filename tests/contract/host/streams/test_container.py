@@ -21,7 +21,7 @@ BOUND_SECONDS = 300
 SCRIPT = """\
 import sys
 from pathlib import Path
-from millrace.embedded import container
+from millrace.embedded.compose import container
 from millrace.embedded.layout import Layout
 from millrace.embedded.program import Program
 from millrace.embedded.progress import Progress

@@ -320,7 +320,7 @@ def test_an_app_survives_the_end_of_its_submitter_and_of_its_group(root: Path, t
         import sys, time
         sys.path[:0] = {sys.path!r}
         from pathlib import Path
-        from contract.host.test_runner_process import runner_of, submission
+        from contract.host.streams.test_runner_process import runner_of, submission
         runner_of(Path({str(root)!r})).submit(submission())
         print("submitted", flush=True)
         time.sleep(60)

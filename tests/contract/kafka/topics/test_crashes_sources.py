@@ -32,7 +32,7 @@ from support.waiting import Deadline
 
 RECORDS, OF_A_TRANSACTION = 5, 2
 PROGRAM = f"""
-from millrace.domain.sources import SourceRecord
+from millrace.domain.topics.sources import SourceRecord
 
 def records():
     for number in range({RECORDS}):

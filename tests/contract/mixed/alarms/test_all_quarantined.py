@@ -1,6 +1,6 @@
 """A stream whose table refuses everything raises an alarm, which outlives it and ends with the first row.
 
-Real broker, real databases, the real driver; only Spark is left out (`support.driver_without_spark`).
+Real broker, real databases, the real driver; only Spark is left out (`support.streams.driver_without_spark`).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def lines(kept: Kept) -> list[str]:
 
 
 FIRST_TIER = ("deleted", "dropped", "swapped", "stale")
-"""test_archive_faults.py holds all faults against the proof itself, in the first tier."""
+"""contract/s3/archive/test_faults.py holds all faults against the proof itself, in the first tier."""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A stream that dies at any call of its adapters loses nothing and doubles nothing: its next epoch does the rest.
 
-Real broker, real databases, the real driver; only Spark is left out (`support.driver_without_spark`). That processes
-which are gone in the middle leave the same is shown by three children here, and by the drills.
+Real broker, real databases, the real driver; only Spark is left out (`support.streams.driver_without_spark`). That
+processes which are gone in the middle leave the same is shown by three children here, and by the drills.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A stream whose servers are disturbed in the midst of a batch: nothing is lost, and what can be waited out is.
 
-Real broker, real databases, the real driver; only Spark is left out (`support.driver_without_spark`).
+Real broker, real databases, the real driver; only Spark is left out (`support.streams.driver_without_spark`).
 """
 
 from __future__ import annotations

@@ -387,7 +387,7 @@ def test_a_table_may_be_called_whatever_it_likes_and_so_may_its_columns(shop, mo
     shop.made.execute(f"ALTER TABLE {TABLE} ADD COLUMN first_offset int, ADD COLUMN next_offset int")
     shop.made.execute(f"ALTER TABLE {TABLE} ADD COLUMN here int, ADD COLUMN entry int, ADD COLUMN span int")
     shop.made.execute(f'ALTER TABLE {TABLE} RENAME TO "{name}"')
-    monkeypatch.setattr("support.books_made.TABLE", f"shop.{name}")
+    monkeypatch.setattr("support.quality.books_made.TABLE", f"shop.{name}")
     monkeypatch.setattr(Shop, "table", f"shop.{name}")
     shop.made.batch(1_000, 1_200)
     run = shop.reconcile(deep=True)
@@ -424,7 +424,7 @@ def test_a_rewind_that_comes_meanwhile_is_looked_at_by_the_next_run(shop, monkey
         return answer
 
     with monkeypatch.context() as patch:
-        patch.setattr("millrace.adapters.sink_books.SinkBooks.work", rewound)
+        patch.setattr("millrace.adapters.sinks.postgres.books.SinkBooks.work", rewound)
         shop.reconcile()
     assert found(shop.reconcile()) == {"missing": [(102, 103)]}
 

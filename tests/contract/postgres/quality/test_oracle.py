@@ -66,7 +66,7 @@ def _at_home(rule: Rule, where: Truth | None, schema: str) -> tuple[Rule, Truth 
 
 def test_every_rule_counts_what_python_and_sql_count(sink: Sink) -> None:
     tried = set().union(*(compared(sink, seed) for seed in FIRST_TIER))
-    assert tried == set(KINDS) - {"volume"}  # which is a row count over other bounds: test_quality_checker.py
+    assert tried == set(KINDS) - {"volume"}  # which is a row count over other bounds: test_checker.py
 
 
 @pytest.mark.full

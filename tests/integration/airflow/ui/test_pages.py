@@ -56,7 +56,7 @@ owner: tests
 topics:
   garden.seeds: {partitions: many}
 """
-BROKEN_DAGS = 'from millrace.airflow.factory import pipeline_dags\n\nglobals().update(pipeline_dags("garden"))\n'
+BROKEN_DAGS = 'from millrace.airflow.pipeline import pipeline_dags\n\nglobals().update(pipeline_dags("garden"))\n'
 
 
 class ExampleStream(AirflowPipeline):

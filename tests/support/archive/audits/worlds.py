@@ -93,7 +93,7 @@ class AuditWorld(TeeWorld):
 
 
 def archive_by_tee(world: AuditWorld, name: str) -> Archive:
-    """An archive as `support.archives` builds it by hand, of a topic in which the same lies, made by a tee."""
+    """Make by a tee the archive that `support.archive.small_archive` builds by hand, of the same records."""
     tee = world.tee()
     for number in range(ROUNDS):
         for partition in range(PARTITIONS):

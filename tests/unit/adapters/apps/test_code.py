@@ -85,8 +85,8 @@ def test_where_one_file_ends_and_the_next_begins_counts(root: Path) -> None:
 
 def test_it_is_the_same_in_another_process(root: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from millrace.spec import load_pipeline; "
-        "from millrace.adapters.app_code import digest_of; root = Path(sys.argv[1]); p = load_pipeline(root, 'shop'); "
+        "import sys; from pathlib import Path; from millrace.declarations import load_pipeline; "
+        "from millrace.adapters.apps.code import digest_of; root = Path(sys.argv[1]); p = load_pipeline(root, 'shop'); "
         "print(digest_of(root, p, p.streams[0]))"
     )
     said = subprocess.run(

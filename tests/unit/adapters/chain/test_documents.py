@@ -12,7 +12,7 @@ from support.waiting import Deadline
 # Each child is a process in which nothing was decoded; the shortest switches make threads meet wherever they can.
 SCRIPT = """
 import os, sys, threading
-from millrace.adapters.archive import documents
+from millrace.adapters.chain import documents
 from millrace.errors import CorruptArchiveError
 
 kind = getattr(documents, sys.argv[1])

@@ -57,7 +57,9 @@ class Asking:
     """Somebody who asks a job that this script plays."""
 
     def __init__(self, root: Path, script: str, *, silence: timedelta) -> None:
-        modules = "from millrace.adapters.recompute_job import *\nfrom millrace.adapters.spark_job import *\n"
+        modules = (
+            "from millrace.adapters.apps.jobs.recompute import *\nfrom millrace.adapters.apps.jobs.spark import *\n"
+        )
         head = f"import os, sys, time\n{modules}"
         command = [sys.executable, "-c", head + textwrap.dedent(script)]
         self.job = RecomputeJob(open_settings(root), command, silence=silence)
@@ -80,7 +82,7 @@ def test_a_job_is_told_what_to_read_and_answers_with_what_it_found(tmp_path: Pat
             say(Said(done=done), sys.stdout.buffer)
         print("an app may print what it likes", file=sys.stderr)
         os.mkdir(sys.argv[1])
-        from millrace.domain.offsets import SourceAt
+        from millrace.domain.topics.offsets import SourceAt
         from millrace.domain.quality.recompute import Apart, Difference
         from datetime import UTC, datetime
         named = tuple(SourceAt(r.partition.topic, r.partition.partition, r.first) for r in request.ranges)
@@ -104,8 +106,8 @@ def test_a_job_is_told_what_to_read_and_answers_with_what_it_found(tmp_path: Pat
     [
         ("from millrace.errors import UnreachableError as E", UnreachableError),
         ("from millrace.errors import DeclarationError as E", DeclarationError),
-        ("from millrace.adapters.postgres_connection import SinkUnreachableError as E", UnreachableError),
-        ("from millrace.adapters.postgres_connection import SinkFailedError as E", MillraceError),
+        ("from millrace.adapters.postgres.connection import SinkUnreachableError as E", UnreachableError),
+        ("from millrace.adapters.postgres.connection import SinkFailedError as E", MillraceError),
     ],
 )
 def test_an_error_of_the_job_is_raised_as_what_it_is(tmp_path: Path, raised: str, kind: type[MillraceError]) -> None:

@@ -91,7 +91,7 @@ def test_busy_loops_end_after_a_signal_and_the_repeat_is_red(
 
 
 def test_a_busy_loop_ends_when_its_parent_is_killed() -> None:
-    code = "import os\nfrom millrace.cli.repeat import busy_loops\nwith busy_loops() as loops:\n"
+    code = "import os\nfrom millrace.cli.checks.repeat import busy_loops\nwith busy_loops() as loops:\n"
     code += "    print(*(loop.pid for loop in loops), flush=True)\n    os.kill(os.getpid(), 9)"
     died = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=Deadline.COMMAND.seconds

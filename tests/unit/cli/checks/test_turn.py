@@ -20,7 +20,7 @@ from support.waiting import Deadline, eventually, in_background, line_of, output
 HOLDER = """
 import sys
 from pathlib import Path
-from millrace.cli.turn import Turn
+from millrace.cli.checks.turn import Turn
 turn = Turn.take(Path(sys.argv[1]), "the holder", print, available=lambda: 99.0)
 print("holds", flush=True)
 input()

@@ -260,7 +260,7 @@ def test_a_new_pipeline_is_sound_at_once(root: Path, call: Call) -> None:
     assert (
         (root / "dags/orders.py")
         .read_text(encoding="utf-8")
-        .endswith('from millrace.airflow.factory import pipeline_dags\n\nglobals().update(pipeline_dags("orders"))\n')
+        .endswith('from millrace.airflow.pipeline import pipeline_dags\n\nglobals().update(pipeline_dags("orders"))\n')
     )
     for file in root.rglob("*.py"):
         compile(file.read_text(encoding="utf-8"), str(file), "exec")

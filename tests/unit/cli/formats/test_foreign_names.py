@@ -196,10 +196,10 @@ def _names_something(text: ast.JoinedStr) -> bool:
 
 def test_commands_print_names_by_the_text_that_escapes_them() -> None:
     wrong: dict[str, Any] = {}
-    for file in sorted(Path(millrace.cli.__file__).parent.glob("*.py")):
+    for file in sorted(Path(millrace.cli.__file__).parent.rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         imported = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "rich.text"]
         plain = any(alias.asname != "RichText" for node in imported for alias in node.names)
         if plain or (found := _prints_without_text(tree)):
-            wrong[file.name] = "imports rich.text" if plain else found
+            wrong[str(file)] = "imports rich.text" if plain else found
     assert wrong == {}

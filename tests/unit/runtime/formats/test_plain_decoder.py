@@ -396,5 +396,5 @@ def test_the_plain_decoder_imports_nothing_of_the_fast_one() -> None:
     }
     assert "msgspec" not in modules
     assert {module for module in modules if module and module.startswith("millrace.runtime")} == {
-        "millrace.runtime.decoded",
+        "millrace.runtime.formats.decoded",
     }

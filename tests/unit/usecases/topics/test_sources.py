@@ -22,7 +22,7 @@ KAFKA = '{"conn_type": "kafka", "extra": {"bootstrap.servers": "nowhere:1"}}'
 PIPELINE = Pipeline("shop", "team", "millrace_kafka", (), (), (SourceProgram("numbers", "shop", "numbers", "topic"),))
 PROGRAM = """
 from datetime import UTC, datetime
-from millrace.domain.sources import SourceRecord
+from millrace.domain.topics.sources import SourceRecord
 
 def records():
     for number in range(25):

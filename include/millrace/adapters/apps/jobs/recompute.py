@@ -11,7 +11,7 @@ from millrace.adapters.apps.jobs.spark import Progress, SparkJob
 from millrace.domain.quality.recompute import Recomputed
 from millrace.domain.topics.offsets import OffsetRange
 
-MODULE = "millrace.runtime.recompute"
+MODULE = "millrace.runtime.jobs.recompute"
 
 
 @dataclass(frozen=True, slots=True)

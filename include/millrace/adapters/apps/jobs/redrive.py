@@ -11,7 +11,7 @@ import msgspec
 from millrace.adapters.apps.jobs.spark import Progress, SparkJob
 from millrace.domain.quarantine.redrive import Redriven, Selection
 
-MODULE = "millrace.runtime.redrive"
+MODULE = "millrace.runtime.jobs.redrive"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="millrace.adapters.process_guard", description=__doc__)
+    parser = argparse.ArgumentParser(prog="millrace.adapters.apps.runners.guard", description=__doc__)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--stream", required=True)
     parser.add_argument("--epoch", type=int, required=True)

@@ -83,7 +83,14 @@ class ProcessRunner:
         name = AppName(submission.stream, submission.epoch, submission.instance)
         folder = self.folder(submission.stream, submission.epoch)
         package = str(Path(millrace.__file__).resolve().parents[1])
-        guard = [sys.executable, "-m", "millrace.adapters.process_guard", "--root", str(self._root), *name.arguments()]
+        guard = [
+            sys.executable,
+            "-m",
+            "millrace.adapters.apps.runners.guard",
+            "--root",
+            str(self._root),
+            *name.arguments(),
+        ]
         try:
             self._make_folder(folder, name, submission.stuck_after)
             with (folder / "driver.log").open("ab", buffering=0) as log:

@@ -1,1 +1,1 @@
-"""Alembic migrations of the control database; `adapters/control_migrations.py` runs them."""
+"""Alembic migrations of the control database; `adapters/control/migrations/upgrade.py` runs them."""

@@ -122,7 +122,7 @@ def _upgrade(engine: sa.Engine, owner: PostgresSettings, role: str) -> Migration
         connection.execute(sa.text(_NOT_IN_OWN_SCHEMA))
         connection.execute(_LOCK)
         config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+        config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
         config.attributes["connection"] = connection
         scripts = ScriptDirectory.from_config(config)
         before, after = _version(connection), str(scripts.get_current_head())

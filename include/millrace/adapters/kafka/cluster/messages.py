@@ -18,7 +18,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 OFFSETS_KEPT = "offsets.retention.minutes"
 CHECK_EVERY = "log.retention.check.interval.ms"
-_SCHEMAS = "millrace.adapters.kafka_schemas"
+_SCHEMAS = "millrace.adapters.kafka.cluster.schemas"
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
 _MAX_TIMESTAMP = -3
