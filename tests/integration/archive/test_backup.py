@@ -150,7 +150,7 @@ def test_a_killed_driver_loses_no_record(backed_up: BackedUp) -> None:
     assert "read_by_the_plain_client" in backed_up.driver.log()
 
 
-@pytest.mark.full  # first tier, without a driver: contract/mixed/archive/tee/test_rounds.py, streams/test_epochs_elsewhere.py
+@pytest.mark.full  # first tier: tests/contract/mixed, archive/tee/test_rounds.py and streams/test_epochs_elsewhere.py
 def test_a_writer_that_nobody_knows_halts_one_topic_and_a_known_one_ends_the_app(backed_up: BackedUp) -> None:
     topics, platform = backed_up.topics, backed_up.topics.platform
     damaged, sound = topics.make("damaged", partitions=1), topics.make("sound", partitions=1)
