@@ -6,10 +6,11 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
+from millrace.airflow.alarms.operators import TellAlarms, WaitForAlarm
 from millrace.airflow.groups.operators import CheckGroups, TakeSnapshots
 from millrace.airflow.shared import names
 from millrace.airflow.shared.defaults import RETRIED, common
-from millrace.airflow.streams.operators import SuperviseStreams, TellAlarms, WaitForAlarm
+from millrace.airflow.streams.operators import SuperviseStreams
 
 OWNER = "millrace"
 

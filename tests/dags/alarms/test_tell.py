@@ -40,9 +40,9 @@ def tell(monkeypatch: pytest.MonkeyPatch, pager: Pager) -> str:
     """Run the task; why it failed, empty where it succeeded."""
     from airflow.sdk.exceptions import AirflowFailException
 
-    from millrace.airflow.streams.operators import TellAlarms
+    from millrace.airflow.alarms.operators import TellAlarms
 
-    monkeypatch.setattr("millrace.airflow.streams.operators._airflow_notifier", lambda notifier, context: pager)
+    monkeypatch.setattr("millrace.airflow.alarms.operators._airflow_notifier", lambda notifier, context: pager)
     context: Any = {}
     try:
         TellAlarms(task_id="tell").execute(context)
@@ -93,7 +93,7 @@ def failed_run() -> str:
     """Run the task, which fails; why."""
     from airflow.sdk.exceptions import AirflowFailException
 
-    from millrace.airflow.streams.operators import TellAlarms
+    from millrace.airflow.alarms.operators import TellAlarms
 
     with pytest.raises(AirflowFailException) as failed:
         TellAlarms(task_id="tell").execute(cast(Any, {}))

@@ -37,6 +37,7 @@ class WatchedPlatform(FakePlatform):
 
 @pytest.fixture
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedPlatform:
+    from millrace.airflow.alarms import triggers as alarm_triggers
     from millrace.airflow.streams import triggers
 
     made = WatchedPlatform(example_project(tmp_path), Clock(datetime.now(UTC)))
@@ -45,6 +46,9 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedPlatform
     monkeypatch.setattr("millrace.usecases.streams.supervise.ANSWERS_WITHIN", timedelta())
     for name in ("SHORTEST_WATCH_SECONDS", "WATCH_SECONDS", "LOOK_SECONDS", "IDLE_SECONDS", "AFTER_ERROR_SECONDS"):
         monkeypatch.setattr(triggers, name, 0.02)
+    monkeypatch.setattr(alarm_triggers, "airflow_platform", made.taken)
+    for name in ("LOOK_SECONDS", "AFTER_ERROR_SECONDS"):
+        monkeypatch.setattr(alarm_triggers, name, 0.02)
     return made
 
 
@@ -468,7 +472,7 @@ def test_what_a_driver_said_is_not_shown_where_its_secrets_are_not_known(
 
 
 def test_an_alarm_wakes_the_alarms_dag(platform: WatchedPlatform) -> None:
-    from millrace.airflow.streams.triggers import UntoldAlarm
+    from millrace.airflow.alarms.triggers import UntoldAlarm
 
     raised = asyncio.run(first_event(platform, UntoldAlarm(), lambda: platform.alarms.rows.append(_alarm(platform))))
     assert raised.payload == "success"
@@ -482,9 +486,10 @@ def _alarm(platform: WatchedPlatform) -> Any:
 def test_no_trigger_has_a_hook_that_acts_on_a_users_click() -> None:
     from airflow.triggers.base import BaseTrigger
 
+    from millrace.airflow.alarms.triggers import UntoldAlarm
     from millrace.airflow.streams import triggers
 
-    for trigger in (triggers.StreamWaits, triggers.StreamRuns, triggers.StreamStuck, triggers.UntoldAlarm):
+    for trigger in (triggers.StreamWaits, triggers.StreamRuns, triggers.StreamStuck, UntoldAlarm):
         assert trigger.on_kill is BaseTrigger.on_kill
         assert trigger.cleanup is BaseTrigger.cleanup
 

@@ -31,7 +31,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeTopicAdmin:
 
 
 def run(run_type: str, user: str | None = None) -> None:
-    from millrace.airflow.streams.operators import ProvisionTopics
+    from millrace.airflow.topics.operators import ProvisionTopics
 
     dag_run = SimpleNamespace(run_type=run_type, triggering_user_name=user)
     context: Any = {"dag_run": dag_run, "dag": SimpleNamespace(dag_id="shop.topics")}

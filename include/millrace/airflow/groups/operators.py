@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from millrace.airflow.streams.operators import FromTrigger
+from millrace.airflow.shared.tasks import FromTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -20,7 +20,7 @@ class TakeSnapshots(FromTrigger):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._start_by("SnapshotsTaken", module="group_triggers")
+        self._start_by("groups.triggers.SnapshotsTaken")
 
 
 class CheckGroups(BaseOperator):

@@ -1,4 +1,4 @@
-"""Triggers that watch streams and alarms. They hold no slot and no worker, and carry names only.
+"""Triggers that watch streams. They hold no slot and no worker, and carry names only.
 
 None of them has an `on_kill`: clearing, failing or marking a task never touches an app. None ever raises: the DAGs are
 @continuous, so a trigger that failed at once would be a run that fails at once, again and again.
@@ -41,7 +41,6 @@ from millrace.domain.streams.watch import (
 )
 from millrace.errors import MillraceError, UnreachableError
 from millrace.ports import RunningApp, RunState
-from millrace.usecases.alarms.notify import untold
 from millrace.usecases.streams.look import Seen, Supervised, look
 from millrace.usecases.streams.supervise import supervise
 
@@ -286,30 +285,6 @@ class StreamStuck(_AppTrigger):
         while answer is None:
             answer = await self._status(epoch)
         return await self._app_ended(epoch, answer[0]) is TaskEnd.SUCCESS
-
-
-class UntoldAlarm(BaseTrigger):
-    """Succeeds when there is an alarm whose notifiers are to be called."""
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Where the trigger is."""
-        return "millrace.airflow.streams.triggers.UntoldAlarm", {}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Ask the control database every few seconds."""
-        while True:
-            await asyncio.sleep(IDLE_SECONDS)
-            try:
-                found = await asyncio.to_thread(lambda: untold(airflow_platform()))
-            except Exception as error:
-                forget_platform()
-                self.log.warning("could not look for alarms, trying again: %s", error)
-                await asyncio.sleep(AFTER_ERROR_SECONDS)
-                continue
-            if found:
-                self.log.info("%d alarms are due", len(found))
-                yield TaskSuccessEvent()
-                return
 
 
 def pause_seconds(report: Supervised, now: datetime) -> float:

@@ -1,0 +1,1 @@
+"""Operators and triggers that notify people of alarms."""

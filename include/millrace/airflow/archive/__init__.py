@@ -1,0 +1,1 @@
+"""The operator that audits archives."""

@@ -1,0 +1,1 @@
+"""Operators that provision topics and load sources."""
