@@ -1,3 +1,12 @@
 """Millrace: a hybrid batch and streaming platform for teams that run Kafka."""
 
+from millrace import moved
+
 __version__ = "0.1.0"
+LAYOUT, LAYOUT_VARIABLE = 2, "MILLRACE_LAYOUT"
+"""The layout of the code, and the variable by which a process names its own.
+
+It rises when modules move that a running process may still import: `up` refuses to run beside apps of another layout.
+"""
+
+moved.install()

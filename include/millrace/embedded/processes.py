@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from millrace import LAYOUT, LAYOUT_VARIABLE
 from millrace.embedded.layout import Layout, write_private
 
 PART_VARIABLE = "MILLRACE_PART"
@@ -22,7 +23,7 @@ STREAM_APP_SIGNS = (
     "org.apache.spark.deploy.SparkSubmit",
     "pyspark/daemon",
     "pyspark.daemon",
-    "millrace.runtime.life.worker_daemon",
+    ".worker_daemon",
 )
 
 
@@ -135,6 +136,12 @@ def stream_apps(root: Path) -> list[Identity]:
         if identity is not None and any(sign in command_line for sign in STREAM_APP_SIGNS):
             found.append(identity)
     return found
+
+
+def of_another_layout(processes: Iterable[Identity]) -> list[Identity]:
+    """Return the living ones that run code of another layout: they may import modules that are not there any more."""
+    here = {LAYOUT_VARIABLE: str(LAYOUT)}
+    return [process for process in processes if not _carries(process.pid, here) and process.is_alive()]
 
 
 def end(processes: Sequence[Identity], *, grace: timedelta, ask: signal.Signals = signal.SIGTERM) -> int:

@@ -20,7 +20,7 @@ from millrace.embedded.jars import parts
 from millrace.embedded.jars.java import find_java
 from millrace.embedded.layout import Layout, write_private
 from millrace.embedded.locking import only_one
-from millrace.embedded.processes import end, end_left_of_part, left_of_part, stream_apps
+from millrace.embedded.processes import end, end_left_of_part, left_of_part, of_another_layout, stream_apps
 from millrace.embedded.progress import Progress
 from millrace.embedded.servers.airflow import Airflow
 from millrace.embedded.servers.kafka import Kafka
@@ -29,7 +29,7 @@ from millrace.embedded.servers.postgres import Postgres
 from millrace.embedded.servers.s3 import S3
 from millrace.embedded.servers.watchdog_part import WatchdogPart, pager_connections
 from millrace.embedded.supervisor import ProgramState, Supervisor
-from millrace.errors import MillraceError, PartFailedError
+from millrace.errors import MillraceError, PartFailedError, RefusedError
 from millrace.settings import Settings, open_settings, read_environment_file
 
 PARTS: dict[str, Part] = {part.name: part for part in (Kafka(), S3(), Postgres(), Airflow(), WatchdogPart())}
@@ -40,6 +40,7 @@ _FIRST_TO_STOP = (*PARTS["airflow"].program_names, *PARTS["watchdog"].program_na
 STREAM_GRACE = timedelta(seconds=20)
 PART_GRACE = timedelta(seconds=20)
 LOG_LINES = 20
+_MOST_NAMED = 10
 
 
 @contextmanager
@@ -139,6 +140,7 @@ class Stack:
 
     def _start(self, wanted: frozenset[str], progress: Progress) -> StackReport:
         started = time.monotonic()
+        self._refuse_apps_of_another_layout()
         self._make_way(progress)
         credentials = Credentials.of(self.layout)
         running = [name for name, state in self.supervisor.states().items() if state.pid]
@@ -257,6 +259,19 @@ class Stack:
             next_step="mend what the log says and run `./millrace up` again; what runs keeps running",
         )
 
+    def _refuse_apps_of_another_layout(self) -> None:
+        """Refuse to run beside apps whose modules lie elsewhere now: their next import would fail in the middle.
+
+        Raises:
+            RefusedError: there are such apps.
+        """
+        if others := of_another_layout(stream_apps(self.root)):
+            raise RefusedError(
+                f"{len(others)} processes of stream apps run code that lies in other folders now",
+                where="processes " + ", ".join(str(process.pid) for process in others[:_MOST_NAMED]),
+                next_step="run `./millrace down`, then `./millrace up`: each stream resumes from its record of work",
+            )
+
     def _make_way(self, progress: Progress) -> None:
         """End what a killed stack has left, and stop a running one whose port somebody else has taken meanwhile."""
         if self.supervisor.is_running():
@@ -271,6 +286,8 @@ class Stack:
         """Return why a stack that runs cannot be completed; empty where it can."""
         if not {name for part in PARTS.values() for name in part.program_names} <= states.keys():
             return "the supervisor was started by another version: starting the whole stack again"
+        if self.supervisor.is_of_another_layout():
+            return "the stack was started by code that lies in other folders now: starting the whole stack again"
         down = [part for part in PARTS.values() if not any(states[name].pid for name in part.program_names)]
         lost = ports.taken(self.layout, [name for part in down for name in part.port_names])
         return f"somebody else listens on {lost}: starting the whole stack on other ports" if lost else ""

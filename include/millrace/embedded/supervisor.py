@@ -20,8 +20,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from millrace import LAYOUT, LAYOUT_VARIABLE
 from millrace.embedded.layout import Layout, write_private
-from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, end_left_of_part
+from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, end_left_of_part, of_another_layout
 from millrace.errors import PartFailedError
 
 RECORD = "supervisord"
@@ -62,6 +63,11 @@ class Supervisor:
         except UNANSWERED:
             return False
 
+    def is_of_another_layout(self) -> bool:
+        """Tell whether the supervisor that runs was started by code of another layout."""
+        record = PartRecord.read(self._layout, RECORD)
+        return record is not None and bool(of_another_layout([record.leader]))
+
     def start(self, programs: Mapping[str, int]) -> None:
         """Start it with these programs, none of them started yet; what a killed one has left must be gone.
 
@@ -90,7 +96,7 @@ class Supervisor:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self._layout.root,
-                env=environment | {ROOT_VARIABLE: str(self._layout.root)},
+                env=environment | {ROOT_VARIABLE: str(self._layout.root), LAYOUT_VARIABLE: str(LAYOUT)},
                 start_new_session=True,
             )
         identity = Identity.of(process.pid)

@@ -7,6 +7,7 @@ import pwd
 import sys
 from collections.abc import Iterable
 
+from millrace import LAYOUT, LAYOUT_VARIABLE
 from millrace.adapters.apps.processes import ROOT_VARIABLE
 from millrace.settings import Settings, read_environment_file, variable_name
 
@@ -67,6 +68,7 @@ def app_environment(settings: Settings, connections: Iterable[str]) -> dict[str,
         environment["JAVA_HOME"] = java_home
     environment |= {
         ROOT_VARIABLE: str(settings.root),
+        LAYOUT_VARIABLE: str(LAYOUT),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -1,0 +1,54 @@
+"""`up` beside apps whose code lies in other folders."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from millrace import LAYOUT, LAYOUT_VARIABLE
+from millrace.embedded.processes import ROOT_VARIABLE, Identity, of_another_layout, stream_apps
+from millrace.embedded.progress import Silent
+from millrace.embedded.stack import Stack
+from millrace.errors import RefusedError
+from support.waiting import Deadline, eventually
+
+
+@contextmanager
+def app(root: Path, marks: dict[str, str]) -> Iterator[Identity]:
+    """A process that has the command line of a stream's driver, and ends with its input."""
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()", "spark_apps/stream.py"]
+    environment = {name: value for name, value in os.environ.items() if name != LAYOUT_VARIABLE}
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, env=environment | {ROOT_VARIABLE: str(root)} | marks, start_new_session=True
+    )
+    try:
+        yield eventually(
+            lambda: next((one for one in stream_apps(root) if one.pid == process.pid), None),
+            within=Deadline.PROCESS,
+            what="the app to be seen",
+        )
+    finally:
+        process.communicate(timeout=Deadline.PROCESS.seconds)
+
+
+@pytest.mark.parametrize("marks", [{}, {LAYOUT_VARIABLE: str(LAYOUT - 1)}], ids=["before layouts", "a former one"])
+def test_up_refuses_to_run_beside_apps_of_another_layout(tmp_path: Path, marks: dict[str, str]) -> None:
+    with app(tmp_path, marks) as process:
+        with pytest.raises(RefusedError, match="lies in other folders now") as refused:
+            Stack(tmp_path).start(Silent())
+        assert refused.value.where == f"processes {process.pid}"
+        assert "millrace down" in refused.value.next_step
+        assert process.is_alive()
+        assert not (tmp_path / ".millrace" / "run" / "supervisord.conf").exists()
+
+
+def test_apps_of_this_layout_and_those_that_ended_are_no_reason(tmp_path: Path) -> None:
+    with app(tmp_path, {LAYOUT_VARIABLE: str(LAYOUT)}) as process:
+        assert of_another_layout([process]) == []
+    assert of_another_layout([process]) == []
