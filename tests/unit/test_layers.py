@@ -1,22 +1,89 @@
-"""Who may import whom: the house's walls, held by reading the imports."""
+"""The rule of the folders, `LAYER/NOUN/PART.py`, and who may import whom: held by reading the tree and the imports.
+
+docs/architecture.md explains both; `./millrace test tests/unit/test_layers.py` prints the files of each folder.
+"""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from support.waiting import Deadline
 
-PACKAGE = Path(__file__).resolve().parents[2] / "include" / "millrace"
+CHECKOUT = Path(__file__).resolve().parents[2]
+PACKAGE = CHECKOUT / "include" / "millrace"
+TESTS = CHECKOUT / "tests"
 
-# A room may import itself, these rooms, and (but for domain and reader) libraries. `top` is what stands beside the
-# folders.
-TOP = {"errors", "settings", "ports", "wiring", "reader"}
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+NOUNS = _words(
+    "declaration topics retention groups streams sinks formats archive rewind quarantine quality plans "
+    "alarms jobs windows replay releases metrics activity example"
+)
+MOST_FILES = 12
+"""More modules in one folder are too many to look through; `__init__.py` does not count."""
+MANY_FILES = {"declarations", "adapters/control/migrations/versions"}
+"""One file for each section of a declaration, and one for each version of the control database."""
+
+FOLDERS: dict[str, frozenset[str]] = {
+    "domain": NOUNS | {"archive/audits", "archive/proof", "archive/restore", "retention/forecasts", "sinks/dataset"},
+    "usecases": NOUNS,
+    "airflow": NOUNS | {"shared"},
+    "cli": NOUNS | {"checks", "stack", "terminal"},
+    "web": NOUNS | {"static", "templates"},
+    "declarations": frozenset(),
+    "wiring": frozenset(),
+    "adapters": _words(
+        "airflow alarms apps apps/jobs apps/runners archive archive/audits chain control control/database "
+        "control/forecasts control/migrations control/migrations/versions control/quality control/snapshots "
+        "kafka kafka/cluster kafka/cluster/schemas kafka/producers kafka/settings postgres quality s3 sinks "
+        "sinks/kafka sinks/postgres sinks/s3"
+    ),
+    "runtime": _words("backup formats formats/json jobs life stream"),
+    "embedded": _words("compose jars servers"),
+}
+"""The folders of each layer. A folder is made with its first file: most nouns have none in most layers."""
+FLAT: dict[str, frozenset[str]] = {
+    "airflow": frozenset({"pipeline", "platform"}),
+    "cli": frozenset({"main"}),
+    "runtime": frozenset({"main"}),
+    "web": frozenset({"app", "chart", "guard", "host", "rendering"}),
+    "wiring": frozenset({"sinks"}),
+    "embedded": _words(
+        "component credentials doctor environment layout locking ports processes program progress stack supervisor"
+    ),
+}
+"""The modules that lie in a layer itself: those that know all of its nouns, or none."""
+BESIDE_LAYERS = frozenset({"errors", "moved", "ports", "reader", "settings"})
+
+OF_TESTS = NOUNS | {"checks", "stack"}
+FOLDERS_OF_TESTS: dict[str, frozenset[str]] = {
+    **{f"unit/{layer}": folders for layer, folders in FOLDERS.items()},
+    "unit/adapters": FOLDERS["adapters"] | {"sinks/dataset"},
+    "unit/runtime": FOLDERS["runtime"] | {"formats/decode"},
+    "unit/project": frozenset(),
+    "unit/support": frozenset(),
+    **{f"contract/{servers}": OF_TESTS | {"archive/store", "archive/tee"} for servers in ("host", "kafka", "mixed")},
+    **{f"contract/{servers}": OF_TESTS | {"archive/store", "archive/tee"} for servers in ("postgres", "s3")},
+    "dags": OF_TESTS,
+    "spark": OF_TESTS,
+    "drills": OF_TESTS,
+    "bench": OF_TESTS,
+    "integration": OF_TESTS | {"airflow", "airflow/ui"},
+    "support": OF_TESTS | {"archive/audits", "archive/restores", "drills", "fakes", "ui"},
+}
+
+# A room is a layer, or a module beside the layers. It may import itself, these rooms, and (but for domain and reader)
+# libraries.
 BELOW_ALL = {"domain", "errors", "settings"}
 ALLOWED: dict[str, set[str]] = {
     "domain": set(),
@@ -37,6 +104,110 @@ ALLOWED: dict[str, set[str]] = {
 }
 ONLY_STANDARD_LIBRARY = {"domain", "reader"}
 HEAVY = {"pyspark": {"runtime"}, "airflow": {"airflow"}, "great_expectations": {"adapters"}, "pandas": {"runtime"}}
+
+
+def misplaced(root: Path, folders: dict[str, frozenset[str]], flat: dict[str, frozenset[str]]) -> Iterator[str]:
+    """Say what breaks the rule below `root`, by folder.
+
+    Args:
+        root: the package, or the tests.
+        folders: the folders that may be, by layer.
+        flat: the modules that may lie in a layer itself; a layer that is not named takes any.
+    """
+    for folder, names in sorted(tree(root).items()):
+        layer = max((name for name in folders if PurePosixPath(folder).is_relative_to(name)), key=len, default=None)
+        if layer is None:
+            if names and folder not in {"", "contract", "unit"}:
+                yield f"{folder}: is no layer"
+            continue
+        inside = PurePosixPath(folder).relative_to(layer).as_posix()
+        if inside != "." and inside not in folders[layer]:
+            yield f"{folder}: {layer} has no such folder; its folders are {', '.join(sorted(folders[layer]))}"
+        if inside == "." and layer in flat and (stray := names - flat[layer]):
+            yield f"{folder}: {', '.join(sorted(stray))} lies flat in its layer"
+        yield from misnamed(folder, names)
+
+
+def misnamed(folder: str, names: frozenset[str]) -> Iterator[str]:
+    """Say which of a folder's modules are too many, or repeat in their names what a folder says."""
+    if len(names) > MOST_FILES and folder not in MANY_FILES:
+        yield f"{folder}: has {len(names)} files, more than {MOST_FILES}"
+    if folder in MANY_FILES:
+        return
+    own = PurePosixPath(folder).name
+    plain = {name: name.removeprefix("test_").removeprefix("bench_") for name in names}
+    for name, word in plain.items():
+        if word == own or word.startswith((f"{own}_", f"{own.removesuffix('s')}_")):
+            yield f"{folder}: {name} repeats its folder's name"
+    prefixes = Counter(word.partition("_")[0] for word in plain.values())
+    yield from (
+        f"{folder}: {count} files begin with {word}: they are a folder" for word, count in prefixes.items() if count > 2
+    )
+
+
+def tree(root: Path) -> dict[str, frozenset[str]]:
+    """Return the modules of each folder below `root`, without `__init__`; folders by their path from there."""
+    found: dict[str, set[str]] = {}
+    for path in root.rglob("*.py"):
+        names = found.setdefault(path.parent.relative_to(root).as_posix().removeprefix("."), set())
+        if path.stem != "__init__":
+            names.add(path.stem)
+    return {folder: frozenset(names) for folder, names in found.items()}
+
+
+def test_every_file_lies_in_the_folder_of_its_noun(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print()
+        for line in counted(PACKAGE, FOLDERS):
+            print(line)
+    every_layer = {layer: FLAT.get(layer, frozenset()) for layer in FOLDERS if layer != "declarations"}
+    assert list(misplaced(PACKAGE, FOLDERS, every_layer)) == []
+    assert tree(PACKAGE)[""] == BESIDE_LAYERS
+
+
+def test_tests_lie_in_the_folders_of_what_they_test() -> None:
+    assert list(misplaced(TESTS, FOLDERS_OF_TESTS, {})) == []
+    assert tree(TESTS)["unit"] == {"conftest", "test_layers"}
+    assert tree(TESTS)["contract"] == tree(TESTS)[""] == {"conftest"}
+
+
+def counted(root: Path, folders: dict[str, frozenset[str]]) -> Iterator[str]:
+    """Return a line a layer: how many files each of its folders has."""
+    there = tree(root)
+    for layer in folders:
+        inside = {folder: names for folder, names in there.items() if PurePosixPath(folder).is_relative_to(layer)}
+        parts = (f"{folder.removeprefix(layer).strip('/') or '.'} {len(names)}" for folder, names in inside.items())
+        yield f"{layer} {sum(map(len, inside.values()))}: {', '.join(sorted(parts))}"
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("domain/groups.py", "domain: groups lies flat in its layer"),
+        ("adapters/kafka_topics.py", "adapters: kafka_topics lies flat in its layer"),
+        ("cli/active.py", "cli: active lies flat in its layer"),
+        ("embedded/kafka.py", "embedded: kafka lies flat in its layer"),
+        ("usecases/utilities/text.py", "usecases/utilities: usecases has no such folder"),
+        ("domain/archive/repairs/plan.py", "domain/archive/repairs: domain has no such folder"),
+        ("helpers/text.py", "helpers: is no layer"),
+        ("cli/groups/groups.py", "cli/groups: groups repeats its folder's name"),
+        ("cli/groups/group_text.py", "cli/groups: group_text repeats its folder's name"),
+        ("domain/retention/forecast_errors.py", "domain/retention: 3 files begin with forecast"),
+        ("domain/retention/one_more.py", "domain/retention: has 13 files"),
+    ],
+)
+def test_a_file_in_the_wrong_place_is_named(tmp_path: Path, file: str, told: str) -> None:
+    for name in ("forecast_a", "forecast_b", *(f"{letter}_rest" for letter in "abcdefghij")):
+        made(tmp_path / "domain" / "retention" / f"{name}.py")
+    flat = {layer: FLAT.get(layer, frozenset()) for layer in FOLDERS}
+    assert list(misplaced(tmp_path, FOLDERS, flat)) == []
+    made(tmp_path / file)
+    assert any(line.startswith(told) for line in misplaced(tmp_path, FOLDERS, flat))
+
+
+def made(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
 
 
 def modules() -> list[Path]:
@@ -66,7 +237,7 @@ def test_a_room_imports_only_what_stands_below_it(path: Path) -> None:
         top, _, rest = name.partition(".")
         if top == "millrace" and rest:
             target = rest.partition(".")[0]
-            if target not in {own, "__version__"} and target not in ALLOWED[own]:
+            if target not in {own, "__version__", "LAYOUT", "LAYOUT_VARIABLE"} and target not in ALLOWED[own]:
                 wrong.append(f"line {line}: {name}")
         elif own in ONLY_STANDARD_LIBRARY and top not in sys.stdlib_module_names:
             wrong.append(f"line {line}: {name} is not the standard library")
