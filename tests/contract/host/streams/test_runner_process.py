@@ -93,8 +93,8 @@ def test_the_environment_holds_the_allowed_variables_and_no_secret_more(
     content = Path(f"/proc/{found.driver.pid}/environ").read_bytes().decode()
     environment = dict(entry.split("=", 1) for entry in content.split("\0") if entry)
     assert set(environment) <= {
-        "PATH", "HOME", "LANG", "TZ", "JAVA_HOME", "MILLRACE_ROOT", "MILLRACE_LAYOUT", "MILLRACE_ENVIRONMENT", "MILLRACE_APP",
-        "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "AIRFLOW_CONN_MILLRACE_KAFKA", "AIRFLOW_CONN_MILLRACE_SINK",
+        "PATH", "HOME", "LANG", "TZ", "JAVA_HOME", "MILLRACE_ROOT", "MILLRACE_LAYOUT", "MILLRACE_ENVIRONMENT",
+        "MILLRACE_APP", "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "AIRFLOW_CONN_MILLRACE_KAFKA", "AIRFLOW_CONN_MILLRACE_SINK",
     }  # fmt: skip
     assert environment["JAVA_HOME"] == "/opt/java"
     assert environment["AIRFLOW_CONN_MILLRACE_SINK"] == CONNECTIONS["millrace_sink"]
