@@ -1,1 +1,1 @@
-"""The command line: one module a noun, each with a Typer `app`; main.py imports the one that is asked for."""
+"""The command line: one folder a noun. `main.py` imports the `commands.py` of the noun that is asked for."""

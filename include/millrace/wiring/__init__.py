@@ -182,7 +182,7 @@ class Platform:
     def restore_target(
         self, topic: str, transactional_id: str, max_message_bytes: int, connection: str = "millrace_kafka"
     ) -> AbstractContextManager[RestoreTarget]:
-        """A topic open for one restore (see `adapters.kafka_restore.open_restore_target`)."""
+        """A topic open for one restore (see `adapters.kafka.producers.restore.open_restore_target`)."""
         from millrace.adapters.kafka.producers.restore import open_restore_target
 
         return open_restore_target(self.settings.kafka(connection), topic, transactional_id, max_message_bytes)
@@ -280,7 +280,7 @@ class Platform:
         return SinkReader(self.settings.postgres(connection), statement_seconds=PAGE_SECONDS, connect_seconds=2)
 
     def post(self, connection: str, document: Mapping[str, object]) -> None:
-        """Send a document to the webhook that an `http` Connection leads to (see `adapters.webhook.post`)."""
+        """Send a document to the webhook that an `http` Connection leads to (see `adapters.alarms.webhook.post`)."""
         from millrace.adapters.alarms.webhook import post
 
         post(self.settings.connection(connection), document)
@@ -366,7 +366,7 @@ def upgrade_control(settings: Settings) -> MigrationReport:
 def load_source(
     settings: Settings, pipeline: Pipeline, name: str, progress: Callable[[LoadProgress], None]
 ) -> LoadReport:
-    """Load a declared source into its topic (see `usecases.sources.load_source`)."""
+    """Load a declared source into its topic (see `usecases.topics.sources.load_source`)."""
     from millrace.adapters.kafka.producers.source import open_source_topic
     from millrace.usecases.topics import sources
 

@@ -1,4 +1,4 @@
-"""One stream, from topic to table: releases, refusals and losses. `test_redrive.py` has its ordinary day."""
+"""One stream, from topic to table: releases, refusals and losses. `quarantine/test_redrive.py` has its ordinary day."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from support.groups.worlds import history_of
 
 
 class FakeSnapshots:
-    """As `adapters.control_snapshots.SnapshotTable`; keeps whole snapshots. `silent`: the database does not answer."""
+    """As `adapters.control.snapshots.store.SnapshotTable`; keeps whole snapshots. `silent`: it does not answer."""
 
     def __init__(self) -> None:
         self.kept: dict[str, list[Snapshot]] = {}

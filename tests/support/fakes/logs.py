@@ -95,7 +95,7 @@ class FakeLog:
 
 
 class FakeHolds:
-    """As `adapters.control_holds.HoldTable`.
+    """As `adapters.control.holds.HoldTable`.
 
     Attributes:
         silent: the control database does not answer.

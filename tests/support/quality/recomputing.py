@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def recompute(app: App, *, sample: int = 1000) -> Recomputed:
-    """Make about so many records' rows again; see `quality_recompute.recompute`."""
+    """Make about so many records' rows again; see `usecases.quality.recompute`."""
     platform = open_platform(app.settings)
     pipeline = declarations.load_pipeline(app.root, app.pipeline)
     return quality_recompute.recompute(platform, pipeline, pipeline.stream("events"), sample=sample, seed=1)

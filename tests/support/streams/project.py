@@ -100,7 +100,7 @@ class StreamProject:
 
     Attributes:
         root: the project folder; the stack's connections are written into its `.millrace/env`.
-        mutants: what the drill's driver leaves out, see `drills_points`.
+        mutants: what the drill's driver leaves out, see `support.drills.points`.
         mode: what is declared of the sink beside its table.
     """
 

@@ -1,9 +1,11 @@
-"""The reference names what there is, commands, columns, rules, settings, and every link leads somewhere."""
+"""The documentation names every command, column, rule, setting and folder, and its links and paths exist."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,10 +21,20 @@ from millrace.embedded.compose.site import site
 from millrace.embedded.credentials import Credentials
 from millrace.embedded.environment import connections
 from millrace.settings import CONNECTION_PREFIX, EXTRA_READ
+from unit.test_layers import ALLOWED, PACKAGE, tree
+from unit.test_layers import NOUNS as CLOSED_LIST
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DOCS = sorted((REPOSITORY / "docs").rglob("*.md"))
-PAGES = [*DOCS, *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md"))]
+PAGES = [*DOCS, *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
+TOP_FOLDERS = ("dags", "docker", "docs", "include", "plugins", "sources", "spark_apps", "tests")
+PATH = re.compile(r"[\w.*/-]+(?:\.py|\.j2|\.yaml|\.json|/)|[\w*-]+(?:/[\w*-]+)+")
+BARE_NAME = re.compile(r"[\w*]+\.(?:py|j2)")
+ELSEWHERE = re.compile(r"signups|[A-Z]{2,}|^airflow/passwords\.json$|^docker/secrets")
+"""No paths of this repository: the pipeline that the guide makes, placeholders, files that `up` and `compose` make."""
+REFUSED = {"plugins/millrace.py": "ADR 7", "runtime/sinks": "ADR 13"}
+"""Paths that do not exist, and the decision that says so."""
 
 
 def reference(name: str) -> str:
@@ -78,10 +90,154 @@ def test_the_reference_has_every_connection_and_every_setting_that_is_read() -> 
     ] == []
 
 
+def slugs(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    found: Counter[str] = Counter()
+    anchors = set()
+    for heading in re.findall(r"^#{1,6} +(.+?) *#*$", without_fences(text), flags=re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        anchors.add(f"{slug}-{found[slug]}" if found[slug] else slug)
+        found[slug] += 1
+    return anchors
+
+
+def without_fences(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def dead_links(page: Path) -> list[str]:
+    """Return the links of a page that lead to no file, or to no heading of one."""
+    text = without_fences(page.read_text(encoding="utf-8"))
+    dead = []
+    for link in re.findall(r"\]\((?![a-z]+:)([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in slugs(target.read_text(encoding="utf-8"))):
+            dead.append(link)
+    return dead
+
+
+@cache
+def paths_of(repository: Path) -> frozenset[str]:
+    """Return each path that a page may name, from the repository, the package or an example; folders end in a slash."""
+    found = set()
+    roots = (repository, repository / "include" / "millrace", *(repository / "docs" / "examples").glob("*/"))
+    for path in (path for top in TOP_FOLDERS for path in (repository / top).rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            for inside in (path.relative_to(root) for root in roots if path.is_relative_to(root)):
+                found |= {inside.as_posix(), *(f"{folder.as_posix()}/" for folder in inside.parents[:-1])}
+    return frozenset(found)
+
+
+def dead_paths(page: Path, repository: Path) -> list[str]:
+    """Return the paths in backticks that name no file or folder, of the repository or of the package.
+
+    A path begins with a layer or with a top folder. A bare name of a program must be the name of some file.
+    """
+    there = paths_of(repository)
+    tops = {path.partition("/")[0] for path in there if "/" in path}
+    dead = []
+    for span in re.findall(r"`([^`\n]+)`", without_fences(page.read_text(encoding="utf-8"))):
+        for path in (word.partition("::")[0] for word in span.split()):
+            bare = BARE_NAME.fullmatch(path)
+            if not (bare or (PATH.fullmatch(path) and path.partition("/")[0] in tops)):
+                continue
+            if ELSEWHERE.search(path) or path in REFUSED:
+                continue
+            pattern = re.escape(path).replace(r"\*", "[^/]*") + ("" if "." in path else "/?")
+            expression = re.compile(f"(?:.*/)?{pattern}" if bare else pattern)
+            if not any(map(expression.fullmatch, there)):
+                dead.append(path)
+    return dead
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_every_link_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    assert dead_links(page) == []
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: str(page.relative_to(REPOSITORY))
+)
+def test_every_path_names_something(page: Path) -> None:
+    assert dead_paths(page, REPOSITORY) == []
+
+
+MADE_UP = """# Made up, by `hand`
+
+See [the sink](other.md#two-words-and-a-code_name), [the second](other.md#again-1), [above](#made-up-by-hand),
+[all](adr/).
+Dead: [a file](gone.md), [an anchor](other.md#gone), [one of this page](#gone), [too many](other.md#again-2).
+Here: `domain/topics/changes.py`, `domain/topics/`, `tests/unit/*/test_c*.py`, `./run tests/unit/cli/test_c.py::test_a`,
+`include/millrace/domain/`, `changes.py`, `domain/NOUN/PART.py`.
+Dead: `domain/topics/gone.py`, `domain/gone/`, `tests/unit/*/test_d*.py`, `./run tests/gone.py::test_a`,
+`kafka_gone.py`, `include/pipelines/gone.yaml`, `docs/gone.json`, `tests/gone`.
+```
+[not a link](gone.md) `domain/gone.py`
+```
+"""
+OTHER = "# Other\n## Two words, and a `code_name`\n## Again\n## Again\n```\n# Gone\n```\n"
+
+
+def test_dead_links_anchors_and_paths_of_a_page_are_found(tmp_path: Path) -> None:
+    for name in ("include/millrace/domain/topics/changes.py", "tests/unit/cli/test_c.py", "docs/adr/0001.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    page = tmp_path / "docs" / "page.md"
+    page.write_text(MADE_UP)
+    page.with_name("other.md").write_text(OTHER)
+    assert dead_links(page) == ["gone.md", "other.md#gone", "#gone", "other.md#again-2"]
+    assert dead_paths(page, tmp_path) == [
+        "domain/topics/gone.py",
+        "domain/gone/",
+        "tests/unit/*/test_d*.py",
+        "tests/gone.py",
+        "kafka_gone.py",
+        "include/pipelines/gone.yaml",
+        "docs/gone.json",
+        "tests/gone",
+    ]
+
+
+def test_the_map_has_every_folder_of_each_layer_and_no_other() -> None:
+    _, _, rest = ARCHITECTURE.read_text(encoding="utf-8").partition("\ninclude/millrace/")
+    told: dict[str, set[str]] = {}
+    for line in rest.partition("\ntests/")[0].splitlines()[1:]:
+        if begins := re.match(r"  (\w+)/ +(.*)", line):
+            layer, line = begins.groups()
+            told[layer] = set()
+        elif not told:
+            continue  # what lies beside the layers
+        told[layer].update(re.findall(r"(\w+)/", line))
+    there: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*"):
+        layer, *inside = path.parent.relative_to(PACKAGE).parts or ("",)
+        if path.is_file() and layer and "__pycache__" not in path.parts:
+            there.setdefault(layer, set()).update(inside)
+    assert told == there
+
+
+def test_the_map_has_every_noun_and_says_what_those_with_a_folder_are() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    [listed] = re.findall(r"closed list: ([^.]+)\.", text)
+    assert set(re.split(r",\s+", listed)) == CLOSED_LIST
+    _, _, table = text.partition("| noun | is about |")
+    cells = [line.strip("| ").split(" | ") for line in table.partition("\n\n")[0].splitlines()[2:]]
+    explained = [noun for row in cells for noun in row[::2]]
+    with_folder = {part for folder in tree(PACKAGE) for part in folder.split("/")} & CLOSED_LIST
+    assert sorted(explained) == sorted(with_folder)
+
+
+def test_the_map_says_who_may_import_whom() -> None:
+    _, _, table = ARCHITECTURE.read_text(encoding="utf-8").partition("| layer | imports, beside itself |")
+    rows = [line.strip("|").split("|") for line in table.partition("\n\n")[0].splitlines()[2:]]
+    told = {
+        layer: set(re.findall(r"`(\w+)`", imported))
+        for first, imported in rows
+        for layer in re.findall(r"`(\w+)`", first)
+    }
+    assert told == ALLOWED
 
 
 def test_the_index_has_every_page() -> None:

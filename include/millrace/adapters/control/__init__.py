@@ -1,1 +1,1 @@
-"""The control database: one file for each noun."""
+"""The control database: one file or folder for each noun."""

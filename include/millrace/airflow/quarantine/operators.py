@@ -1,4 +1,4 @@
-"""The first task of the form that redrives a stream's quarantine; `plan_operators` has the others."""
+"""The first task of the form that redrives a stream's quarantine; `airflow.plans.operators` has the others."""
 
 from __future__ import annotations
 

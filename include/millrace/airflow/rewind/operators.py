@@ -1,4 +1,4 @@
-"""The first and the last task of the form that rewinds a stream; `plan_operators` has those between."""
+"""The first and the last task of the form that rewinds a stream; `airflow.plans.operators` has those between."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a pipeline's YAML says, as values: the declaration.
 
 These are engine-neutral and complete: every default is filled in, every duration is a `timedelta`, every
-size is bytes. `spec/` makes them from text and is the only place that knows about YAML.
+size is bytes. `declarations/` makes them from text and is the only place that knows about YAML.
 """
 
 from __future__ import annotations

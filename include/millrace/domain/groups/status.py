@@ -1,7 +1,7 @@
 """How the readers of a cluster are: one status a group, without a threshold that anybody would have to set.
 
-Everything is measured against the group's own rhythm (`domain.rhythm`) and the snapshots' own times. `judge` looks at
-one group; what it says of a partition is why.
+Everything is measured against the group's own rhythm (`domain.groups.rhythm`) and the snapshots' own times. `judge`
+looks at one group; what it says of a partition is why.
 """
 
 from __future__ import annotations

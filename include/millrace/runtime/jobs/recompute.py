@@ -1,6 +1,6 @@
 """The job that makes rows again: some offsets read once more, decoded, transformed, and held against the sink.
 
-It runs in a process of its own (`adapters.recompute_job`). Records are read by the plain client, so Spark starts
+It runs in a process of its own (`adapters.apps.jobs.recompute`). Records are read by the plain client, so Spark starts
 without Kafka's source.
 """
 

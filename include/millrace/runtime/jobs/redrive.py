@@ -1,7 +1,7 @@
 """The job that puts records in quarantine through again: decoded and transformed by their kept bytes.
 
-It runs in a process of its own (`adapters.redrive_job`). What comes of it is written part by part, each in one
-transaction (`adapters.postgres_redrive`), so it may be ended anywhere and begun again.
+It runs in a process of its own (`adapters.apps.jobs.redrive`). What comes of it is written part by part, each in one
+transaction (`adapters.sinks.postgres.redrive`), so it may be ended anywhere and begun again.
 """
 
 from __future__ import annotations

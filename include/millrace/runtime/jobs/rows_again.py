@@ -122,7 +122,7 @@ class RowMaker:
         Spark's tasks leave rows in files, block by block: a transform may make many of one record.
 
         Args:
-            records: with the columns of `runtime.source.RAW_TYPE`.
+            records: with the columns of `runtime.stream.source.RAW_TYPE`.
             ids: the id of each topic.
             connection: where to copy to, in autocommit.
             table: a table with the source columns and the wanted ones.
@@ -203,7 +203,7 @@ class RowMaker:
 
 
 def sources_of(records: pa.Table) -> list[SourceAt]:
-    """Where records lie that have the columns of `runtime.source.RAW_TYPE`."""
+    """Where records lie that have the columns of `runtime.stream.source.RAW_TYPE`."""
     places = (records.column(name).to_pylist() for name in ("topic", "partition", "offset"))
     return [SourceAt(*place) for place in zip(*places, strict=True)]
 

@@ -28,7 +28,7 @@ def find_bad_records(
         refused: sources that decode, and that the transform or the sink refused, each with rule and reason.
 
     Returns:
-        from blocks of `runtime.source.RAW_TYPE`, blocks as `SinkStore.bad_records_writer` takes them.
+        from blocks of `runtime.stream.source.RAW_TYPE`, blocks as `SinkStore.bad_records_writer` takes them.
     """
 
     def find(blocks: Blocks) -> Blocks:

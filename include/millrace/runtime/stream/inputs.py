@@ -78,9 +78,9 @@ def write_counted(
     Otherwise each input is decoded, kept (in memory, on disk where that is full) and counted first.
 
     Args:
-        inputs: the batch's records by topic, as `runtime.source.decoded` gives them.
-        writing: what the tasks will report, by the good records of each topic (`runtime.writing.writing`). It may be
-            asked twice.
+        inputs: the batch's records by topic, as `runtime.stream.source.decoded` gives them.
+        writing: what the tasks will report, by the good records of each topic (`runtime.stream.writing.writing`). It
+            may be asked twice.
         before: is to be called once all is counted, before anything is written; None: nothing is.
 
     Raises:

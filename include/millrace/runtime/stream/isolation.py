@@ -59,7 +59,7 @@ def failing_records(
     A transform that looks at several records at once is not searched: half of a join proves nothing of a record.
 
     Args:
-        inputs: the batch's records by topic, as `runtime.source.decoded` gives them.
+        inputs: the batch's records by topic, as `runtime.stream.source.decoded` gives them.
         rows_of: the transform, on the good records that it is given.
         failure: what ended the batch; raised again where no record by itself is the cause.
         where: whose transform it is, for people.

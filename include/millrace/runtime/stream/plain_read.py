@@ -31,7 +31,7 @@ RAW_SCHEMA = pa.schema(
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
-"""`runtime.source.RAW_TYPE` as Arrow has it."""
+"""`runtime.stream.source.RAW_TYPE` as Arrow has it."""
 
 
 def spark_cannot_read(failure: Exception) -> bool:
@@ -40,7 +40,7 @@ def spark_cannot_read(failure: Exception) -> bool:
 
 
 Part = tuple[Sequence[OffsetRange], pa.Table]
-"""The ranges of a part, none empty, and its records with the columns of `runtime.source.RAW_TYPE`."""
+"""The ranges of a part, none empty, and its records with the columns of `runtime.stream.source.RAW_TYPE`."""
 
 
 def read_in_parts(reader: TopicReader, ranges: Sequence[OffsetRange]) -> Iterator[Part]:

@@ -232,8 +232,8 @@ def decoded(raw: DataFrame, topic: Topic, topic_id: str, make_decoder: DecoderFa
     """One topic's records as its columns (`ValueSchema.decoded`), `_source`, `_bad`, `_truncated` and `_undeclared`.
 
     `_bad` is true where the record does not fit, `_truncated` where a timestamp in it was finer than a microsecond.
-    `_undeclared` counts the undeclared fields of a whole block (`runtime.field_tally`): it stands at the block's first
-    record and is null at every other.
+    `_undeclared` counts the undeclared fields of a whole block (`runtime.formats.field_tally`): it stands at the
+    block's first record and is null at every other.
     What is the same for all its records, topic and topic id, does not travel through Python and back.
 
     Args:

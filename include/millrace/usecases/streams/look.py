@@ -1,6 +1,6 @@
-"""A look at one stream or backup: what is wanted, lives and was tried, and what `domain.streams.decide` makes of it.
+"""A look at one stream or backup: what is wanted, lives and was tried, and what `domain.streams` makes of it.
 
-A stream of another host is looked at in the control database alone; see `usecases.stream_owner`.
+A stream of another host is looked at in the control database alone; see `usecases.streams.owner`.
 """
 
 from __future__ import annotations

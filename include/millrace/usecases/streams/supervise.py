@@ -1,4 +1,4 @@
-"""Supervise streams and backups: look, decide by `domain.streams.decide`, and do the one next step.
+"""Supervise streams and backups: look, decide by `domain.streams.supervision.decide`, and do the one next step.
 
 What is said of a stream here holds for the backup of a pipeline, PIPELINE.backup, too: it lives the same life.
 Everybody who acts on a stream calls `supervise`: its own DAG, the DAG over all streams, the CLI, the operator's form.

@@ -1,6 +1,6 @@
 """What of a sink is Kafka's own, on a real broker: records, refusals, the group as record of work, what lies aside.
 
-What every sink promises: `test_sinks`. What is decided of the group's commits: `test_kafka_record`.
+What every sink promises: `test_promises`. What is decided of the group's commits: `test_kafka_record`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What of a sink is PostgreSQL's own, on a real one: locks, tables, staging. What every sink promises: `test_sinks`."""
+"""What of a sink is PostgreSQL's own, on a real one: locks, tables, staging.
+
+What every sink promises: `test_promises`.
+"""
 
 from __future__ import annotations
 

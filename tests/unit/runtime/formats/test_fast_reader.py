@@ -1,4 +1,4 @@
-"""The fast reader learns fields and pauses in time; results do not depend on either (`test_decode_ordinary`)."""
+"""The fast reader learns fields and pauses in time; results do not depend on either (`decode/test_ordinary.py`)."""
 
 from __future__ import annotations
 

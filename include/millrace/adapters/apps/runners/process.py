@@ -1,6 +1,6 @@
 """The runner `process`: stream apps as detached processes of this machine.
 
-An app is a guard (see `process_guard`), the driver it starts, and what the driver starts. The guard is no child of
+An app is a guard (see `guard`), the driver it starts, and what the driver starts. The guard is no child of
 the submitter and lives in a session of its own, so no restart of an Airflow component or end of a terminal reaches it.
 """
 
@@ -204,7 +204,7 @@ class ProcessRunner:
         return app_folder(self._root, stream, epoch)
 
     def environment_of(self, submission: Submission) -> dict[str, str]:
-        """All variables an app gets: those of `app_environment`, and its name.
+        """All variables an app gets: those of `adapters.apps.environment`, and its name.
 
         Raises:
             UnreachableError: one of the connections is not defined.

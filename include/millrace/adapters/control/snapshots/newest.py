@@ -26,7 +26,7 @@ def newest_rows(
 
     Args:
         session: a transaction.
-        table: one of `control_snapshot_tables`. Its key is the connection, names, and the time.
+        table: one of `adapters.control.snapshots.tables`. Its key is the connection, names, and the time.
         connection: whose.
         first: the beginning.
         last: the end.

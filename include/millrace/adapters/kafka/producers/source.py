@@ -61,7 +61,7 @@ def open_source_topic(kafka: KafkaSettings, topic: str, source: str) -> Iterator
 
 
 class LoadedTopic:
-    """The adapter of `usecases.sources.SourceTopic`.
+    """The adapter of `usecases.topics.sources.SourceTopic`.
 
     Records without a key go to partition `sequence mod partitions`, so that every load puts them in the same
     place; all others follow murmur2, Kafka's own choice.

@@ -35,8 +35,8 @@ class KafkaSink:
 
     Guarantees: at least once. The group is committed after all rows of a batch are acknowledged by all replicas in
     sync; its bad records are in quarantine before any of its rows is written, but for those that the brokers refuse.
-    Rows carry their origin (`domain.origin`), by which `millrace.reader` leaves out what came twice: at most one batch
-    for each try of it.
+    Rows carry their origin (`domain.sinks.origin`), by which `millrace.reader` leaves out what came twice: at most one
+    batch for each try of it.
     Does not guarantee: that nothing is written twice, or that an older epoch writes nothing after `take_over` has
     returned. Its commits are refused, and it ends; what it was writing then may come late, and in a compacted topic
     stay as the last of its key until that key comes again. Not that the rows of one record come together: where one of

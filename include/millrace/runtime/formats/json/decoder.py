@@ -5,9 +5,9 @@ with too many digits through without a sign, so it cannot decide what goes to qu
 same work on Arrow arrays inside Spark's Python workers; it needs no Spark to be tested.
 
 docs/reference/records.md has the rules of each type. Records are read fast, many at once (`fast_reader`, `columns`).
-The document of a record that the reader doubts is checked alone (`json_document`). A record whose fields are doubted
+The document of a record that the reader doubts is checked alone (`document`). A record whose fields are doubted
 is read alone by their texts (`closer_look`), with a reason where it is bad.
-`runtime.plain_decoder` follows the same rules by other means: whoever changes one changes both.
+`runtime.formats.plain_decoder` follows the same rules by other means: whoever changes one changes both.
 """
 
 from __future__ import annotations
