@@ -95,12 +95,12 @@ ALLOWED: dict[str, set[str]] = {
     "adapters": BELOW_ALL | {"ports"},
     "usecases": BELOW_ALL | {"declarations", "ports", "wiring"},
     "wiring": BELOW_ALL | {"declarations", "ports", "adapters", "usecases"},
-    # `airflow.trim` and `airflow.names` import nothing of Airflow: they only know names of ours.
+    # `airflow.shared.trim` and `airflow.shared.names` import nothing of Airflow: they only know names of ours.
     "embedded": BELOW_ALL | {"declarations", "ports", "adapters", "usecases", "wiring", "airflow"},
     "runtime": BELOW_ALL | {"declarations", "ports", "adapters", "wiring"},
     "web": BELOW_ALL | {"declarations", "ports", "usecases", "wiring"},
     "airflow": BELOW_ALL | {"declarations", "ports", "usecases", "wiring", "web"},  # `web` at the first page only
-    "cli": BELOW_ALL | {"declarations", "ports", "usecases", "wiring", "embedded", "airflow"},  # `airflow.names` alone
+    "cli": BELOW_ALL | {"declarations", "ports", "usecases", "wiring", "embedded", "airflow"},  # names alone
 }
 ONLY_STANDARD_LIBRARY = {"domain", "reader"}
 HEAVY = {"pyspark": {"runtime"}, "airflow": {"airflow"}, "great_expectations": {"adapters"}, "pandas": {"runtime"}}

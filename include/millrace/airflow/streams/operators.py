@@ -19,7 +19,7 @@ class WatchWaiting(FromTrigger):
 
     Args:
         stream: PIPELINE.STREAM.
-        waiting: which of the three, a `domain.watch.WatchTask`.
+        waiting: which of the three, a `domain.streams.watch.WatchTask`.
     """
 
     ui_color = "#f2e8cf"

@@ -123,7 +123,7 @@ class StreamWaits(_StreamTrigger):
 
     Args:
         stream: PIPELINE.STREAM.
-        waiting: the task, one of `domain.watch.WAITING`.
+        waiting: the task, one of `domain.streams.watch.WAITING`.
     """
 
     def __init__(self, stream: str, waiting: str) -> None:

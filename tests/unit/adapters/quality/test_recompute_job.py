@@ -162,7 +162,7 @@ def test_a_job_sees_the_connections_it_is_given_and_no_others(tmp_path: Path) ->
         """
     with pytest.raises(MillraceError) as found:
         asking(tmp_path, script).ask()
-    assert found.value.what == "AIRFLOW_CONN_MILLRACE_KAFKA MILLRACE_ROOT"
+    assert found.value.what == "AIRFLOW_CONN_MILLRACE_KAFKA MILLRACE_LAYOUT MILLRACE_ROOT"
     with pytest.raises(UnreachableError, match="nowhere"):
         asking(tmp_path, script).ask(("nowhere",))
 
