@@ -15,7 +15,7 @@ from pathlib import Path
 from millrace.embedded import environment
 from millrace.embedded.layout import Layout
 from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, end_left_of_part
-from millrace.embedded.program import Program
+from millrace.embedded.servers.program import Program
 
 GRACE = timedelta(seconds=10)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from millrace.embedded.layout import Layout, virtual_environment_bin
 from millrace.embedded.processes import PART_VARIABLE, ROOT_VARIABLE
-from millrace.embedded.program import Program
 from millrace.embedded.servers.part import Site
 from millrace.embedded.servers.postgres import programs_folder
+from millrace.embedded.servers.program import Program
 from millrace.embedded.servers.s3 import BUCKET
 from millrace.settings import CONNECTION_PREFIX, read_environment_file, variable_name
 

@@ -138,10 +138,16 @@ def stream_apps(root: Path) -> list[Identity]:
     return found
 
 
-def of_another_layout(processes: Iterable[Identity]) -> list[Identity]:
-    """Return the living ones that run code of another layout: they may import modules that are not there any more."""
-    here = {LAYOUT_VARIABLE: str(LAYOUT)}
-    return [process for process in processes if not _carries(process.pid, here) and process.is_alive()]
+def of_another_layout(processes: Iterable[Identity], mark: str) -> list[Identity]:
+    """Return those that run code of another layout: they may import modules that are not there any more.
+
+    Args:
+        processes: of this project.
+        mark: the variable that all of them carry from Millrace. A process without it is a person's, or is about to
+            end: its environment is empty then.
+    """
+    seen = [(process, _environment(process.pid)) for process in processes]
+    return [one for one, variables in seen if variables.get(mark) and variables.get(LAYOUT_VARIABLE) != str(LAYOUT)]
 
 
 def end(processes: Sequence[Identity], *, grace: timedelta, ask: signal.Signals = signal.SIGTERM) -> int:
@@ -207,11 +213,16 @@ def _process_group(pid: int) -> int:
 
 
 def _carries(pid: int, marks: dict[str, str]) -> bool:
-    try:
-        environment = psutil.Process(pid).environ()
-    except (psutil.Error, OSError):
-        return False
+    environment = _environment(pid)
     return all(environment.get(name) == value for name, value in marks.items())
+
+
+def _environment(pid: int) -> dict[str, str]:
+    """Return a process's variables; none where it is gone, is going, or is somebody else's."""
+    try:
+        return psutil.Process(pid).environ()
+    except (psutil.Error, OSError):
+        return {}
 
 
 def _works_in(pid: int, folder: Path) -> bool:

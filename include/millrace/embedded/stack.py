@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from millrace.adapters.apps.processes import APP_VARIABLE
 from millrace.embedded import environment, ports
 from millrace.embedded.credentials import Credentials
 from millrace.embedded.jars import parts
@@ -27,7 +28,7 @@ from millrace.embedded.servers.kafka import Kafka
 from millrace.embedded.servers.part import NotReadyError, Part, Site
 from millrace.embedded.servers.postgres import Postgres
 from millrace.embedded.servers.s3 import S3
-from millrace.embedded.servers.watchdog_part import WatchdogPart, pager_connections
+from millrace.embedded.servers.watchdog import WatchdogPart, pager_connections
 from millrace.embedded.supervisor import ProgramState, Supervisor
 from millrace.errors import MillraceError, PartFailedError, RefusedError
 from millrace.settings import Settings, open_settings, read_environment_file
@@ -265,7 +266,7 @@ class Stack:
         Raises:
             RefusedError: there are such apps.
         """
-        if others := of_another_layout(stream_apps(self.root)):
+        if others := of_another_layout(stream_apps(self.root), APP_VARIABLE):
             raise RefusedError(
                 f"{len(others)} processes of stream apps run code that lies in other folders now",
                 where="processes " + ", ".join(str(process.pid) for process in others[:_MOST_NAMED]),

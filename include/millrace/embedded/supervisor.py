@@ -66,7 +66,7 @@ class Supervisor:
     def is_of_another_layout(self) -> bool:
         """Tell whether the supervisor that runs was started by code of another layout."""
         record = PartRecord.read(self._layout, RECORD)
-        return record is not None and bool(of_another_layout([record.leader]))
+        return record is not None and bool(of_another_layout([record.leader], ROOT_VARIABLE))
 
     def start(self, programs: Mapping[str, int]) -> None:
         """Start it with these programs, none of them started yet; what a killed one has left must be gone.

@@ -235,7 +235,7 @@ def test_a_part_that_does_not_come_up_shows_the_end_of_its_log(own: Stack) -> No
 
 def test_a_restarted_component_ends_what_its_former_group_left(tmp_path: Path) -> None:
     """As a killed scheduler leaves its workers: the wrapper ends the former group before it becomes the part."""
-    from millrace.embedded.program import Program
+    from millrace.embedded.servers.program import Program
 
     stack = Stack(make_project(tmp_path / "project"))
     stack.layout.make()

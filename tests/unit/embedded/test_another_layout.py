@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from millrace import LAYOUT, LAYOUT_VARIABLE
-from millrace.embedded.processes import ROOT_VARIABLE, Identity, of_another_layout, stream_apps
+from millrace.adapters.apps.processes import APP_VARIABLE
+from millrace.embedded.layout import Layout
+from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, of_another_layout, stream_apps
 from millrace.embedded.progress import Silent
 from millrace.embedded.stack import Stack
+from millrace.embedded.supervisor import RECORD, Supervisor
 from millrace.errors import RefusedError
 from support.waiting import Deadline, eventually
 
@@ -37,9 +40,15 @@ def app(root: Path, marks: dict[str, str]) -> Iterator[Identity]:
         process.communicate(timeout=Deadline.PROCESS.seconds)
 
 
-@pytest.mark.parametrize("marks", [{}, {LAYOUT_VARIABLE: str(LAYOUT - 1)}], ids=["before layouts", "a former one"])
+APP = {APP_VARIABLE: "shop.purchases#1#one"}
+FORMER = pytest.mark.parametrize(
+    "marks", [{}, {LAYOUT_VARIABLE: str(LAYOUT - 1)}], ids=["before layouts", "a former one"]
+)
+
+
+@FORMER
 def test_up_refuses_to_run_beside_apps_of_another_layout(tmp_path: Path, marks: dict[str, str]) -> None:
-    with app(tmp_path, marks) as process:
+    with app(tmp_path, marks | APP) as process:
         with pytest.raises(RefusedError, match="lies in other folders now") as refused:
             Stack(tmp_path).start(Silent())
         assert refused.value.where == f"processes {process.pid}"
@@ -49,6 +58,28 @@ def test_up_refuses_to_run_beside_apps_of_another_layout(tmp_path: Path, marks: 
 
 
 def test_apps_of_this_layout_and_those_that_ended_are_no_reason(tmp_path: Path) -> None:
+    with app(tmp_path, {LAYOUT_VARIABLE: str(LAYOUT)} | APP) as process:
+        assert of_another_layout([process], APP_VARIABLE) == []
+    with app(tmp_path, APP) as process:
+        assert of_another_layout([process], APP_VARIABLE) == [process]
+    assert of_another_layout([process], APP_VARIABLE) == []
+
+
+def test_a_persons_own_spark_is_no_reason(tmp_path: Path) -> None:
+    with app(tmp_path, {}) as process:
+        assert of_another_layout([process], APP_VARIABLE) == []
+
+
+@FORMER
+def test_a_supervisor_of_another_layout_is_known(tmp_path: Path, marks: dict[str, str]) -> None:
+    layout = Layout(tmp_path)
+    layout.make()
+    supervisor = Supervisor(layout)
+    assert not supervisor.is_of_another_layout()  # there is none
+    with app(tmp_path, marks) as process:
+        PartRecord(RECORD, process, 15).write(layout)
+        assert supervisor.is_of_another_layout()
+    assert not supervisor.is_of_another_layout()  # it has ended
     with app(tmp_path, {LAYOUT_VARIABLE: str(LAYOUT)}) as process:
-        assert of_another_layout([process]) == []
-    assert of_another_layout([process]) == []
+        PartRecord(RECORD, process, 15).write(layout)
+        assert not supervisor.is_of_another_layout()

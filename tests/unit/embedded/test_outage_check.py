@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from millrace.embedded.doctor import Check, outage_check
-from millrace.embedded.servers.watchdog_part import pager_connections
+from millrace.embedded.servers.watchdog import pager_connections
 from millrace.settings import Settings
 
 PAGER = "AIRFLOW_CONN_MILLRACE_PAGER"

@@ -26,13 +26,13 @@ from millrace.embedded.credentials import Credentials
 from millrace.embedded.layout import Layout, write_private
 from millrace.embedded.locking import only_one
 from millrace.embedded.processes import end_left_of_part
-from millrace.embedded.program import Program
 from millrace.embedded.progress import Progress
 from millrace.embedded.servers.airflow import Airflow
 from millrace.embedded.servers.part import NotReadyError, Site
 from millrace.embedded.servers.postgres import Postgres
+from millrace.embedded.servers.program import Program
 from millrace.embedded.servers.s3 import S3
-from millrace.embedded.servers.watchdog_part import WatchdogPart
+from millrace.embedded.servers.watchdog import WatchdogPart
 from millrace.embedded.supervisor import Supervisor
 from millrace.errors import MillraceError, PartFailedError, UsageError
 from millrace.settings import open_settings

@@ -18,8 +18,8 @@ from millrace.embedded import environment
 from millrace.embedded.credentials import AIRFLOW_USERS
 from millrace.embedded.layout import write_private
 from millrace.embedded.processes import ROOT_VARIABLE, PartRecord
-from millrace.embedded.program import Program
 from millrace.embedded.servers.part import NotReadyError, Site
+from millrace.embedded.servers.program import Program
 from millrace.errors import DeclarationError, PartFailedError, UnreachableError
 
 COMPONENTS = {

@@ -15,8 +15,8 @@ from uuid import uuid4
 
 from millrace.embedded import ports
 from millrace.embedded.layout import write_private
-from millrace.embedded.program import Program
 from millrace.embedded.servers.part import NotReadyError, Site
+from millrace.embedded.servers.program import Program
 from millrace.errors import PartFailedError
 
 TOOLS = {

@@ -13,7 +13,7 @@ from millrace.embedded.credentials import Credentials
 from millrace.embedded.jars.java import Java
 from millrace.embedded.layout import Layout
 from millrace.embedded.ports import Ports
-from millrace.embedded.program import Program
+from millrace.embedded.servers.program import Program
 
 LOOPBACK = "127.0.0.1"
 

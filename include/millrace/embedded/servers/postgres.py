@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.embedded.layout import write_private
-from millrace.embedded.program import Program
 from millrace.embedded.servers.part import NotReadyError, Site
+from millrace.embedded.servers.program import Program
 from millrace.errors import PartFailedError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from millrace.embedded.layout import write_private
-from millrace.embedded.program import Program
 from millrace.embedded.servers.part import NotReadyError, Site
+from millrace.embedded.servers.program import Program
 
 BUCKET = "millrace"
 

@@ -1,93 +1,74 @@
-"""The watchdog's program: `python -m millrace.embedded.servers.watchdog`, in a project's folder or with MILLRACE_ROOT.
-
-One runs on each host, under a supervisor. It imports neither Airflow nor Spark, and needs no server to start.
-"""
+"""The watchdog as a part of the stack: it has no port, and answers by the file that it writes at each look."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
-import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from millrace.adapters.alarms.outage import OutageFiles
-from millrace.domain.alarms.outage import OUTAGE_AFTER
-from millrace.domain.declaration.pipeline import CONTROL
-from millrace.errors import MillraceError, RefusedError, UsageError
-from millrace.settings import open_settings
+from millrace.domain.formats.durations import roughly
+from millrace.embedded.processes import PartRecord
+from millrace.embedded.servers.part import NotReadyError, Site
+from millrace.embedded.servers.program import Program
+from millrace.errors import MillraceError
+from millrace.settings import read_environment_file, variable_name
 from millrace.usecases.alarms.notify import environment_of
-from millrace.usecases.alarms.watchdog import LOOK_EVERY, UsableNotifiers, Watchdog, Watched, look_at
-from millrace.wiring import Platform
+from millrace.usecases.alarms.watchdog import usable
 
-LOCK = "watchdog.lock"
-AFTER_VARIABLE = "MILLRACE_OUTAGE_AFTER_SECONDS"
-
-
-def main(variables: Mapping[str, str]) -> int:
-    """Look until the process is ended; the exit code where it cannot begin."""
-    os.umask(0o077)
-    try:
-        run(variables)
-    except MillraceError as error:
-        print(f"millrace: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+LATE_AFTER = timedelta(minutes=3)
+"""The longest time between two looks: some notifiers that hang for half a minute each."""
 
 
-def run(variables: Mapping[str, str]) -> None:
-    """Look at the control database every ten seconds, for ever.
+class WatchdogPart:
+    """The watchdog of this host. It starts when the control database is ready, and is stopped before it."""
 
-    Raises:
-        RefusedError: another watchdog of this project is at work.
-        UnreachableError: there is no Connection `millrace_control`.
-        UsageError: this is not inside a project, or a variable is wrong.
+    name = "watchdog"
+    port_names: tuple[str, ...] = ()
+    program_names: tuple[str, ...] = ("watchdog",)
+    patience = timedelta(seconds=90)
+
+    def prepare(self, site: Site, tell: Callable[[str], None]) -> None:
+        """Do nothing: it needs no file but the Connections."""
+
+    def programs(self, site: Site) -> list[Program]:
+        """Return its one program. It reads Connections from `.millrace/env`, and has in variables what is not there."""
+        command = [site.python, "-m", "millrace.embedded.watchdog"]
+        in_file = read_environment_file(site.layout.environment_file)
+        pagers = pager_connections(site.layout.root, os.environ)
+        return [Program("watchdog", command, environment={k: v for k, v in pagers.items() if k not in in_file})]
+
+    def probe(self, site: Site) -> str:
+        """Read when it last looked."""
+        files, record = OutageFiles(site.layout.state), PartRecord.read(site.layout, "watchdog")
+        state = files.outage()
+        if record is None or files.process() != record.leader.pid or state.looked_at is None:
+            raise NotReadyError("it has not looked yet")
+        age = datetime.now(UTC) - state.looked_at
+        if age > LATE_AFTER:
+            raise NotReadyError(f"it has not looked for {roughly(age)}")
+        if state.since is not None:
+            return f"the control database has not answered since {state.since:%H:%M:%S} UTC"
+        return "the control database answers"
+
+    def complete(self, site: Site, tell: Callable[[str], None]) -> None:
+        """Do nothing."""
+
+
+def pager_connections(root: Path, *sources: Mapping[str, str]) -> dict[str, str]:
+    """Return the Connections of the notifiers that work without Airflow, by variable name.
+
+    Args:
+        root: the project's folder; an environment file with errors names none.
+        sources: variables, the strongest first.
     """
-    settings = open_settings()
-    after = _outage_after(variables)
-    settings.state_folder.mkdir(mode=0o700, exist_ok=True)
-    lock = os.open(settings.state_folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)  # held until the process ends
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RefusedError(
-            "another watchdog of this project is at work",
-            where=str(settings.state_folder / LOCK),
-            next_step="one is enough; the embedded stack has its own",
-        ) from None
-    database = settings.postgres(CONTROL)
-    platform = Platform(settings)
-    watched = Watched(
-        subject=f"{database.host}:{database.port}/{database.database}",
-        host=socket.gethostname(),
-        look=lambda: look_at(platform),
-        notifiers=UsableNotifiers(platform, lambda: environment_of(settings.root), _say),
-        say=_say,
-        outage_after=after,
-    )
-    watchdog = Watchdog(watched, OutageFiles(settings.state_folder))
-    pause = min(LOOK_EVERY, after) / timedelta(seconds=1)
-    while True:
-        watchdog.look()
-        time.sleep(pause)
-
-
-def _outage_after(variables: Mapping[str, str]) -> timedelta:
-    text = variables.get(AFTER_VARIABLE) or str(OUTAGE_AFTER.total_seconds())
-    try:
-        seconds = float(text)
-        if 1 <= seconds <= 3600:
-            return timedelta(seconds=seconds)
-    except ValueError:
-        pass
-    raise UsageError("the time is no number from 1 to 3600", where=AFTER_VARIABLE, next_step="leave it out: 60")
-
-
-def _say(text: str) -> None:
-    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main(os.environ))
+    found = {}
+    with suppress(MillraceError):
+        for notifier in usable(environment_of(root)):
+            for name in (variable_name(value) for key, value in notifier.arguments if key == "connection"):
+                values = [source[name] for source in sources if source.get(name)]
+                if values:
+                    found[name] = values[0]
+    return found

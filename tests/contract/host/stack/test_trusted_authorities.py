@@ -104,7 +104,7 @@ def fetched(java: Java, folder: Path) -> list[Path]:
     "named_by",
     [
         "SSL_CERT_FILE",
-        pytest.param("SSL_CERT_DIR", marks=pytest.mark.full),  # unit/embedded/test_certificates.py reads both
+        pytest.param("SSL_CERT_DIR", marks=pytest.mark.full),  # unit/embedded/jars/test_certificates.py reads both
         pytest.param("the machine's bundle", marks=pytest.mark.full),
     ],
 )

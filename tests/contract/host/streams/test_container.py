@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 from millrace.embedded.compose import container
 from millrace.embedded.layout import Layout
-from millrace.embedded.program import Program
+from millrace.embedded.servers.program import Program
 from millrace.embedded.progress import Progress
 
 root = Path(sys.argv[1])

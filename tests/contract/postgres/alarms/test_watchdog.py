@@ -30,7 +30,7 @@ from support.waiting import Deadline, eventually, exit_code_of
 MAIN = """\
 import os, sys
 from datetime import UTC, datetime, timedelta
-from millrace.embedded.servers import watchdog
+from millrace.embedded import watchdog
 watchdog.LOOK_EVERY = timedelta(seconds=0.2)
 looked = watchdog.Watchdog.look
 def look(self):
@@ -149,7 +149,7 @@ def test_the_program_pages_while_the_control_database_cannot_be_reached(
         program.through.cut()
         eventually(program.lines, within=Deadline.SERVER, what="the outage in alarms.log")
         second = subprocess.run(
-            [sys.executable, "-m", "millrace.embedded.servers.watchdog"],
+            [sys.executable, "-m", "millrace.embedded.watchdog"],
             env=os.environ | variables,
             capture_output=True,
             text=True,
@@ -217,7 +217,7 @@ def test_a_program_without_a_connection_says_so_and_ends(tmp_path: Path) -> None
     (tmp_path / "include" / "pipelines").mkdir(parents=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_CONN_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "millrace.embedded.servers.watchdog"],
+        [sys.executable, "-m", "millrace.embedded.watchdog"],
         env=environment | {"MILLRACE_ROOT": str(tmp_path)},
         stderr=subprocess.PIPE,
     )

@@ -16,7 +16,7 @@ from millrace.embedded.credentials import Credentials
 from millrace.embedded.layout import Layout
 from millrace.embedded.processes import Identity, PartRecord
 from millrace.embedded.servers.part import NotReadyError, Site
-from millrace.embedded.servers.watchdog_part import WatchdogPart
+from millrace.embedded.servers.watchdog import WatchdogPart
 
 PORTS = {"kafka": 1, "s3": 2, "postgres": 3, "airflow": 4}
 
