@@ -41,6 +41,7 @@ FOLDERS: dict[str, frozenset[str]] = {
     "cli": NOUNS | {"checks", "stack", "terminal"},
     "web": NOUNS | {"static", "templates"},
     "declarations": frozenset(),
+    "ports": frozenset(),
     "wiring": frozenset(),
     "adapters": _words(
         "airflow alarms apps apps/jobs apps/runners archive archive/audits chain control control/database "
@@ -62,7 +63,7 @@ FLAT: dict[str, frozenset[str]] = {
     ),
 }
 """The modules that lie in a layer itself: those that know all of its nouns, or none."""
-BESIDE_LAYERS = frozenset({"errors", "moved", "ports", "reader", "settings"})
+BESIDE_LAYERS = frozenset({"errors", "moved", "reader", "settings"})
 
 OF_TESTS = NOUNS | {"checks", "stack"}
 FOLDERS_OF_TESTS: dict[str, frozenset[str]] = {

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from millrace.domain.declaration.pipeline import BackupApp, Pipeline, Stream
     from millrace.domain.streams.control import MigrationReport
     from millrace.domain.streams.hosts import Host
-    from millrace.ports import ObjectStore, Recomputation, Redriving, StreamRunner, TopicAdmin
+    from millrace.ports.jobs import Recomputation, Redriving
+    from millrace.ports.kafka import TopicAdmin
+    from millrace.ports.objects import ObjectStore
+    from millrace.ports.runner import StreamRunner
     from millrace.usecases.example.run import ExampleParts
     from millrace.usecases.topics.sources import LoadProgress, LoadReport
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from millrace.domain.declaration.pipeline import Pipeline, Stream
     from millrace.domain.groups.commits import Committed
     from millrace.domain.sinks.batch import Identity
-    from millrace.ports import SinkStore
+    from millrace.ports.sinks import SinkStore
     from millrace.settings import PostgresSettings, Settings
 
 

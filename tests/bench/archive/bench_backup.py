@@ -34,7 +34,7 @@ from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import LEAST_OBJECT_BYTES, UNWEIGHED_OFFSETS
 from millrace.domain.streams.control import BATCH_STEPS
 from millrace.embedded.stack import Stack
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 from millrace.settings import S3Settings
 from support.archive.tees import Topics
 from support.checks.runs import RUN_VARIABLE

@@ -30,7 +30,7 @@ from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.streams.position import LogBounds
 from millrace.embedded.stack import Stack
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 from millrace.wiring import open_platform
 from support.archive.chains import what_is_wrong
 from support.waiting import Deadline

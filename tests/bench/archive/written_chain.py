@@ -14,7 +14,7 @@ from millrace.adapters.chain.documents import encode, sha256_of
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, Seen
 from millrace.domain.archive.names import Incarnation, ObjectName
 from millrace.domain.archive.records import Digest
-from millrace.ports import ObjectInfo
+from millrace.ports.objects import ObjectInfo
 
 HERE = Incarnation("bench.records", "B" * 22)
 OFFSETS = 100  # an entry

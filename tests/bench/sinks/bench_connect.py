@@ -65,7 +65,7 @@ from bench.sinks.connect import CONNECTOR, Worker, fetch_sink, versions
 from bench.streams.bench_speed import produce
 from bench.workload import CORES, PARTITIONS, RECORDS_PER_BATCH, SINK, TRIGGER, Workload
 from millrace.embedded.stack import Stack
-from millrace.ports import RunState
+from millrace.ports.runner import RunState
 from support.waiting import Deadline, eventually
 
 ROWS = int(os.environ.get("MILLRACE_BENCH_ROWS", "1000000"))

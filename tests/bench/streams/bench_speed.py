@@ -24,7 +24,7 @@ from bench.limits import Limit, LimitMeter, connect, dataset_of, ends_of
 from bench.workload import CORES, RECORDS, RUNS, SINK, TRIGGER, Workload, package_path
 from millrace.adapters.kafka.reader import TopicReader
 from millrace.embedded.stack import Stack
-from millrace.ports import RunState
+from millrace.ports.runner import RunState
 from support.checks.runs import RUN_VARIABLE
 from support.stack.embedded import start
 from support.waiting import Deadline, eventually

@@ -14,7 +14,7 @@ from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.archive.records import Digest
 from millrace.domain.streams.position import LogBounds
 from millrace.errors import UnreachableError
-from millrace.ports import Creation
+from millrace.ports.objects import Creation
 from support.fakes.objects import MemoryStore
 
 HERE = Incarnation("shop.purchases", "C" * 22)

@@ -16,7 +16,7 @@ from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation, ObjectName
 from millrace.domain.archive.records import Digest
 from millrace.errors import UnreachableError
-from millrace.ports import Creation, ObjectInfo
+from millrace.ports.objects import Creation, ObjectInfo
 from support.fakes.objects import MemoryStore
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -19,7 +19,7 @@ from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
 from millrace.domain.streams.position import LogBounds
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 PARTITIONS = 2
 ROUNDS = 4

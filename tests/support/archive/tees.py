@@ -26,7 +26,7 @@ from millrace.domain.declaration.pipeline import Backup, BackupApp, Topic
 from millrace.domain.groups.commits import Committed
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.embedded.stack import Stack
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 from millrace.runtime.backup.parts import Copier, Parts
 from millrace.runtime.backup.tee import Round, Tee
 from millrace.settings import Settings

@@ -21,7 +21,7 @@ from millrace.domain.streams.supervision import DesiredState
 from millrace.embedded.processes import left_of_part
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError
-from millrace.ports import RunningApp, Submission
+from millrace.ports.runner import RunningApp, Submission
 from millrace.usecases.streams import supervise as streams
 from millrace.usecases.streams.look import Supervised
 from support.checks.budget import Kind, spend

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from millrace.errors import ObjectExistsError
-from millrace.ports import Creation, ObjectInfo
+from millrace.ports.objects import Creation, ObjectInfo
 
 WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from millrace.domain.streams.control import Alarm, Attempt, Claim, DesiredStream
 from millrace.domain.streams.hosts import Heartbeat, Host, HostSign
 from millrace.domain.streams.supervision import DesiredState
 from millrace.errors import PartFailedError, UnreachableError, UsageError
-from millrace.ports import RunningApp, RunState, Submission
+from millrace.ports.runner import RunningApp, RunState, Submission
 from millrace.settings import Settings
 
 

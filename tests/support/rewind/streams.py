@@ -31,7 +31,7 @@ from millrace.domain.sinks.batch import Identity, Written
 from millrace.domain.streams.position import Basis, OpenTimeline, Refuse, Wishes, open_at
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import MillraceError, RefusedError, StalePlanError
-from millrace.ports import RunningApp, RunState, Submission
+from millrace.ports.runner import RunningApp, RunState, Submission
 from millrace.usecases.plans import run as plans
 from millrace.usecases.rewind import plan as rewind_plan
 from millrace.usecases.streams import supervise as streams

@@ -13,7 +13,7 @@ from millrace.adapters.sinks.s3.sink import S3Sink
 from millrace.domain.declaration import pipeline as declaration
 from millrace.domain.sinks.dataset.names import Dataset
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 from millrace.settings import S3Settings
 from support.sinks.aside_world import AsideWorld
 from support.sinks.worlds import TOPIC_ID, Commit, Row, appended, at_second

@@ -24,7 +24,7 @@ from millrace.adapters.sinks.postgres.append import PostgresAppend
 from millrace.adapters.sinks.postgres.upsert import PostgresUpsert
 from millrace.domain.sinks.batch import BatchCounts, Identity, TaskResult, TaskResults, Written
 from millrace.domain.topics.offsets import OffsetRange, Source, TopicPartition
-from millrace.ports import SinkStore, TaskWriter
+from millrace.ports.sinks import SinkStore, TaskWriter
 from millrace.runtime.stream.plain_read import RAW_SCHEMA
 from millrace.settings import PostgresSettings
 from support.stack.faults import Life, hang_up

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millrace.domain.topics.changes import NewTopic
-from millrace.ports import TopicAdmin
+from millrace.ports.kafka import TopicAdmin
 from support.waiting import Deadline, eventually
 
 

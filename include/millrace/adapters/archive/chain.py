@@ -16,7 +16,7 @@ from millrace.domain.archive.proof.coverage import Problem
 from millrace.domain.archive.proof.summary import Summary
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.errors import ChainFencedError, CorruptArchiveError, ObjectExistsError, RefusedError
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 THREADS = 16
 _AHEAD = 4 * THREADS

@@ -18,7 +18,7 @@ from millrace.domain.archive.manifest import Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.errors import CorruptArchiveError
-from millrace.ports import ObjectInfo, ObjectStore
+from millrace.ports.objects import ObjectInfo, ObjectStore
 
 AT_ONCE = 1_000
 

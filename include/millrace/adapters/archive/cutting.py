@@ -19,7 +19,7 @@ from millrace.domain.archive.manifest import ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import LEAST_OBJECT_BYTES, MOST_HOLES, MOST_OBJECT_BYTES, READ_BYTES, Read
 from millrace.domain.topics.offsets import OffsetRange
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

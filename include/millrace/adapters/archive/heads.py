@@ -17,7 +17,7 @@ from millrace.domain.archive.chain import LARGEST_EPOCH
 from millrace.domain.archive.manifest import Manifest
 from millrace.domain.archive.names import Incarnation
 from millrace.errors import CorruptArchiveError
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from millrace.domain.streams.position import LogBounds
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import TopicAccessError, UnreachableError
-from millrace.ports import TopicAdmin
+from millrace.ports.kafka import TopicAdmin
 
 _TOMBSTONES = "delete.retention.ms"
 _POLICY = "cleanup.policy"

@@ -15,7 +15,7 @@ from millrace.domain.archive.pace import MOST_OBJECT_BYTES, Read
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
 from millrace.domain.topics.sources import NO_TIMESTAMP, TopicRecord
 from millrace.errors import RefusedError
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 _BATCH_RECORDS = 5_000
 _BATCH_BYTES = 16 << 20

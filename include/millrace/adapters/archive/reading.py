@@ -20,7 +20,7 @@ from millrace.domain.archive.proof.partition import Cause
 from millrace.domain.archive.proof.tiling import Tiling
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import CorruptArchiveError
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 _AHEAD = 2  # objects that are fetched while one is read
 

@@ -12,7 +12,7 @@ from millrace.domain.retention.headroom import Headroom, Limits, Unread, headroo
 from millrace.domain.rewind.time_travel import PartitionTimes
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.ports import TopicAdmin
+from millrace.ports.kafka import TopicAdmin
 
 RATE_OVER = timedelta(minutes=10)
 MOST_PARTITIONS = 32  # that a record is fetched of: those with the most unread records

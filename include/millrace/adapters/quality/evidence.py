@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from millrace.domain.quality.evidence import folder_of, moment_of
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 MOST_DELETED = 1_000
 _NAME = re.compile(r"([0-9]{8}T[0-9]{12}Z)-([0-9a-f]{16})\.(json|html)")

@@ -15,7 +15,7 @@ from functools import partial
 from threading import Barrier, BrokenBarrierError
 
 from millrace.errors import MillraceError, ObjectExistsError, RefusedError
-from millrace.ports import Creation
+from millrace.ports.objects import Creation
 
 PROBE_PREFIX = "millrace-probe/"
 WRITERS = 8  # of one race

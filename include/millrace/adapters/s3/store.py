@@ -13,7 +13,7 @@ from millrace.adapters.s3.probe import Meet, Probe
 from millrace.adapters.s3.reading import Range, read
 from millrace.adapters.s3.writing import ContestedError, LookError, contested, put, upload
 from millrace.errors import MillraceError, ObjectExistsError, RefusedError
-from millrace.ports import Creation, ObjectInfo
+from millrace.ports.objects import Creation, ObjectInfo
 from millrace.settings import S3Settings
 
 MIB = 1024 * 1024

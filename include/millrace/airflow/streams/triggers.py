@@ -40,7 +40,7 @@ from millrace.domain.streams.watch import (
     task_of,
 )
 from millrace.errors import MillraceError, UnreachableError
-from millrace.ports import RunningApp, RunState
+from millrace.ports.runner import RunningApp, RunState
 from millrace.usecases.streams.look import Seen, Supervised, look
 from millrace.usecases.streams.supervise import supervise
 

@@ -25,7 +25,7 @@ from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import MOST_OBJECT_BYTES, Read
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import DataLossError, MillraceError, PartFailedError, RefusedError, UnreachableError
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 from millrace.runtime.life.spark_failures import means_loss, message
 from millrace.runtime.stream.plain_read import spark_cannot_read
 from millrace.runtime.stream.source import batch_options

@@ -20,7 +20,7 @@ from millrace.domain.retention.headroom import Headroom
 from millrace.domain.streams.control import StreamProgress
 from millrace.domain.streams.supervision import Phase
 from millrace.errors import FencedError, MillraceError, RefusedError, UnreachableError
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 from millrace.runtime.backup.asked import Asked, Claimants
 from millrace.runtime.backup.breaches import Breaches
 from millrace.runtime.backup.copying import Destination, PatientCopier, SparkCopier

@@ -17,7 +17,7 @@ from millrace.domain.archive.proof.tiling import LogsSeen
 from millrace.domain.declaration.pipeline import BackupApp
 from millrace.domain.groups.commits import Committed
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 LOST, HALTED, DOOMED, SILENT = "backup.lost", "backup.halted", "backup.doomed", "backup.silent"
 """The kinds of a backup's alarms."""

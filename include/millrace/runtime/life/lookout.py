@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from millrace.adapters.kafka.log import KafkaLog
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import MillraceError
-from millrace.ports import SinkStore
+from millrace.ports.sinks import SinkStore
 from millrace.runtime.life.pulse import Pulse
 
 log = structlog.get_logger()

@@ -36,7 +36,7 @@ from millrace.errors import (
     RowsRefusedError,
     UnreachableError,
 )
-from millrace.ports import SinkStore
+from millrace.ports.sinks import SinkStore
 from millrace.runtime.formats.coordinator_log import OFFSETS_TOPIC
 from millrace.runtime.life.pulse import Pulse
 from millrace.runtime.stream.inputs import Read, write_counted

@@ -32,7 +32,7 @@ from millrace.errors import (
     SinkFailedError,
     UnreachableError,
 )
-from millrace.ports import SinkStore
+from millrace.ports.sinks import SinkStore
 from millrace.runtime.life.app import Life
 from millrace.runtime.life.spark_failures import lacks_partitions, means_loss, message
 from millrace.runtime.stream.batches import Batches, BatchReport, BatchRunner

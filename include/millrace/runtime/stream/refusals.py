@@ -12,7 +12,7 @@ from millrace.domain.sinks.batch import TaskResults
 from millrace.domain.streams.failing import FailingBound
 from millrace.domain.topics.offsets import OffsetRange, Source
 from millrace.errors import DataLossError, SinkFailedError
-from millrace.ports import SinkStore
+from millrace.ports.sinks import SinkStore
 from millrace.runtime.stream.bad_records import find_bad_records
 from millrace.runtime.stream.isolation import Frames, failing_records
 from millrace.runtime.stream.writing import writing, written

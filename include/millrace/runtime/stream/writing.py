@@ -24,7 +24,7 @@ from millrace.errors import (
     SinkRolledBackError,
     SinkUnreachableError,
 )
-from millrace.ports import TaskWriter
+from millrace.ports.sinks import TaskWriter
 from millrace.runtime.stream.transform import DELETED_FIELD, ORDINAL_FIELD
 
 REPORT = "attempt bigint, rows bigint, refused string, receipt string, failure string"

@@ -27,7 +27,7 @@ from millrace.domain.quality.books import (
 from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, reached
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import MillraceError, RefusedError, UsageError
-from millrace.ports import Books
+from millrace.ports.sinks import Books
 from millrace.usecases.quality.witness import MOST_READ, Witnesses
 from millrace.usecases.sinks.tables import has_table, table_of
 

@@ -31,7 +31,7 @@ from millrace.domain.streams.supervision import (
 )
 from millrace.domain.streams.vitals import STUCK_AFTER
 from millrace.errors import MillraceError, UsageError
-from millrace.ports import RunningApp, RunState
+from millrace.ports.runner import RunningApp, RunState
 from millrace.usecases.streams.owner import elsewhere
 
 if TYPE_CHECKING:

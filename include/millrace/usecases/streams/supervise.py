@@ -22,7 +22,7 @@ from millrace.domain.streams.control import HISTORY_KEPT, StreamLook
 from millrace.domain.streams.supervision import DesiredState, Drain, ExitReason, Kill, Nothing, Phase, Restart, Start
 from millrace.domain.streams.vitals import trouble
 from millrace.errors import MillraceError, PartFailedError, RefusedError, UnreachableError, UsageError
-from millrace.ports import RunningApp, RunState, Submission
+from millrace.ports.runner import RunningApp, RunState, Submission
 from millrace.usecases.streams.alarms import DIED, set_alarms, set_host_alarm
 from millrace.usecases.streams.declared_apps import declared_app
 from millrace.usecases.streams.epochs import newest_elsewhere

@@ -14,7 +14,7 @@ from millrace.domain.retention.holds import least_kept
 from millrace.domain.topics import changes as topics
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.errors import IncompleteError, MillraceError, StalePlanError, TopicAccessError
-from millrace.ports import TopicAdmin
+from millrace.ports.kafka import TopicAdmin
 from millrace.usecases.retention import cuts, holds
 
 if TYPE_CHECKING:

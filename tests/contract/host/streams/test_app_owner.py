@@ -13,7 +13,7 @@ import pytest
 from millrace.adapters.apps.processes import APP_VARIABLE, ROOT_VARIABLE, AppName, apps_of
 from millrace.adapters.apps.runners.process import ProcessRunner
 from millrace.errors import RefusedError
-from millrace.ports import Submission
+from millrace.ports.runner import Submission
 from millrace.settings import Settings
 from support.waiting import Deadline, exit_code_of, line_of
 

@@ -13,7 +13,7 @@ import pytest
 from millrace.adapters.apps.processes import AppName, apps_of, send
 from millrace.adapters.apps.runners.process import ProcessRunner
 from millrace.domain.streams.vitals import Trouble, trouble
-from millrace.ports import Submission
+from millrace.ports.runner import Submission
 from millrace.settings import Settings
 from support.waiting import Deadline, eventually
 

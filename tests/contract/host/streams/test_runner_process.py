@@ -16,7 +16,7 @@ import pytest
 from millrace.adapters.apps.processes import AppName, Process, app_folder, apps_of, end_all, name_of, process, send
 from millrace.adapters.apps.runners.process import ProcessRunner
 from millrace.errors import PartFailedError, RefusedError, UnreachableError
-from millrace.ports import RunningApp, RunState, Submission
+from millrace.ports.runner import RunningApp, RunState, Submission
 from millrace.settings import Settings
 from support.waiting import Deadline, eventually, exit_code_of, line_of
 

@@ -13,7 +13,7 @@ import pytest
 
 from millrace.adapters.apps.processes import AppName, apps_of
 from millrace.adapters.apps.runners.process import ProcessRunner
-from millrace.ports import RunningApp, RunState, Submission
+from millrace.ports.runner import RunningApp, RunState, Submission
 from millrace.settings import Settings
 from support.checks.budget import Kind, spend
 from support.stack.embedded import quick_java

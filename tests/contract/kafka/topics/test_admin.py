@@ -14,7 +14,7 @@ from millrace.adapters.kafka import topics as kafka_topics
 from millrace.adapters.kafka.topics import KafkaTopicAdmin, _batches
 from millrace.domain.topics.changes import NewTopic
 from millrace.errors import TopicAccessError, UnreachableError
-from millrace.ports import TopicAdmin
+from millrace.ports.kafka import TopicAdmin
 from millrace.settings import KafkaSettings
 from support.fakes.topics import FakeTopicAdmin
 from support.topics.new import create_topics

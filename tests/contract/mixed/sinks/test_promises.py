@@ -1,4 +1,4 @@
-"""What every sink of a stream promises its driver, on the real servers: see `millrace.ports.SinkStore`."""
+"""What every sink of a stream promises its driver, on the real servers: see `millrace.ports.sinks.SinkStore`."""
 
 from __future__ import annotations
 

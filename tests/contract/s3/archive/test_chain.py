@@ -20,7 +20,7 @@ from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.streams.position import LogBounds
 from millrace.embedded.stack import Stack
 from millrace.errors import FencedError
-from millrace.ports import Creation, ObjectStore
+from millrace.ports.objects import Creation, ObjectStore
 from millrace.wiring import open_platform
 from support.archive.small_archive import Archive, records
 from support.stack.faulty_proxy import Fault, FaultyProxy, faulty_proxy

@@ -17,7 +17,7 @@ from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.tiling import Tiling
 from millrace.embedded.stack import Stack
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 from millrace.settings import S3Settings, open_settings
 from millrace.wiring import open_platform
 from support.archive.chains import what_is_wrong

@@ -20,7 +20,7 @@ from millrace.domain.archive.restore.records import MARKS
 from millrace.domain.archive.selection import Selection
 from millrace.domain.streams.position import LogBounds
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 from millrace.settings import open_settings
 from millrace.usecases.archive.restore import Request, Restore, RestoreProgress
 from millrace.usecases.archive.restore_run import RestoreReport

@@ -17,7 +17,7 @@ from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.streams.position import LogBounds
 from millrace.errors import UnreachableError
-from millrace.ports import ObjectInfo
+from millrace.ports.objects import ObjectInfo
 from support.archive.chains import what_is_wrong
 from support.archive.small_archive import OFFSETS, PARTITIONS, ROUNDS, Archive, records
 from support.fakes.objects import MemoryStore

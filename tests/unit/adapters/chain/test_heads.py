@@ -14,7 +14,7 @@ from millrace.domain.archive.chain import LARGEST_EPOCH
 from millrace.domain.archive.manifest import Kind, Manifest
 from millrace.domain.archive.names import Incarnation
 from millrace.errors import UnreachableError
-from millrace.ports import ObjectInfo
+from millrace.ports.objects import ObjectInfo
 from support.archive.audits.in_memory import NOON
 from support.fakes.objects import MemoryStore
 from support.waiting import Deadline

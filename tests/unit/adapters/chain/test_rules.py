@@ -16,7 +16,7 @@ from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.summary import Summary
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.errors import CorruptArchiveError, FencedError, ObjectExistsError, RefusedError, UnreachableError
-from millrace.ports import Creation, ObjectInfo
+from millrace.ports.objects import Creation, ObjectInfo
 from support.archive.chains import GONE, HERE, Losing, chain_of, entry, log, read, started, what_is_wrong
 from support.fakes.objects import MemoryStore
 

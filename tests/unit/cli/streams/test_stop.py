@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from millrace.cli.streams import commands as streams
 from millrace.domain.streams.supervision import DesiredState
 from millrace.domain.streams.vitals import Vitals
-from millrace.ports import RunningApp
+from millrace.ports.runner import RunningApp
 from millrace.usecases.streams.supervise import supervise
 from support.commands import use_platform
 from support.declarations import example_project

@@ -10,7 +10,7 @@ import pytest
 from millrace.domain.streams.supervision import GRACE, LONGEST_BACKOFF, SETTLING, DesiredState, StreamState
 from millrace.domain.streams.vitals import Vitals
 from millrace.errors import MillraceError, UnreachableError, UsageError
-from millrace.ports import RunningApp, RunState
+from millrace.ports.runner import RunningApp, RunState
 from millrace.usecases.streams import supervise as streams
 from millrace.usecases.streams.listing import list_streams
 from millrace.usecases.streams.look import Supervised, look

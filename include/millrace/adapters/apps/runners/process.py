@@ -37,7 +37,7 @@ from millrace.adapters.apps.runners.guard import LAST_LINES, last_lines, write_j
 from millrace.adapters.apps.status import beat_of
 from millrace.domain.streams.vitals import Vitals
 from millrace.errors import PartFailedError, RefusedError
-from millrace.ports import RunningApp, RunState, Submission
+from millrace.ports.runner import RunningApp, RunState, Submission
 from millrace.settings import Settings
 
 KEPT_EPOCHS = 10

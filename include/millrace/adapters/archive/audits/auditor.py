@@ -35,7 +35,7 @@ from millrace.domain.archive.proof.partition import Label
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.archive.waiting import ends_beyond, late
 from millrace.errors import DataLossError, ObjectExistsError
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from millrace.domain.archive.audits.findings import Audit, Depth
 from millrace.domain.archive.audits.memory import Memory
 from millrace.domain.archive.names import Incarnation
 from millrace.errors import CorruptArchiveError
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 ROOT = "audit/"
 _NAME = re.compile(r"([0-9]{8}T[0-9]{12}Z)-([0-9a-f]{16})\.json")

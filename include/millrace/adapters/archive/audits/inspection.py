@@ -22,7 +22,7 @@ from millrace.domain.archive.proof.coverage import Coverage, Problem, Problems
 from millrace.domain.archive.proof.spans import Span, Spans
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.errors import CorruptArchiveError, UnreachableError
-from millrace.ports import ObjectInfo, ObjectStore
+from millrace.ports.objects import ObjectInfo, ObjectStore
 
 _LISTED_AT_ONCE = 100_000  # keys that the listings of all partitions hold together
 _READ_AHEAD = 4

@@ -22,7 +22,8 @@ from millrace.errors import (
     SinkUnreachableError,
     UnreachableError,
 )
-from millrace.ports import Quarantine, TaskWriter, TopicAdmin
+from millrace.ports.kafka import TopicAdmin
+from millrace.ports.sinks import Quarantine, TaskWriter
 from millrace.settings import KafkaSettings
 
 log = structlog.get_logger()

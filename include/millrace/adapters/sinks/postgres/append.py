@@ -25,7 +25,7 @@ from millrace.domain.sinks.batch import BatchCounts, Identity, Written
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.topics.offsets import Meeting, OffsetRange, Source, TopicPartition, classify
 from millrace.errors import DeclarationError, MillraceError, RowsRefusedError, SinkFailedError
-from millrace.ports import Quarantine
+from millrace.ports.sinks import Quarantine
 from millrace.settings import PostgresSettings
 
 _INSERT_ROWS = "insert the rows"

@@ -23,7 +23,7 @@ from millrace.errors import (
     ObjectExistsError,
     RefusedError,
 )
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 log = structlog.get_logger()
 

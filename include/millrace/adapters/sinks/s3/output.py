@@ -26,7 +26,7 @@ from millrace.errors import (
     SinkUnreachableError,
     UnreachableError,
 )
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 from millrace.settings import S3Settings
 
 HELD_BYTES = 64 << 20

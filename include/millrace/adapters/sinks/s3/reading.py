@@ -20,7 +20,7 @@ from millrace.domain.sinks.dataset.history import History
 from millrace.domain.sinks.dataset.manifest import DataObject, Kind, Manifest
 from millrace.domain.sinks.dataset.names import EVENT_DATE, NO_DATE, Dataset
 from millrace.errors import CorruptArchiveError
-from millrace.ports import ObjectStore
+from millrace.ports.objects import ObjectStore
 
 log = structlog.get_logger()
 

@@ -29,7 +29,8 @@ from millrace.domain.sinks.dataset.names import Dataset
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.topics.offsets import Meeting, OffsetRange, Source, TopicPartition, classify
 from millrace.errors import DeclarationError, ObjectExistsError, SinkFailedError
-from millrace.ports import ObjectStore, Quarantine, TaskWriter
+from millrace.ports.objects import ObjectStore
+from millrace.ports.sinks import Quarantine, TaskWriter
 from millrace.settings import S3Settings
 
 _LOOKS = 16  # at objects, at the same time

@@ -13,7 +13,7 @@ import pytest
 from millrace.adapters.s3.client import Bucket
 from millrace.adapters.s3.store import S3Store
 from millrace.errors import MillraceError, ObjectExistsError, RefusedError, UnreachableError
-from millrace.ports import Creation, ObjectInfo
+from millrace.ports.objects import Creation, ObjectInfo
 from support.stack.faulty_proxy import Fault, FaultyProxy
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from millrace.adapters.s3.client import ATTEMPTS
 from millrace.adapters.s3.store import S3Store
 from millrace.errors import MillraceError, ObjectExistsError, RefusedError, UnreachableError
-from millrace.ports import Creation, ObjectInfo
+from millrace.ports.objects import Creation, ObjectInfo
 from millrace.settings import S3Settings
 from support.stack.faulty_proxy import Fault, FaultyProxy
 from support.waiting import Deadline, at_once

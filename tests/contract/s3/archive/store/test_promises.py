@@ -13,7 +13,7 @@ import pytest
 
 from millrace.adapters.s3.store import S3Store
 from millrace.errors import ObjectExistsError, RefusedError
-from millrace.ports import Creation, ObjectInfo, ObjectStore
+from millrace.ports.objects import Creation, ObjectInfo, ObjectStore
 from millrace.settings import S3Settings
 from support.fakes.objects import MemoryStore
 from support.stack.faulty_proxy import Fault, FaultyProxy, faulty_proxy
