@@ -47,7 +47,7 @@ def show(identity: Identity, as_json: Json = False) -> None:
 
 @app.command()
 def acknowledge(identity: Identity, reason: Reason, as_json: Json = False) -> None:
-    """Take an alarm up: it stays open until its cause is over, and no notifier is called unless it grows tenfold."""
+    """Acknowledge an alarm: it stays open; notifiers stay silent unless it grows tenfold or shows a new fault."""
     alarm, first = alarms.acknowledge(open_platform(open_settings()), identity, actor=actor(), reason=reason)
     document = {"schema": "millrace.alarms.acknowledge/1", **_document(alarm), "first": first}
     emit(document, as_json=as_json, text=lambda console: console.print(Text(_acknowledged(alarm, first))))
