@@ -135,7 +135,7 @@ class Stack:
 
     def upgrade_control(self) -> str:
         """Bring the control database to this version's tables; returns its revision."""
-        from millrace.usecases.streams.control import upgrade
+        from millrace.usecases.streams.upgrade import upgrade
 
         return str(upgrade(self.settings()).after)
 

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from millrace.adapters.kafka.producers.restore import RestoreTarget
     from millrace.adapters.kafka.reader import TopicReader
     from millrace.adapters.postgres.activity import ActivityReader
-    from millrace.adapters.postgres.reader import SinkReader
     from millrace.adapters.quality.checker import QualityChecker
     from millrace.adapters.quality.evidence import QualityEvidence
     from millrace.adapters.sinks.fence import FenceReader
     from millrace.adapters.sinks.postgres.books import SinkBooks
+    from millrace.adapters.sinks.postgres.reader import SinkReader
     from millrace.adapters.sinks.s3.reading import DatasetReader
     from millrace.domain.archive.names import Incarnation
     from millrace.domain.declaration.pipeline import BackupApp, Pipeline, Stream
@@ -220,7 +220,7 @@ class Platform:
 
     def sink(self, connection: str) -> SinkReader:
         """What streams have written to the database that a `postgres` Connection leads to."""
-        from millrace.adapters.postgres.reader import SinkReader
+        from millrace.adapters.sinks.postgres.reader import SinkReader
 
         return SinkReader(self.settings.postgres(connection))
 
@@ -278,7 +278,7 @@ class Platform:
 
     def hasty_sink(self, connection: str) -> SinkReader:
         """The same for a page or a check of declarations, that have no time to wait."""
-        from millrace.adapters.postgres.reader import SinkReader
+        from millrace.adapters.sinks.postgres.reader import SinkReader
 
         return SinkReader(self.settings.postgres(connection), statement_seconds=PAGE_SECONDS, connect_seconds=2)
 
@@ -381,7 +381,7 @@ def open_example(settings: Settings, airflow_url: str) -> ExampleParts:
     from millrace.adapters.airflow.api import AirflowApi, embedded_address
     from millrace.adapters.kafka.log import KafkaLog
     from millrace.adapters.kafka.reader import TopicReader
-    from millrace.adapters.postgres.reader import SinkReader
+    from millrace.adapters.sinks.postgres.reader import SinkReader
     from millrace.declarations.project import load_pipeline
     from millrace.domain.quality.recompute import MOST_SAMPLED
     from millrace.usecases.archive.audits import backed_topics

@@ -10,7 +10,7 @@ from millrace.errors import DeclarationError
 
 if TYPE_CHECKING:
     from millrace.adapters.kafka.log import KafkaLog
-    from millrace.adapters.sinks.postgres.append import Views
+    from millrace.adapters.sinks.postgres.sink import Views
     from millrace.domain.declaration.pipeline import Pipeline, Stream
     from millrace.domain.groups.commits import Committed
     from millrace.domain.sinks.batch import Identity
@@ -48,7 +48,7 @@ def open_sink(
 
 
 def _table(to: PostgresSettings, sink: PostgresSink, identity: Identity, views: Views | None) -> SinkStore:
-    from millrace.adapters.sinks.postgres.append import PostgresAppend
+    from millrace.adapters.sinks.postgres.sink import PostgresAppend
     from millrace.adapters.sinks.postgres.upsert import PostgresUpsert
 
     if sink.mode is SinkMode.UPSERT:

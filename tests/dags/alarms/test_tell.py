@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.life import Extent
 from millrace.domain.declaration.pipeline import Environment, Notifier
-from millrace.domain.streams.control import Alarm
 from support.fakes.streams import Clock, FakePlatform
 
 PAGER = "test_tell_alarms.Pager"

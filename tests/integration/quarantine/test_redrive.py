@@ -21,7 +21,7 @@ from millrace.domain.quality.books import Balance, Reconciliation
 from millrace.domain.quality.recompute import Difference, Likeness
 from millrace.embedded.stack import Stack
 from millrace.errors import StalePlanError
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.usecases.quality import books as quality_books
 from millrace.usecases.quarantine.redrive import make_plan, selection_of
 from millrace.wiring import Platform, open_platform

@@ -20,7 +20,7 @@ from millrace.domain.streams.control import Action
 from millrace.domain.topics.changes import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import IncompleteError, MillraceError, RefusedError, StalePlanError, UnreachableError
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.usecases.topics import plan as topics
 from millrace.wiring import Platform, open_platform
 from support.fakes.topics import FakeTopicAdmin

@@ -70,7 +70,7 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
 def _put_points_in() -> None:
     from millrace.adapters.control.streams import StreamTables
     from millrace.adapters.sinks.kafka.sink import KafkaSink
-    from millrace.adapters.sinks.postgres.append import PostgresSink
+    from millrace.adapters.sinks.postgres.sink import PostgresSink
     from millrace.adapters.sinks.s3.sink import S3Sink
     from millrace.runtime.stream import batches
     from millrace.runtime.stream.batches import BatchRunner
@@ -205,7 +205,7 @@ def _write(path: Path, document: dict[str, Any]) -> None:
 
 
 def _no_fence() -> None:
-    from millrace.adapters.sinks.postgres.append import PostgresSink
+    from millrace.adapters.sinks.postgres.sink import PostgresSink
 
     wrap(PostgresSink, "_hold_fence", lambda original: lambda self, cursor, **how: None)
 
@@ -215,7 +215,7 @@ def _no_compare_and_set() -> None:
 
     Nor is it counted what arrives: a twin of the same epoch has emptied the staging that both use.
     """
-    from millrace.adapters.sinks.postgres.append import PostgresSink
+    from millrace.adapters.sinks.postgres.sink import PostgresSink
 
     def advance(self: Any, cursor: Any, timeline: int, todo: Any) -> None:
         for entry in todo:
@@ -253,7 +253,7 @@ def _group_first() -> None:
 
 def _epoch_ignored() -> None:
     from millrace.adapters.control.streams import StreamTables
-    from millrace.adapters.sinks.postgres.append import PostgresSink
+    from millrace.adapters.sinks.postgres.sink import PostgresSink
 
     def raise_fence(self: Any) -> bool:
         with self._transaction("raise the fence") as cursor:

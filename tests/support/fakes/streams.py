@@ -10,10 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from millrace.domain.alarms import life as domain
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.life import UNKNOWN, Extent
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.declaration.pipeline import BackupApp, S3Sink
-from millrace.domain.streams.control import Alarm, Attempt, Claim, DesiredStream, StreamLook, StreamProgress
+from millrace.domain.streams.control import Attempt, Claim, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams.hosts import Heartbeat, Host, HostSign
 from millrace.domain.streams.supervision import DesiredState
 from millrace.errors import PartFailedError, UnreachableError, UsageError

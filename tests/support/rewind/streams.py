@@ -22,7 +22,7 @@ from millrace.adapters.control.store import ControlStore
 from millrace.adapters.kafka.groups import KafkaGroups
 from millrace.adapters.kafka.log import KafkaLog
 from millrace.adapters.postgres.connection import connect
-from millrace.adapters.postgres.reader import SinkReader
+from millrace.adapters.sinks.postgres.reader import SinkReader
 from millrace.declarations import load_pipeline
 from millrace.domain.groups.commits import CommitMetadata
 from millrace.domain.plans.plan import Plan, PlanStatus
@@ -32,7 +32,7 @@ from millrace.domain.streams.position import Basis, OpenTimeline, Refuse, Wishes
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import MillraceError, RefusedError, StalePlanError
 from millrace.ports.runner import RunningApp, RunState, Submission
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.usecases.rewind import plan as rewind_plan
 from millrace.usecases.streams import supervise as streams
 from millrace.wiring import Platform

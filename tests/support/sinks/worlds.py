@@ -20,7 +20,7 @@ import pyarrow as pa
 from psycopg import sql
 from pyspark import cloudpickle
 
-from millrace.adapters.sinks.postgres.append import PostgresAppend
+from millrace.adapters.sinks.postgres.sink import PostgresAppend
 from millrace.adapters.sinks.postgres.upsert import PostgresUpsert
 from millrace.domain.sinks.batch import BatchCounts, Identity, TaskResult, TaskResults, Written
 from millrace.domain.topics.offsets import OffsetRange, Source, TopicPartition

@@ -6,7 +6,7 @@ import psycopg
 import pyarrow as pa
 
 from millrace.adapters.postgres.connection import connect
-from millrace.adapters.sinks.postgres.append import PostgresAppend
+from millrace.adapters.sinks.postgres.sink import PostgresAppend
 from millrace.domain.sinks.batch import Identity, Written
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.settings import PostgresSettings

@@ -37,7 +37,7 @@ from psycopg.pq import TransactionStatus
 
 from millrace.adapters.control.store import ControlStore
 from millrace.adapters.kafka.member import GroupMember
-from millrace.adapters.sinks.postgres.append import PostgresSink
+from millrace.adapters.sinks.postgres.sink import PostgresSink
 from millrace.errors import MillraceError, UnreachableError
 from support.drills import points as drills_points
 from support.waiting import joined

@@ -58,7 +58,7 @@ class PlanForm:
         from millrace.airflow.shared import settings
         from millrace.domain.declaration.pipeline import Environment
         from millrace.usecases.alarms import notify as alarms
-        from millrace.usecases.plans import run as plans
+        from millrace.usecases.plans import stored as plans
 
         monkeypatch.setenv("MILLRACE_ROOT", str(Path(__file__).resolve().parents[3]))
         monkeypatch.setattr(settings, "airflow_platform", lambda: self.platform)

@@ -13,8 +13,8 @@ from millrace.adapters.control.database import tables
 from millrace.adapters.control.database.connection import translated
 from millrace.adapters.control.database.rows import alarm_of, alarm_values
 from millrace.domain.alarms import life as domain
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.life import UNKNOWN, Extent
-from millrace.domain.streams.control import Alarm
 from millrace.errors import UsageError
 from millrace.settings import PostgresSettings
 

@@ -17,8 +17,9 @@ from millrace.adapters.control.database.connection import control_url, translate
 from millrace.adapters.control.database.rows import action_of, alarm_of, desired_of, look_of, progress_of
 from millrace.adapters.control.plans import steps_of, stored_plan
 from millrace.adapters.postgres.connection import address
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.plans.plan import PlanKind, PlanStatus, PlanSummary, StoredPlan
-from millrace.domain.streams.control import BATCH_STEPS, Alarm, Attempt, Bucket, StreamHistory
+from millrace.domain.streams.control import BATCH_STEPS, Attempt, Bucket, StreamHistory
 from millrace.domain.streams.standing import QUARANTINE_WINDOW, StreamFacts
 from millrace.errors import StalePlanError, UnreachableError
 from millrace.settings import PostgresSettings

@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from millrace.adapters.postgres.reader import SinkReader
+from millrace.adapters.sinks.postgres.reader import SinkReader
 from millrace.domain.activity.readings import Reading, UnreadableRecords
 
 _COMMITS = "activity.commits"

@@ -12,8 +12,8 @@ from millrace.airflow.shared.tasks import FromTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from millrace.domain.alarms.alarm import Alarm
     from millrace.domain.declaration.pipeline import Notifier
-    from millrace.domain.streams.control import Alarm
     from millrace.usecases.alarms.notify import Tell
 
 

@@ -1,4 +1,4 @@
-"""The DAG that audits the archives of a pipeline."""
+"""The DAG that audits the archives of a pipeline. `streams/dag.py` watches the app that writes them."""
 
 from __future__ import annotations
 

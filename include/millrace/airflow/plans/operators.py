@@ -44,10 +44,10 @@ class MakePlan(BaseOperator):
     def execute(self, context: Context) -> None:
         """Plan; refused for whom the environment does not name as operator."""
         from millrace.airflow.shared.settings import airflow_platform
-        from millrace.usecases.plans import run as plans
+        from millrace.usecases.plans import stored as plans
 
         platform, user = airflow_platform(), operator_of(context)
-        with failing_at_once():
+        with failing_unless_busy():
             bound = plans.asked_in(platform, run_of(context))
             if bound is not None:
                 must_not_have_failed(bound)
@@ -88,7 +88,7 @@ class ConfirmPlan(ApprovalOperator):
         from millrace.domain.plans.plan import PlanStatus
 
         platform, user = airflow_platform(), operator_of(context)
-        with failing_at_once():
+        with failing_unless_busy():
             stored = bound_plan(platform, context)
             if stored.confirmed or stored.status is not PlanStatus.OPEN:
                 must_not_have_failed(stored)
@@ -113,7 +113,7 @@ class ConfirmPlan(ApprovalOperator):
         the answer then.
         """
         from millrace.airflow.shared.settings import airflow_platform
-        from millrace.usecases.plans import run as plans
+        from millrace.usecases.plans import stored as plans
 
         platform, user = airflow_platform(), operator_of(context)
         plan = self._patiently(lambda: bound_plan(platform, context)).plan
@@ -132,7 +132,7 @@ class ConfirmPlan(ApprovalOperator):
     def _refuse(self, platform: Platform, plan: Plan, actor: str, why: str) -> None:
         """End the plan; fails where somebody has run it meanwhile, as from a command line."""
         from millrace.domain.plans.plan import PlanStatus
-        from millrace.usecases.plans import run as plans
+        from millrace.usecases.plans import stored as plans
 
         status = self._patiently(lambda: plans.refuse(platform, plan, actor=actor, why=why))
         if status is not PlanStatus.REFUSED:
@@ -155,7 +155,7 @@ class ConfirmPlan(ApprovalOperator):
             before_sleep=tell,
             reraise=True,
         )
-        with failing_at_once():
+        with failing_unless_busy():
             return retrying(call)
 
 
@@ -174,7 +174,7 @@ class RunPlan(BaseOperator):
 
         platform = airflow_platform()
         operator_of(context)
-        with failing_at_once():
+        with failing_unless_busy():
             stored = go_on(platform, bound_plan(platform, context), self.log.info)
         self.log.info("plan %s is %s", stored.plan.id, state_of(stored))
 
@@ -192,7 +192,7 @@ def go_on(platform: Platform, stored: StoredPlan, tell: Callable[..., None]) -> 
         MillraceError: what `plans.run` raises.
     """
     from millrace.domain.plans.plan import PlanStatus
-    from millrace.usecases.plans import run as plans
+    from millrace.usecases.plans import stored as plans
 
     plan = stored.plan
     must_not_have_failed(stored)
@@ -211,7 +211,7 @@ def bound_plan(platform: Platform, context: Context) -> StoredPlan:
     Raises:
         AirflowFailException: there is none yet.
     """
-    from millrace.usecases.plans import run as plans
+    from millrace.usecases.plans import stored as plans
 
     stored = plans.asked_in(platform, run_of(context))
     if stored is None:
@@ -265,10 +265,10 @@ def operator_of(context: Context) -> str:
 
 
 @contextmanager
-def failing_at_once() -> Iterator[None]:
+def failing_unless_busy() -> Iterator[None]:
     """No second try for what a second try cannot better."""
     from millrace.errors import MillraceError, UnreachableError
-    from millrace.usecases.plans.run import BusyPlanError
+    from millrace.usecases.plans.stored import BusyPlanError
 
     try:
         yield

@@ -7,6 +7,8 @@ import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+PLATFORM = "millrace"
+"""The owner of DAGs that belong to no pipeline."""
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTES_OF_A_DAY = 24 * 60
 RETRIED: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}

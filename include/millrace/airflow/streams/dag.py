@@ -1,14 +1,17 @@
-"""The DAGs that watch the apps of a pipeline, and the form that operates them."""
+"""The DAGs that watch the apps of a pipeline, its backup among them, supervise all, and operate one by a form."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from airflow.sdk import DAG, Param, TriggerRule
 
+from millrace.airflow.alarms.operators import TellAlarms
 from millrace.airflow.plans.form import reason_param, stream_param
 from millrace.airflow.shared import names
 from millrace.airflow.shared.assets import topic_asset
-from millrace.airflow.shared.defaults import RETRIED, common
-from millrace.airflow.streams.operators import OperateStream, WatchRunning, WatchStuck, WatchWaiting
+from millrace.airflow.shared.defaults import PLATFORM, RETRIED, common
+from millrace.airflow.streams.operators import OperateStream, SuperviseStreams, WatchRunning, WatchStuck, WatchWaiting
 from millrace.declarations.spelling import spell_duration
 from millrace.domain.declaration.pipeline import App, BackupApp, Pipeline, Stream, Topic
 from millrace.domain.streams.watch import WAITING, WatchTask
@@ -138,6 +141,30 @@ def operate_dag(pipeline: Pipeline) -> DAG:
         task_id="operate",
         pipeline=pipeline.name,
         doc_md="Does what the form says, in the name of who triggered the run.",
+        dag=dag,
+        **RETRIED,
+    )
+    return dag
+
+
+def supervise_dag() -> DAG:
+    """Return `millrace.supervise`."""
+    dag = DAG(
+        dag_id=names.SUPERVISE,
+        description="Every five minutes, bring every stream to what is wanted of it.",
+        doc_md=(
+            "Each stream is supervised by its own DAG within seconds; this one does it for all, also where that DAG "
+            "is paused, deleted or broken, and tells alarms that `millrace.alarms` has not told in time."
+        ),
+        schedule="*/5 * * * *",
+        dagrun_timeout=timedelta(minutes=10),
+        **common(PLATFORM, ["supervise"]),
+    )
+    SuperviseStreams(task_id="supervise", doc_md="One log line a stream.", dag=dag, **RETRIED)
+    TellAlarms(
+        task_id="overdue_alarms",
+        only_overdue=True,
+        doc_md="Fails, and tells, when an alarm waited for more than two minutes: the triggerer may be down.",
         dag=dag,
         **RETRIED,
     )

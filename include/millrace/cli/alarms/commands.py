@@ -13,8 +13,8 @@ from rich.table import Table
 from millrace.cli.terminal.actor import actor
 from millrace.cli.terminal.output import Text, emit, moment, paragraph
 from millrace.cli.terminal.reason import Reason
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.life import Notified, growth, in_words
-from millrace.domain.streams.control import Alarm
 from millrace.settings import open_settings
 from millrace.usecases.alarms import notify as alarms
 from millrace.wiring import open_platform

@@ -15,7 +15,7 @@ from millrace.cli.terminal.output import Text, emit, paragraph
 from millrace.cli.terminal.reason import Reason
 from millrace.domain.plans.plan import PlanStatus, StoredPlan
 from millrace.settings import open_settings
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.wiring import open_platform
 
 app = typer.Typer(no_args_is_help=True, help="List, show, run and take back stored plans.")

@@ -11,7 +11,7 @@ from rich.console import Console
 from millrace.cli.terminal.output import Text, emit
 from millrace.domain.streams.control import AppendOnly, MigrationReport
 from millrace.settings import open_settings
-from millrace.usecases.streams import control
+from millrace.usecases.streams import upgrade as control
 
 app = typer.Typer(no_args_is_help=True, help="The control database.")
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millrace.domain.streams.control import Alarm
+    from millrace.domain.alarms.alarm import Alarm
 
 GROWS_BY = 10
 """An alarm is raised again when its measure is so many times what people know."""

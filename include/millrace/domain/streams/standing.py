@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 
-from millrace.domain.streams.control import Alarm, Attempt, DesiredStream, StreamLook, StreamProgress
+from millrace.domain.alarms.alarm import Alarm
+from millrace.domain.streams.control import Attempt, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams.supervision import DesiredState, ExitReason, StreamState
 
 UNSEEN_AFTER = timedelta(minutes=10)

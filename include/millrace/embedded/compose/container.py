@@ -36,7 +36,7 @@ from millrace.embedded.servers.watchdog import WatchdogPart
 from millrace.embedded.supervisor import Supervisor
 from millrace.errors import MillraceError, PartFailedError, UsageError
 from millrace.settings import open_settings
-from millrace.usecases.streams import control
+from millrace.usecases.streams import upgrade as control
 
 COMPONENTS = ("airflow-scheduler", "airflow-triggerer")
 LOCK = "container.lock"

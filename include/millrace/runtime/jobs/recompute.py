@@ -17,7 +17,7 @@ from millrace.adapters.apps.jobs.recompute import REQUESTS, Request
 from millrace.adapters.apps.jobs.spark import Progress, serve
 from millrace.adapters.kafka.log import KafkaLog
 from millrace.adapters.kafka.reader import TopicReader
-from millrace.adapters.postgres.comparison import MADE, SinkComparison, open_comparison
+from millrace.adapters.sinks.postgres.comparison import MADE, SinkComparison, open_comparison
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.quality.recompute import Made, Recomputed, Tally
 from millrace.domain.topics.offsets import OffsetRange, SourceAt, TopicPartition

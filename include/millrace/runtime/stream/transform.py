@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
-from millrace.adapters.sinks.postgres.append import Views
+from millrace.adapters.sinks.postgres.sink import Views
 from millrace.domain.declaration.pipeline import DELETED_COLUMN, Pipeline, Stream, Topic, ValueSchema
 from millrace.errors import DeclarationError
 from millrace.runtime.stream.source import SOURCE_TYPE, declared_type

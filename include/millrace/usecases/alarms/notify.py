@@ -18,7 +18,7 @@ from millrace.domain.formats.printable import printable
 from millrace.errors import UsageError
 
 if TYPE_CHECKING:
-    from millrace.domain.streams.control import Alarm
+    from millrace.domain.alarms.alarm import Alarm
     from millrace.wiring import Platform
 
 LOG_FILE = "alarms.log"

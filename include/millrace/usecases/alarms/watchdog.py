@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.outage import (
     MOST_KEPT,
     OUTAGE_AFTER,
@@ -23,7 +24,6 @@ from millrace.domain.alarms.outage import (
 )
 from millrace.domain.declaration.pipeline import Environment, Notifier
 from millrace.domain.formats.durations import roughly
-from millrace.domain.streams.control import Alarm
 from millrace.errors import MillraceError
 from millrace.usecases.alarms.notify import (
     ANSWERS_WITHIN,

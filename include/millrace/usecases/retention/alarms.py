@@ -16,7 +16,7 @@ from millrace.usecases.alarms.notify import environment_of
 from millrace.usecases.retention.readers import Memory, Reader, Readers, look
 
 if TYPE_CHECKING:
-    from millrace.domain.streams.control import Alarm
+    from millrace.domain.alarms.alarm import Alarm
     from millrace.wiring import Platform
 
 HEADROOM = "reader.headroom"

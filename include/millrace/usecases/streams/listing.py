@@ -13,7 +13,7 @@ from millrace.domain.retention.headroom import Headroom
 from millrace.domain.streams.standing import former_error, last_error
 from millrace.domain.streams.supervision import StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
-from millrace.usecases.retention.headroom import of_backup
+from millrace.usecases.retention.unarchived import of_backup
 from millrace.usecases.streams.look import Supervised, look
 
 if TYPE_CHECKING:

@@ -162,7 +162,7 @@ def provision(
 
 
 def _provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str, *, asked: bool) -> ProvisionReport:
-    from millrace.usecases.plans import run as plans  # plans runs what this module makes
+    from millrace.usecases.plans import stored as plans  # plans runs what this module makes
 
     plan = propose(platform, pipeline, by=actor)
     unmade: tuple[str, ...] = ()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from millrace.adapters.alarms import webhook as adapter
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.declaration.pipeline import Notifier
-from millrace.domain.streams.control import Alarm
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.settings import Connection, Settings
 from millrace.usecases.alarms.notify import webhook_notifier

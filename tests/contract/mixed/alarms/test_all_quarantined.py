@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.all_quarantined import ALL_QUARANTINED
-from millrace.domain.streams.control import Alarm
 from support.disturbed import DisturbedLife
 from support.stack.faults import Life
 from support.streams.crashed_streams import RECORDS, CrashedStream, CrashedStreams

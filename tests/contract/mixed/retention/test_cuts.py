@@ -12,7 +12,7 @@ from millrace.domain.groups.commits import BackupMetadata
 from millrace.domain.plans.plan import Plan, PlanStatus
 from millrace.embedded.stack import Stack
 from millrace.errors import RefusedError
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.usecases.retention import cuts
 from millrace.usecases.topics import plan as topics
 from support.retention.cut_projects import CutProject

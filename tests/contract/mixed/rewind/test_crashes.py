@@ -19,7 +19,7 @@ from millrace.domain.plans.plan import PlanStatus
 from millrace.embedded.stack import Stack
 from millrace.errors import RefusedError, StalePlanError
 from millrace.settings import PostgresSettings, open_settings
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.usecases.rewind import run as rewinds
 from millrace.usecases.streams import supervise as streams
 from support.checks.tiers import calls_of_today

@@ -14,7 +14,7 @@ from millrace.domain.plans.plan import PlanStatus
 from millrace.domain.rewind.time_travel import EARLIEST, Policy
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError, RefusedError, StalePlanError, UsageError
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.usecases.rewind import plan as rewind_plan
 from support.rewind.streams import ACTOR, RECORDS, RewoundStream, Surroundings
 from support.stack import embedded as runs

@@ -17,8 +17,8 @@ import pytest
 from psycopg import sql
 from pyspark import cloudpickle
 
-from millrace.adapters.sinks.postgres.append import PostgresSink
 from millrace.adapters.sinks.postgres.merge import Merge
+from millrace.adapters.sinks.postgres.sink import PostgresSink
 from millrace.domain.sinks.batch import TaskResults, Written
 from millrace.domain.topics.offsets import Meeting, OffsetRange
 from millrace.embedded.stack import Stack
@@ -415,7 +415,7 @@ def _nothing_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _gaps_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PostgresSink, "_gap", lambda self, what: None)
-    from millrace.adapters.sinks.postgres import append as postgres_sink
+    from millrace.adapters.sinks.postgres import sink as postgres_sink
 
     real = postgres_sink.classify
     monkeypatch.setattr(

@@ -22,7 +22,7 @@ from millrace.domain.topics.changes import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError, RefusedError, StalePlanError
 from millrace.settings import PostgresSettings, Settings, open_settings
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.usecases.topics import plan as topics
 from millrace.wiring import Platform
 from support.crash_walks import crash_at_every_call

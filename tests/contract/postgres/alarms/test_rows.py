@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from millrace.adapters.control.store import ControlStore
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.life import UNKNOWN, Extent
-from millrace.domain.streams.control import Alarm
 from support.stack.control_databases import Databases
 from support.waiting import Deadline, at_once
 

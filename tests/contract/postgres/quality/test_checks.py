@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from millrace.adapters.control.store import ControlStore
-from millrace.adapters.postgres.reader import SinkReader
 from millrace.adapters.quality.evidence import QualityEvidence
+from millrace.adapters.sinks.postgres.reader import SinkReader
 from millrace.domain.alarms.life import Extent
 from millrace.domain.declaration.pipeline import Pipeline, PostgresSink, Stream
 from millrace.domain.quality.evidence import document_of, documents_of

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from millrace.adapters.postgres.comparison import MADE, SinkComparison, open_comparison
 from millrace.adapters.postgres.connection import connect
 from millrace.adapters.postgres.schema import ensure_schema
+from millrace.adapters.sinks.postgres.comparison import MADE, SinkComparison, open_comparison
 from millrace.adapters.sinks.postgres.tables import TargetColumn
 from millrace.domain.quality.recompute import Row
 from millrace.domain.topics.offsets import OffsetRange, SourceAt, TopicPartition

@@ -13,10 +13,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from millrace.adapters.postgres import reader as sink_reader
 from millrace.adapters.postgres.connection import connect
-from millrace.adapters.postgres.reader import SinkReader
 from millrace.adapters.postgres.schema import ensure_schema
+from millrace.adapters.sinks.postgres import reader as sink_reader
+from millrace.adapters.sinks.postgres.reader import SinkReader
 from millrace.cli.quarantine import commands as quarantine
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.settings import PostgresSettings

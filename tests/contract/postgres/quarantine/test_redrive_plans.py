@@ -16,7 +16,7 @@ from millrace.domain.quarantine.rules import Broken, Rule
 from millrace.embedded.stack import Stack
 from millrace.errors import PartFailedError, RefusedError, StalePlanError, UnreachableError, UsageError
 from millrace.settings import Settings
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.usecases.quarantine.redrive import make_plan, selection_of
 from millrace.wiring import Platform, open_platform
 from support.quarantine.redrive_bench import BAD, EVERYTHING, Bench

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from millrace.adapters.postgres import connection as postgres_connection
 from millrace.adapters.postgres.connection import connect
-from millrace.adapters.sinks.postgres.append import PostgresAppend
+from millrace.adapters.sinks.postgres.sink import PostgresAppend
 from millrace.domain.sinks.batch import Identity
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import DeclarationError

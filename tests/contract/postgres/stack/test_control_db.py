@@ -24,12 +24,13 @@ from millrace.adapters.control.store import ControlStore
 from millrace.adapters.postgres import schema as postgres_schema
 from millrace.adapters.sinks.aside import Aside
 from millrace.cli.stack.control import _print
+from millrace.domain.alarms.alarm import AlarmStanding
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.plans.plan import Asked, Change, ChangeResult, Outcome, Plan, PlanKind, PlanStatus
 from millrace.domain.sinks.batch import Identity
-from millrace.domain.streams.control import AlarmStanding, AppendOnly, StreamProgress
+from millrace.domain.streams.control import AppendOnly, StreamProgress
 from millrace.domain.streams.supervision import DesiredState
 from millrace.errors import RefusedError, StalePlanError, UnreachableError, UsageError
 from millrace.settings import PostgresSettings

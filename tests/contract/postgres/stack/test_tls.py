@@ -15,7 +15,7 @@ import pytest
 
 from millrace.adapters.control.store import ControlStore
 from millrace.adapters.postgres.connection import connect
-from millrace.adapters.postgres.reader import SinkReader
+from millrace.adapters.sinks.postgres.reader import SinkReader
 from millrace.embedded import doctor
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError, UnreachableError

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.life import (
     AGAIN_AFTER,
     FAULTS_KNOWN,
@@ -27,7 +28,6 @@ from millrace.domain.alarms.life import (
     seen_again,
     told,
 )
-from millrace.domain.streams.control import Alarm
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millrace.domain.streams.control import Alarm, Attempt, DesiredStream, StreamLook, StreamProgress
+from millrace.domain.alarms.alarm import Alarm
+from millrace.domain.streams.control import Attempt, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams.standing import Level, StreamFacts, former_error, standing
 from millrace.domain.streams.supervision import DesiredState, ExitReason, StreamState
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.life import Extent
 from millrace.domain.declaration.pipeline import Environment, Notifier
-from millrace.domain.streams.control import Alarm
 from millrace.usecases.alarms import notify as alarms
 from support.fakes.streams import FakePlatform
 from support.waiting import Deadline

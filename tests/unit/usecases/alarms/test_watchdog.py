@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from millrace.adapters.alarms.outage import LAST_KNOWN, OUTAGE, OutageFiles
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.outage import MOST_NAMED, LastKnown, LastSeen, OpenAlarm
 from millrace.domain.declaration.pipeline import Environment, Notifier
-from millrace.domain.streams.control import Alarm
 from millrace.errors import UnreachableError, UsageError
 from millrace.usecases.alarms.notify import Tell
 from millrace.usecases.alarms.watchdog import UsableNotifiers, Watchdog, Watched

@@ -15,7 +15,7 @@ from millrace.domain.plans.plan import Outcome, Plan, PlanStatus
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import RefusedError, UnreachableError
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.usecases.retention import cuts
 from millrace.usecases.topics import plan as topics
 from millrace.wiring import Platform

@@ -20,7 +20,7 @@ from millrace.domain.retention.settings import log_settings
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import IncompleteError, RefusedError, UnreachableError, UsageError
-from millrace.usecases.plans import run as plans
+from millrace.usecases.plans import stored as plans
 from millrace.usecases.retention import holds
 from millrace.usecases.topics import plan as topics
 from millrace.wiring import Platform

@@ -13,8 +13,9 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.formats.undeclared import UndeclaredFields, UndeclaredName
-from millrace.domain.streams.control import Action, Alarm, Attempt, StreamHistory
+from millrace.domain.streams.control import Action, Attempt, StreamHistory
 from millrace.domain.streams.standing import StreamFacts
 from millrace.domain.streams.supervision import StreamState
 from millrace.usecases.streams import pages as stream_pages

@@ -9,9 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from millrace.adapters.control.database.tables import stream_progress
+from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.life import Extent, Notified
 from millrace.domain.formats.undeclared import UndeclaredFields, UndeclaredName
-from millrace.domain.streams.control import Action, Alarm, DesiredStream, StreamLook, StreamProgress
+from millrace.domain.streams.control import Action, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams.supervision import DesiredState, StreamState
 
 Row = sa.Row[tuple[object, ...]]

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import psycopg
 from psycopg import sql
 
-from millrace.adapters.postgres.reader import SinkReader
 from millrace.adapters.sinks.postgres.ledger import LARGEST_ENTRY
+from millrace.adapters.sinks.postgres.reader import SinkReader
 from millrace.adapters.sinks.postgres.tables import BY_THE_KEY, Cursor, KeyedTable, TargetTable
 from millrace.domain.archive.proof.spans import Span, Spans
 from millrace.domain.quality.books import MOST_NAMED, Doubt, Entry, Fault, Finding, Part

@@ -14,8 +14,8 @@ from psycopg import sql
 from millrace.adapters.postgres.connection import REFUSED_CLASSES
 from millrace.adapters.postgres.locks import LockedError
 from millrace.adapters.postgres.schema import SHARD
-from millrace.adapters.sinks.postgres.append import PostgresSink, Views
 from millrace.adapters.sinks.postgres.merge import TRIED_TOGETHER, Merge
+from millrace.adapters.sinks.postgres.sink import PostgresSink, Views
 from millrace.adapters.sinks.postgres.tables import BY_THE_KEY, METADATA_COLUMNS, Cursor, KeyedTable
 from millrace.domain.sinks.batch import Identity
 from millrace.domain.topics.offsets import OffsetRange
