@@ -18,8 +18,8 @@ from millrace.domain.alarms.outage import OUTAGE_AFTER
 from millrace.domain.declaration.pipeline import CONTROL
 from millrace.errors import MillraceError, RefusedError, UsageError
 from millrace.settings import open_settings
-from millrace.usecases.alarms.notify import environment_of
 from millrace.usecases.alarms.watchdog import LOOK_EVERY, UsableNotifiers, Watchdog, Watched, look_at
+from millrace.usecases.declaration.environment import environment_of
 from millrace.wiring import Platform
 
 LOCK = "watchdog.lock"

@@ -22,7 +22,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     made = FakePlatform(tmp_path, Clock(datetime.now(UTC)))
     environment = Environment("production", (Notifier("log"), Notifier(PAGER)))
     monkeypatch.setattr("millrace.airflow.shared.settings.airflow_platform", lambda: made)
-    monkeypatch.setattr("millrace.usecases.alarms.notify.environment_of", lambda root: environment)
+    monkeypatch.setattr("millrace.usecases.declaration.environment.environment_of", lambda root: environment)
     return made
 
 
@@ -105,7 +105,7 @@ def test_a_notifier_of_airflow_sees_what_an_alarm_grew_to_in_its_template(
 ) -> None:
     notifier = Notifier(recorder, (("text", "{{ alarm.detail }}: {{ reason }}"),))
     environment = Environment("production", (notifier,))
-    monkeypatch.setattr("millrace.usecases.alarms.notify.environment_of", lambda root: environment)
+    monkeypatch.setattr("millrace.usecases.declaration.environment.environment_of", lambda root: environment)
     for measure in (10, 9_000_000):
         platform.alarms.open("backup.lost", "orders", f"{measure:,} lost", Extent(measure))
         failed_run()
@@ -121,7 +121,7 @@ def test_a_notifier_of_airflow_gets_foreign_text_as_one_printable_line_and_the_e
 ) -> None:
     text = "{{ reason }}|{{ exception }}|{{ alarm.subject }}"
     environment = Environment("production", (Notifier(recorder, (("text", text),)),))
-    monkeypatch.setattr("millrace.usecases.alarms.notify.environment_of", lambda root: environment)
+    monkeypatch.setattr("millrace.usecases.declaration.environment.environment_of", lambda root: environment)
     subject = "app\nall is well\x1b[2J"
     platform.alarms.open("reader.headroom", subject, "5 min\nleft")
     why = failed_run()

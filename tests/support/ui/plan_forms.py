@@ -57,12 +57,12 @@ class PlanForm:
         """Have the tasks meet this platform, whose operators are anna and bert, and its way to run a plan."""
         from millrace.airflow.shared import settings
         from millrace.domain.declaration.pipeline import Environment
-        from millrace.usecases.alarms import notify as alarms
+        from millrace.usecases.declaration import environment
         from millrace.usecases.plans import stored as plans
 
         monkeypatch.setenv("MILLRACE_ROOT", str(Path(__file__).resolve().parents[3]))
         monkeypatch.setattr(settings, "airflow_platform", lambda: self.platform)
-        monkeypatch.setattr(alarms, "environment_of", lambda root: Environment("prod", (), ("anna", "bert")))
+        monkeypatch.setattr(environment, "environment_of", lambda root: Environment("prod", (), ("anna", "bert")))
         monkeypatch.setattr(plans, "run", self.run)
 
     def task(self, name: str) -> Any:

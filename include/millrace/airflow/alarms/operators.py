@@ -48,6 +48,7 @@ class TellAlarms(BaseOperator):
 
         from millrace.airflow.shared.settings import airflow_platform
         from millrace.usecases.alarms import notify as alarms
+        from millrace.usecases.declaration.environment import environment_of
 
         platform = airflow_platform()
         age = alarms.OVERDUE_AFTER if self.only_overdue else timedelta()
@@ -59,7 +60,7 @@ class TellAlarms(BaseOperator):
                 "a breach opened an alarm that people were told of already, or that somebody has acknowledged since; "
                 "see `millrace alarms list --all`"
             )
-        environment = alarms.environment_of(platform.settings.root)
+        environment = environment_of(platform.settings.root)
         notifiers = alarms.notifiers_of(
             environment,
             platform.settings.state_folder,

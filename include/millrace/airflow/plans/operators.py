@@ -251,7 +251,7 @@ def run_of(context: Context) -> str:
 def operator_of(context: Context) -> str:
     """Who triggered the run; only an operator of the environment may."""
     from millrace.airflow.shared.settings import airflow_platform
-    from millrace.usecases.alarms.notify import environment_of
+    from millrace.usecases.declaration.environment import environment_of
 
     user = getattr(context["dag_run"], "triggering_user_name", None)
     if not user:

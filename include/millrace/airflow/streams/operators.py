@@ -91,7 +91,7 @@ class OperateStream(BaseOperator):
         """Start, stop, accept or adopt; refused for whom the environment does not name as operator."""
         from millrace.airflow.shared.settings import airflow_platform
         from millrace.errors import MillraceError
-        from millrace.usecases.alarms.notify import environment_of
+        from millrace.usecases.declaration.environment import environment_of
         from millrace.usecases.streams import adoption
         from millrace.usecases.streams import supervise as streams
 

@@ -16,7 +16,7 @@ from millrace.domain.retention.headroom import Danger
 from millrace.domain.retention.readers import Room
 from millrace.errors import UsageError
 from millrace.settings import open_settings
-from millrace.usecases.alarms.notify import environment_of
+from millrace.usecases.declaration.environment import environment_of
 from millrace.usecases.groups.listing import declared_groups
 from millrace.usecases.retention.readers import Reader, Readers, look
 from millrace.wiring import Platform, open_platform

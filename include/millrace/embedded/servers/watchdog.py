@@ -15,8 +15,8 @@ from millrace.embedded.servers.part import NotReadyError, Site
 from millrace.embedded.servers.program import Program
 from millrace.errors import MillraceError
 from millrace.settings import read_environment_file, variable_name
-from millrace.usecases.alarms.notify import environment_of
 from millrace.usecases.alarms.watchdog import usable
+from millrace.usecases.declaration.environment import environment_of
 
 LATE_AFTER = timedelta(minutes=3)
 """The longest time between two looks: some notifiers that hang for half a minute each."""

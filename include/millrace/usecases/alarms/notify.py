@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from millrace.domain.alarms.life import growth, in_turn, measure_of
 from millrace.domain.declaration.pipeline import Environment, Notifier
 from millrace.domain.formats.printable import printable
-from millrace.errors import UsageError
 
 if TYPE_CHECKING:
     from millrace.domain.alarms.alarm import Alarm
@@ -265,22 +264,3 @@ def document_of(alarm: Alarm) -> dict[str, object]:
         "closed_at": alarm.closed_at.isoformat() if alarm.closed_at else None,
         "told_at": datetime.now(UTC).isoformat(),
     }
-
-
-def environment_of(root: Path) -> Environment:
-    """The environment file in force.
-
-    Raises:
-        UsageError: there is no such environment, or it has errors.
-    """
-    from millrace.declarations.environment import environment_name, read_environment
-
-    name = environment_name(None)
-    overlay, findings = read_environment(root, name)
-    if overlay is None:
-        raise UsageError(
-            f"the environment `{name}` has errors: {'; '.join(map(str, findings))}",
-            where=f"include/environments/{name}.yaml",
-            next_step="run `millrace spec check`",
-        )
-    return overlay.environment

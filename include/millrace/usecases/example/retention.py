@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millrace.domain.formats.durations import roughly
 from millrace.domain.formats.sizes import roughly_bytes
 from millrace.domain.retention.headroom import Danger
-from millrace.usecases.alarms.notify import environment_of
+from millrace.usecases.declaration.environment import environment_of
 from millrace.usecases.retention.readers import Readers, look
 from millrace.usecases.retention.sizing import TopicSizing, size
 

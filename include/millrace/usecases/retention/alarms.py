@@ -12,7 +12,7 @@ from millrace.domain.formats.printable import printable
 from millrace.domain.groups.snapshots import Snapshot
 from millrace.domain.retention.headroom import Danger
 from millrace.domain.retention.readers import Room
-from millrace.usecases.alarms.notify import environment_of
+from millrace.usecases.declaration.environment import environment_of
 from millrace.usecases.retention.readers import Memory, Reader, Readers, look
 
 if TYPE_CHECKING:

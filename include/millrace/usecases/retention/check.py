@@ -14,7 +14,7 @@ from millrace.domain.formats.sizes import roughly_bytes
 from millrace.domain.retention.bounds import BreachKind
 from millrace.domain.retention.headroom import Danger
 from millrace.domain.retention.readers import Room
-from millrace.usecases.alarms.notify import environment_of
+from millrace.usecases.declaration.environment import environment_of
 from millrace.usecases.retention.alarms import MOST_ALARMS, by_topic, hold_against, in_words, is_headroom, subject_of
 from millrace.usecases.retention.readers import Reader, Readers, look
 from millrace.usecases.retention.sizing import Sizing, TopicSizing, size

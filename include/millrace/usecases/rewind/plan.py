@@ -28,7 +28,7 @@ from millrace.domain.rewind.time_travel import (
 )
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
-from millrace.usecases.alarms.notify import environment_of
+from millrace.usecases.declaration.environment import environment_of
 from millrace.usecases.sinks.tables import by_its_group, table_of
 from millrace.usecases.streams.declared_apps import declared_app
 

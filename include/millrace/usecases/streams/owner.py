@@ -12,7 +12,7 @@ import structlog
 from millrace.domain.streams.hosts import HEARTBEAT_EVERY, HOST_LOST_AFTER, Elsewhere, Heartbeat
 from millrace.errors import MillraceError, RefusedError
 from millrace.ports.runner import RunningApp
-from millrace.usecases.alarms.notify import environment_of
+from millrace.usecases.declaration.environment import environment_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
