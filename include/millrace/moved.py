@@ -1,8 +1,8 @@
 """Former paths of modules and classes that others have stored, and the present ones.
 
-Airflow keeps the paths of triggers and operators in its database, its configuration names the secrets backend, and a
-site's own files import what makes DAGs and records. `millrace/__init__.py` installs this table, so a former path
-imports what stands at the present one. It needs the standard library only: programs without Airflow import it too.
+Airflow keeps the paths of triggers and operators in its database, and its configuration names the secrets backend. A
+site's own files import modules that make DAGs and records. `millrace/__init__.py` installs this table, so a former
+path leads to the present module. It needs the standard library only: programs without Airflow import it too.
 
 The CHANGELOG says when the entries go.
 """
@@ -50,8 +50,8 @@ MOVED = {
 def install() -> None:
     """Let former paths be imported; a second call does nothing.
 
-    The finder comes before the others: the folder of a former package may still lie there, with compiled files in it,
-    and Python would take it for a package without a file.
+    The finder comes before the others, because the folder of a former package may still lie there with compiled files.
+    Python would take that folder for a package without a file.
     """
     if not any(isinstance(finder, _Former) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Former())

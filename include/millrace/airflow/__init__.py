@@ -1,1 +1,1 @@
-"""Everything Airflow: DAGs made from declarations, their operators and triggers. The only room that imports airflow."""
+"""Everything Airflow: DAGs made from declarations, their operators and triggers. No other layer imports airflow."""

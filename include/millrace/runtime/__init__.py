@@ -1,1 +1,1 @@
-"""Stream apps: the only importer of pyspark."""
+"""Stream apps, backups and jobs: the only layer that imports pyspark."""

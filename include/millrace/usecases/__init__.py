@@ -1,1 +1,1 @@
-"""What can be asked of Millrace; the DAGs, the pages and the CLI call the same functions."""
+"""Use cases of Millrace: the DAGs, the pages and the command line call the same functions."""

@@ -18,6 +18,7 @@ GUIDES = sorted((REPOSITORY / "docs" / "contributing").glob("*.md"))
 FEWEST_FILES = 3
 _LIST = re.compile(r"^```files\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _STEP = re.compile(r"^(\d+)\. `([^`\n]+)`", re.MULTILINE)
+_STEPS = re.compile(r"\bsteps? (\d+(?:(?:,| and| or| to|, and) \d+)*)")
 _PATH = re.compile(r"[\w./-]+\.(?:css|j2|js|json|md|py|sql|toml|txt|yaml)")
 TARGETS = {
     "help": "",
@@ -43,8 +44,10 @@ def problems(guide: str, root: Path) -> list[str]:
         found.append(f"{len(listed)} files are listed, fewer than {FEWEST_FILES}")
     if _STEP.findall(guide) != [(str(number), path) for number, path in enumerate(listed, 1)]:
         found.append("the numbered steps are not the files of the list, in its order")
-    if f"touches {len(listed)} files" not in guide:
-        found.append(f"the text does not say `touches {len(listed)} files`")
+    if (count := f"Today the change touches {len(listed)} files") not in guide:
+        found.append(f"the text does not say `{count}`")
+    steps = {int(number) for some in _STEPS.findall(guide) for number in re.findall(r"\d+", some)}
+    found += [f"there is no step {step}" for step in steps if not 0 < step <= len(listed)]
     return sorted(found)
 
 
@@ -84,8 +87,11 @@ def test_contributing_leads_to_a_guide(guide: Path) -> None:
         ("a.py b/c.py", "touches 2 files", "a.py b/c.py", "2 files are listed, fewer than 3"),
         ("b/c.py a.py d.md", "touches 3 files", "a.py b/c.py d.md", "in its order"),
         ("a.py b/c.py", "touches 3 files, also `d.md`", "a.py b/c.py d.md", "the numbered steps are not"),
-        ("a.py b/c.py d.md", "touches 2 files", "a.py b/c.py d.md", "does not say `touches 3 files`"),
+        ("a.py b/c.py d.md", "touches 2 files", "a.py b/c.py d.md", "does not say `Today the change touches 3 files`"),
         ("a.py b/c.py d.md", "touches 3 files", "", "0 lists of files"),
+        ("a.py b/c.py d.md", "touches 3 files; steps 1, 2 and 3, not step 2", "a.py b/c.py d.md", ""),
+        ("a.py b/c.py d.md", "touches 3 files; steps 1 and 2 to 4", "a.py b/c.py d.md", "there is no step 4"),
+        ("a.py b/c.py d.md", "touches 3 files, neither step 2 nor step 0", "a.py b/c.py d.md", "there is no step 0"),
     ],
 )
 def test_a_wrong_guide_is_told(tmp_path: Path, steps: str, more: str, listed: str, problem: str) -> None:
@@ -95,7 +101,7 @@ def test_a_wrong_guide_is_told(tmp_path: Path, steps: str, more: str, listed: st
     lines = [f"{number}. `{path}` does something." for number, path in enumerate(steps.split(), 1)]
     block = ["```files", *listed.split(), "```"] if listed else []
 
-    found = "\n".join(problems("\n".join(["# Add a thing", more, *lines, *block, ""]), tmp_path))
+    found = "\n".join(problems("\n".join(["# Add a thing", f"Today the change {more}", *lines, *block, ""]), tmp_path))
 
     assert problem in found
     assert bool(problem) == bool(found)

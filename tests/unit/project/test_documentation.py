@@ -21,18 +21,20 @@ from millrace.embedded.compose.site import site
 from millrace.embedded.credentials import Credentials
 from millrace.embedded.environment import connections
 from millrace.settings import CONNECTION_PREFIX, EXTRA_READ
-from unit.test_layers import ALLOWED, PACKAGE, tree
+from unit.test_layers import ALLOWED, BESIDE_LAYERS, FLAT, FOLDERS, MOST_FILES, PACKAGE, tree
 from unit.test_layers import NOUNS as CLOSED_LIST
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DOCS = sorted((REPOSITORY / "docs").rglob("*.md"))
 PAGES = [*DOCS, *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
 ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
-TOP_FOLDERS = ("dags", "docker", "docs", "include", "plugins", "sources", "spark_apps", "tests")
-PATH = re.compile(r"[\w.*/-]+(?:\.py|\.j2|\.yaml|\.json|/)|[\w*-]+(?:/[\w*-]+)+")
-BARE_NAME = re.compile(r"[\w*]+\.(?:py|j2)")
-ELSEWHERE = re.compile(r"signups|[A-Z]{2,}|^airflow/passwords\.json$|^docker/secrets")
-"""No paths of this repository: the pipeline that the guide makes, placeholders, files that `up` and `compose` make."""
+TOP_FOLDERS = (".github", "dags", "docker", "docs", "include", "plugins", "sources", "spark_apps", "tests")
+PATH = re.compile(r"[\w.*/-]+(?:\.(?:css|j2|js|json|md|py|sql|toml|txt|yaml)|/)|[\w.*-]+(?:/[\w*-]+)+")
+BARE_NAME = re.compile(r"[\w*]+\.(?:j2|py|sql|toml)")
+ELSEWHERE = re.compile(r"signups|^airflow/passwords\.json$|^docker/secrets")
+"""No paths of this repository: the pipeline that the guide makes, files that `up` and `compose` make."""
+PLACEHOLDER = re.compile(r"(?<![^/])(?:APP|COMMAND|LAYER|NAME|NOUN|PART|PROGRAM|SERVER)(?=[.\\/]|$)")
+"""Segments of a path that stand for any name, with or without a suffix."""
 REFUSED = {"plugins/millrace.py": "ADR 7", "runtime/sinks": "ADR 13"}
 """Paths that do not exist, and the decision that says so."""
 
@@ -110,7 +112,7 @@ def dead_links(page: Path) -> list[str]:
     """Return the links of a page that lead to no file, or to no heading of one."""
     text = without_fences(page.read_text(encoding="utf-8"))
     dead = []
-    for link in re.findall(r"\]\((?![a-z]+:)([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
+    for link in re.findall(r"\]\(\s*(?![a-z]+:)([^)\s]+)(?:\s[^)]*)?\)", re.sub(r"`[^`\n]*`", "", text)):
         name, _, anchor = link.partition("#")
         target = page.parent / name if name else page
         if not target.exists() or (anchor and anchor not in slugs(target.read_text(encoding="utf-8"))):
@@ -123,7 +125,7 @@ def paths_of(repository: Path) -> frozenset[str]:
     """Return each path that a page may name, from the repository, the package or an example; folders end in a slash."""
     found = set()
     roots = (repository, repository / "include" / "millrace", *(repository / "docs" / "examples").glob("*/"))
-    for path in (path for top in TOP_FOLDERS for path in (repository / top).rglob("*")):
+    for path in (*repository.glob("*"), *(path for top in TOP_FOLDERS for path in (repository / top).rglob("*"))):
         if path.is_file() and "__pycache__" not in path.parts:
             for inside in (path.relative_to(root) for root in roots if path.is_relative_to(root)):
                 found |= {inside.as_posix(), *(f"{folder.as_posix()}/" for folder in inside.parents[:-1])}
@@ -145,7 +147,8 @@ def dead_paths(page: Path, repository: Path) -> list[str]:
                 continue
             if ELSEWHERE.search(path) or path in REFUSED:
                 continue
-            pattern = re.escape(path).replace(r"\*", "[^/]*") + ("" if "." in path else "/?")
+            pattern = PLACEHOLDER.sub("[^/]+", re.escape(path).replace(r"\*", "[^/]*"))
+            pattern += "" if "." in path else "/?"
             expression = re.compile(f"(?:.*/)?{pattern}" if bare else pattern)
             if not any(map(expression.fullmatch, there)):
                 dead.append(path)
@@ -168,26 +171,31 @@ MADE_UP = """# Made up, by `hand`
 
 See [the sink](other.md#two-words-and-a-code_name), [the second](other.md#again-1), [above](#made-up-by-hand),
 [all](adr/).
-Dead: [a file](gone.md), [an anchor](other.md#gone), [one of this page](#gone), [too many](other.md#again-2).
+Dead: [a file](gone.md), [an anchor](other.md#gone), [one of this page](#gone), [too many](other.md#again-2),
+[with a title](no_page.md "A title"). Here: [with a title](other.md "A title").
 Here: `domain/topics/changes.py`, `domain/topics/`, `tests/unit/*/test_c*.py`, `./run tests/unit/cli/test_c.py::test_a`,
-`include/millrace/domain/`, `changes.py`, `domain/NOUN/PART.py`.
+`include/millrace/domain/`, `changes.py`, `domain/NOUN/PART.py`, `tests/unit/LAYER/`, `.github/CODEOWNERS`,
+`docs/other.md`, `pyproject.toml`, `tests/*.toml`.
 Dead: `domain/topics/gone.py`, `domain/gone/`, `tests/unit/*/test_d*.py`, `./run tests/gone.py::test_a`,
-`kafka_gone.py`, `include/pipelines/gone.yaml`, `docs/gone.json`, `tests/gone`.
+`kafka_gone.py`, `include/pipelines/gone.yaml`, `docs/gone.json`, `tests/gone`,
+`docs/guide/GONE_PAGE.md`, `docs/gone.md`, `domain/TOPICS.py`, `domain/gone/PART.py`, `tests/gone/NOUN/`,
+`.github/GONE`, `.github/gone.md`, `tests/gone.toml`, `gone.toml`, `include/gone.sql`, `gone.sql`.
 ```
 [not a link](gone.md) `domain/gone.py`
 ```
 """
+MORE = (".github/CODEOWNERS", "pyproject.toml", "tests/budget.toml")
 OTHER = "# Other\n## Two words, and a `code_name`\n## Again\n## Again\n```\n# Gone\n```\n"
 
 
 def test_dead_links_anchors_and_paths_of_a_page_are_found(tmp_path: Path) -> None:
-    for name in ("include/millrace/domain/topics/changes.py", "tests/unit/cli/test_c.py", "docs/adr/0001.md"):
+    for name in ("include/millrace/domain/topics/changes.py", "tests/unit/cli/test_c.py", "docs/adr/0001.md", *MORE):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     page = tmp_path / "docs" / "page.md"
     page.write_text(MADE_UP)
     page.with_name("other.md").write_text(OTHER)
-    assert dead_links(page) == ["gone.md", "other.md#gone", "#gone", "other.md#again-2"]
+    assert dead_links(page) == ["gone.md", "other.md#gone", "#gone", "other.md#again-2", "no_page.md"]
     assert dead_paths(page, tmp_path) == [
         "domain/topics/gone.py",
         "domain/gone/",
@@ -197,25 +205,65 @@ def test_dead_links_anchors_and_paths_of_a_page_are_found(tmp_path: Path) -> Non
         "include/pipelines/gone.yaml",
         "docs/gone.json",
         "tests/gone",
+        "docs/guide/GONE_PAGE.md",
+        "docs/gone.md",
+        "domain/TOPICS.py",
+        "domain/gone/PART.py",
+        "tests/gone/NOUN/",
+        ".github/GONE",
+        ".github/gone.md",
+        "tests/gone.toml",
+        "gone.toml",
+        "include/gone.sql",
+        "gone.sql",
     ]
+
+
+def folders_of_map(text: str) -> set[str]:
+    """Return each folder that a map of layers names, by its path; those in parentheses lie in the folder before."""
+    found: set[str] = set()
+    above: list[str] = []
+    for line in text.splitlines():
+        if begins := re.match(r"  (\w+)/ +(.*)", line):
+            layer, line = begins.groups()
+            above, last = [layer], layer
+            found.add(layer)
+        elif not above:
+            continue  # what lies beside the layers
+        for folder, opens, closes in re.findall(r"(\w+)/|(\()|(\))", line):
+            if folder:
+                last = f"{above[-1]}/{folder}"
+                found.add(last)
+            elif opens:
+                above.append(last)
+            elif closes:
+                last = above.pop()
+    return found
 
 
 def test_the_map_has_every_folder_of_each_layer_and_no_other() -> None:
     _, _, rest = ARCHITECTURE.read_text(encoding="utf-8").partition("\ninclude/millrace/")
-    told: dict[str, set[str]] = {}
-    for line in rest.partition("\ntests/")[0].splitlines()[1:]:
-        if begins := re.match(r"  (\w+)/ +(.*)", line):
-            layer, line = begins.groups()
-            told[layer] = set()
-        elif not told:
-            continue  # what lies beside the layers
-        told[layer].update(re.findall(r"(\w+)/", line))
-    there: dict[str, set[str]] = {}
-    for path in PACKAGE.rglob("*"):
-        layer, *inside = path.parent.relative_to(PACKAGE).parts or ("",)
-        if path.is_file() and layer and "__pycache__" not in path.parts:
-            there.setdefault(layer, set()).update(inside)
-    assert told == there
+    files = (path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    inside = {folder.as_posix() for file in files for folder in file.relative_to(PACKAGE).parents}
+    assert folders_of_map(rest.partition("\ntests/")[0]) == inside - {"."}
+
+
+def test_a_folder_of_the_map_has_the_parent_that_stands_before_it() -> None:
+    text = """  the package, with errors.py (for all layers)
+  domain/     decides: archive/ (audits/ (deep/) proof/) sinks/; a (comment)
+              topics/ (dataset/)
+  web/        shows pages
+"""
+    told = "archive archive/audits archive/audits/deep archive/proof sinks topics topics/dataset"
+    assert folders_of_map(text) == {"domain", "web", *(f"domain/{folder}" for folder in told.split())}
+
+
+def test_the_map_has_the_bound_of_files_and_the_flat_files() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    assert re.findall(r"A folder has at most (\d+) files", text) == [str(MOST_FILES)]
+    [flat] = re.findall(r"^\*\*Flat files\.\*\* (.*?)\n\n", text, flags=re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"`(\w+)\.py`", flat)) == BESIDE_LAYERS
+    assert set(re.findall(r"`(\w+)`", flat)) == {*FLAT, *(layer for layer, inside in FOLDERS.items() if not inside)}
 
 
 def test_the_map_has_every_noun_and_says_what_those_with_a_folder_are() -> None:

@@ -1,1 +1,1 @@
-"""What chains of manifests share: archives and datasets."""
+"""Chains of manifests: the parts that archives and datasets share."""

@@ -1,1 +1,1 @@
-"""PostgreSQL: connections, locks, and Millrace's own tables."""
+"""PostgreSQL: connections, locks, Millrace's own tables, and the views of readers' activity."""

@@ -1,1 +1,1 @@
-"""Operators and triggers that notify people of alarms."""
+"""The DAG, operators and triggers that notify people of alarms."""

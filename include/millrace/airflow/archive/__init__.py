@@ -1,1 +1,1 @@
-"""The operator that audits archives."""
+"""The DAG that audits archives, and its operator."""

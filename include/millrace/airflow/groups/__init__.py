@@ -1,1 +1,1 @@
-"""Operators and triggers that look at consumer groups."""
+"""DAGs, operators and triggers that look at consumer groups."""

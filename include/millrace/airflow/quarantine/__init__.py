@@ -1,1 +1,1 @@
-"""The form that redrives quarantine."""
+"""The form that redrives quarantine: its DAG and its first task."""

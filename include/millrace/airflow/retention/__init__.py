@@ -1,1 +1,1 @@
-"""The DAG that checks retention."""
+"""The DAG that checks retention, and its operator."""

@@ -1,1 +1,1 @@
-"""Tasks of the form that rewinds a stream."""
+"""The form that rewinds a stream: its DAG and its own tasks."""

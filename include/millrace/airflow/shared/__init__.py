@@ -1,1 +1,1 @@
-"""What all DAGs share: names, settings, defaults, Connections, and the plugin."""
+"""Names, settings, defaults, Connections and the plugin, which all DAGs share."""

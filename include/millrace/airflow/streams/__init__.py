@@ -1,1 +1,1 @@
-"""Operators and triggers that watch and operate streams."""
+"""DAGs, operators and triggers that watch and operate streams."""

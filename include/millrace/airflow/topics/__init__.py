@@ -1,1 +1,1 @@
-"""Operators that provision topics and load sources."""
+"""DAGs and operators that provision topics and load sources."""

@@ -1,1 +1,1 @@
-"""What `./millrace test` does."""
+"""The work of `./millrace test`: steps, lanes and repeats."""

@@ -1,1 +1,1 @@
-"""`millrace up`, `down`, `doctor`, `compose`, `control`."""
+"""`millrace up`, `down`, `status`, `doctor`, `compose`, `control`, `run` and `test`."""

@@ -1,1 +1,1 @@
-"""What all commands share: output, options and the actor."""
+"""Output, options and the actor, which all commands share."""

@@ -1,1 +1,1 @@
-"""What a declaration says, as values: pipelines, sinks, and the Connections that they name."""
+"""Declarations as values: pipelines, sinks, and the Connections that they name."""

@@ -1,1 +1,1 @@
-"""What every app has in common: claim, heartbeat, group, Spark session, end."""
+"""The life of every app: claim, heartbeat, group, Spark session, end."""

@@ -1,1 +1,1 @@
-"""Alembic migrations of the control database; `adapters/control/migrations/upgrade.py` runs them."""
+"""Versions of the control database, one migration each."""
