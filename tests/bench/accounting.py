@@ -25,7 +25,7 @@ _MARKS = (
     ("org.gaul", "object store"),
     ("SparkSubmit", "stream: JVM"),  # its command line names the workers' program too
     ("worker_daemon", "stream: Python workers"),
-    ("process_guard", "stream: guard"),
+    ("runners.guard", "stream: guard"),
     ("stream.py", "stream: driver's Python"),
     ("airflow api", "Airflow api-server"),
     ("airflow api_server", "Airflow api-server"),

@@ -139,7 +139,7 @@ def app_processes(stack: Stack, only: str = "") -> list[tuple[str, psutil.Proces
         if environment.get("MILLRACE_ROOT") != str(stack.root) or not mark.startswith("shop.purchases#"):
             continue
         kind = "worker"
-        if "process_guard" in words:
+        if "runners.guard" in words:
             kind = "guard"
         elif "spark_apps/stream.py" in words:
             kind = "driver"
