@@ -104,7 +104,7 @@ class LimitMeter:
         kafka, target = self._workload.platform.settings.kafka(), f"{self._workload.topic}.plain"
         held = islice(TopicReader(kafka).committed(self._workload.target), LIMIT_RECORDS)
         records = [(record.value, record.key) for record in held]
-        self._workload.platform.topic_admin().create([NewTopic(target, PARTITIONS, 1, {})])
+        self._workload.platform.kafka.topics().create([NewTopic(target, PARTITIONS, 1, {})])
         more = {"enable.idempotence": True, "linger.ms": 20, "compression.type": "lz4", "batch.size": 1_000_000}
         producer = Producer({**kafka.librdkafka, "partitioner": "murmur2_random", **more})
         client = time.process_time()
@@ -123,7 +123,7 @@ class LimitMeter:
         reader = dataset_of(self._workload)
         snapshot = reader.snapshot()
         assert snapshot is not None
-        store, rows, cpu = self._workload.platform.object_store(), 0, 0.0
+        store, rows, cpu = self._workload.platform.objects.store(), 0, 0.0
         for number, table in enumerate(reader.rows(snapshot)):
             server, client = usage(self._workload.root).parts["object store"], time.process_time()
             made = io.BytesIO()
@@ -165,7 +165,7 @@ def ends_of(workload: Workload) -> dict[int, int]:
         done = snapshot.history.record().next_offsets if snapshot else {}
         return {partition.partition: offset for partition, offset in done.items()}
     if SINK == "kafka":
-        log, group = workload.platform.kafka_log(), f"millrace.{workload.stream}"
+        log, group = workload.platform.kafka.logs(), f"millrace.{workload.stream}"
         found = log.committed(group, log.partitions([workload.topic]))
         return {number: made.offset for (_, number), made in found.items()}
     with connect(workload) as connection:
@@ -177,7 +177,7 @@ def ends_of(workload: Workload) -> dict[int, int]:
 
 def dataset_of(workload: Workload) -> DatasetReader:
     """The dataset that the stream writes, to be read."""
-    return DatasetReader(workload.platform.object_store(), Dataset(workload.prefix))
+    return DatasetReader(workload.platform.objects.store(), Dataset(workload.prefix))
 
 
 def connect(workload: Workload) -> psycopg.Connection[tuple[Any, ...]]:

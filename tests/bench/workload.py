@@ -12,8 +12,9 @@ from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.streams.supervision import Phase
 from millrace.domain.topics.changes import NewTopic
 from millrace.embedded.stack import Stack
+from millrace.ports.platform import Platform
 from millrace.usecases.streams import supervise as streams
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 from support.waiting import Deadline, eventually
 
 RECORDS = int(os.environ.get("MILLRACE_BENCH_RECORDS", "2000000"))
@@ -80,7 +81,7 @@ class Workload:
         self.pipeline: Pipeline = declarations.load_pipeline(self.root, pipeline, None)
         self.platform: Platform = open_platform(stack.settings())
         topics = [NewTopic(name, PARTITIONS, 1, {}) for name in (self.topic, self.target)]
-        created = self.platform.topic_admin().create(topics)
+        created = self.platform.kafka.topics().create(topics)
         assert not any(created.values()), created
 
     def _declare(self, pipeline: str) -> None:
@@ -110,7 +111,7 @@ class Workload:
         """Submit the stream to the runner, as supervision would, and wait until it reads."""
 
         def runs() -> bool:
-            apps = self.platform.runner().find(self.stream)
+            apps = self.platform.apps.runner().find(self.stream)
             assert apps, f"the stream ended:\n{self.log()[-3000:]}"
             return apps[0].phase == Phase.RUNNING
 
@@ -121,7 +122,7 @@ class Workload:
         """Stop the stream and wait until its processes are gone."""
         streams.stop(self.platform, self.stream, "benchmark", "measured")
         eventually(
-            lambda: not self.platform.runner().find(self.stream),
+            lambda: not self.platform.apps.runner().find(self.stream),
             within=Deadline.STREAM,
             what="the stream to stop",
         )

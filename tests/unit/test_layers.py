@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -41,7 +42,7 @@ FOLDERS: dict[str, frozenset[str]] = {
     "cli": NOUNS | {"checks", "stack", "terminal"},
     "web": NOUNS | {"static", "templates"},
     "declarations": frozenset(),
-    "ports": frozenset(),
+    "ports": frozenset({"control"}),
     "wiring": frozenset(),
     "adapters": _words(
         "airflow alarms apps apps/jobs apps/runners archive archive/audits chain control control/database "
@@ -54,6 +55,7 @@ FOLDERS: dict[str, frozenset[str]] = {
 }
 """The folders of each layer. A folder is made with its first file: most nouns have none in most layers."""
 FLAT: dict[str, frozenset[str]] = {
+    "ports": _words("archive groups jobs kafka logs objects platform quality runner sink_readers sinks"),
     "airflow": frozenset({"pipeline", "platform"}),
     "cli": frozenset({"main"}),
     "runtime": frozenset({"main"}),
@@ -98,10 +100,10 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "settings": {"errors"},
     "reader": {"domain"},  # other teams import it beside whatever client they have
-    "ports": {"domain", "errors"},
+    "ports": BELOW_ALL,
     "declarations": BELOW_ALL,
     "adapters": BELOW_ALL | {"ports"},
-    "usecases": BELOW_ALL | {"declarations", "ports", "wiring"},
+    "usecases": BELOW_ALL | {"declarations", "ports"},
     "wiring": BELOW_ALL | {"declarations", "ports", "adapters", "usecases"},
     "embedded": BELOW_ALL | {"declarations", "ports", "adapters", "usecases", "wiring", "airflow"},
     "runtime": BELOW_ALL | {"declarations", "ports", "adapters", "wiring"},
@@ -265,6 +267,53 @@ def test_a_room_imports_only_what_stands_below_it(path: Path) -> None:
         elif top in HEAVY and own not in HEAVY[top]:
             wrong.append(f"line {line}: {name} belongs to {HEAVY[top] or 'no room yet'}")
     assert not wrong
+
+
+def test_layers_import_in_one_direction() -> None:
+    order = list(TopologicalSorter(ALLOWED).static_order())
+    assert order.index("usecases") < order.index("wiring") < order.index("cli")
+
+
+def circles(imported: dict[str, set[str]]) -> list[list[str]]:
+    """Return the modules that import each other, by way of others too; one circle at a time is found.
+
+    Args:
+        imported: the modules that each module imports, anywhere in its text.
+    """
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return [found]
+    return []
+
+
+def imported_modules(root: Path) -> dict[str, set[str]]:
+    """Return the modules below `root` with those that each imports: at its top, in functions and for types."""
+    paths = {module_name(path, root): path for path in root.rglob("*.py")}
+    found: dict[str, set[str]] = {}
+    for own, path in paths.items():
+        names = {name for name, _ in imports(path)}
+        found[own] = {name if name in paths else name.rpartition(".")[0] for name in names} & set(paths) - {own}
+    return found
+
+
+def module_name(path: Path, root: Path) -> str:
+    return ".".join((root.name, *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def test_a_circle_is_found_in_functions_and_types_too(tmp_path: Path) -> None:
+    root = tmp_path / "millrace"
+    root.mkdir()
+    (root / "one.py").write_text("def f():\n    from millrace.two import g\n", encoding="utf-8")
+    (root / "two.py").write_text("from millrace import three\n", encoding="utf-8")
+    (root / "three.py").write_text("if TYPE_CHECKING:\n    import millrace.one\n", encoding="utf-8")
+    (root / "four.py").write_text("from millrace.one import f\n", encoding="utf-8")
+    assert [set(circle) for circle in circles(imported_modules(root))] == [
+        {"millrace.one", "millrace.two", "millrace.three"}
+    ]
+    (root / "three.py").write_text("", encoding="utf-8")
+    assert circles(imported_modules(root)) == []
 
 
 def test_the_command_line_and_declarations_start_without_heavy_imports() -> None:

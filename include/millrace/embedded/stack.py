@@ -135,9 +135,9 @@ class Stack:
 
     def upgrade_control(self) -> str:
         """Bring the control database to this version's tables; returns its revision."""
-        from millrace.usecases.streams.upgrade import upgrade
+        from millrace.wiring.control import upgrade_control
 
-        return str(upgrade(self.settings()).after)
+        return str(upgrade_control(self.settings()).after)
 
     def _start(self, wanted: frozenset[str], progress: Progress) -> StackReport:
         started = time.monotonic()

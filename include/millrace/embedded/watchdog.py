@@ -20,7 +20,7 @@ from millrace.errors import MillraceError, RefusedError, UsageError
 from millrace.settings import open_settings
 from millrace.usecases.alarms.watchdog import LOOK_EVERY, UsableNotifiers, Watchdog, Watched, look_at
 from millrace.usecases.declaration.environment import environment_of
-from millrace.wiring import Platform
+from millrace.wiring import open_platform
 
 LOCK = "watchdog.lock"
 AFTER_VARIABLE = "MILLRACE_OUTAGE_AFTER_SECONDS"
@@ -58,7 +58,7 @@ def run(variables: Mapping[str, str]) -> None:
             next_step="one is enough; the embedded stack has its own",
         ) from None
     database = settings.postgres(CONTROL)
-    platform = Platform(settings)
+    platform = open_platform(settings)
     watched = Watched(
         subject=f"{database.host}:{database.port}/{database.database}",
         host=socket.gethostname(),

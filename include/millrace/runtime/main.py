@@ -39,7 +39,7 @@ from millrace.errors import (
 from millrace.runtime.life.app import ClaimLostError, Launch, Life
 from millrace.runtime.stream.driver import Driver
 from millrace.settings import open_settings, project_root
-from millrace.wiring import open_platform
+from millrace.wiring.control import open_control
 
 if TYPE_CHECKING:
     from millrace.runtime.backup.driver import BackupDriver
@@ -100,7 +100,7 @@ def _run(launch: Launch, stop: threading.Event) -> None:
     folder = settings.state_folder / "streams" / launch.stream / str(launch.epoch)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = folder / "scratch"
-    control = open_platform(settings).control()
+    control = open_control(settings)
     driver = _driver(Life(settings, control, kafka, app, launch, folder, stop.set), pipeline)
     mine = True
     try:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from starlette.requests import Request
 
-from millrace.wiring import Platform
+from millrace.ports.platform import Platform
 
 
 class StrangerError(Exception):

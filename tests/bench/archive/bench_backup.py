@@ -185,7 +185,7 @@ def test_rate_beside_the_limit(
         used = subject.archive()
         own = time.process_time() - own
         monkeypatch.delenv("AIRFLOW_CONN_MILLRACE_S3")
-    store = subject.topics.platform.object_store()
+    store = subject.topics.platform.objects.store()
     manifests = [decode(link.data or b"", Manifest, link.key) for link in links(store, subject.here)]
     objects = [entry for manifest in manifests for entry in manifest.objects]
     assert sum(entry.count for entry in objects) == subject.records

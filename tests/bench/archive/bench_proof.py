@@ -95,7 +95,7 @@ def only_decode(store: ObjectStore, incarnation: Incarnation) -> None:
 
 def test_what_a_real_store_adds(s3: Stack, capsys: pytest.CaptureFixture[str]) -> None:
     """Manifests with one object each, in the embedded store; the chain is written with its topic's name changed."""
-    store = open_platform(s3.settings()).object_store()
+    store = open_platform(s3.settings()).objects.store()
     topic = f"bench{uuid.uuid4().hex[:6]}"
     here = Incarnation(topic, HERE.topic_id)
     shape = Shape(EMBEDDED, 1)

@@ -50,6 +50,7 @@ class Bench(GroupsPlatform):
 
     store: ControlStore
 
+    @property
     def control(self) -> ControlStore:  # type: ignore[override]
         return self.store
 

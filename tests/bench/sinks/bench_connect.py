@@ -230,7 +230,7 @@ def seen_of_millrace(workload: Workload, scratch: Path) -> Seen:
         assert started, told
 
         def check() -> None:
-            app = workload.platform.runner().status(workload.stream, workload.epoch)
+            app = workload.platform.apps.runner().status(workload.stream, workload.epoch)
             assert app is not None, workload.log()[-3000:]
             assert app.state is RunState.RUNNING, workload.log()[-3000:]
 

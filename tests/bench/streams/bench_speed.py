@@ -140,7 +140,7 @@ def wait_for_rows(workload: Workload, expected: int) -> float:
     """When SQL showed the work on record up to the last record: the same transaction shows its rows."""
 
     def done() -> bool:
-        app = workload.platform.runner().status(workload.stream, workload.epoch)
+        app = workload.platform.apps.runner().status(workload.stream, workload.epoch)
         assert app is not None
         assert app.state is RunState.RUNNING, workload.log()[-3000:]
         return sum(ends_of(workload).values()) >= expected

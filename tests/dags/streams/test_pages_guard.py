@@ -53,7 +53,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> FastAPI:
 
 
 def _platform(control: FakeControl) -> Any:
-    return SimpleNamespace(pages=lambda: control, settings=SimpleNamespace(root=project_root()))
+    return SimpleNamespace(control=SimpleNamespace(pages=control), settings=SimpleNamespace(root=project_root()))
 
 
 def credentials(name: str) -> tuple[Mapping[str, str], ...]:
@@ -84,7 +84,7 @@ def paths() -> list[tuple[str, str]]:
     from millrace.airflow.shared.pages import AirflowHost
 
     found = set()
-    for route in create_app(AirflowHost()).routes:
+    for route in create_app(AirflowHost("")).routes:
         assert isinstance(route, APIRoute)
         for stream in STREAMS:
             pipeline = stream.partition(".")[0]

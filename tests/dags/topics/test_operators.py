@@ -57,10 +57,10 @@ def test_provisioning_announces_what_it_changed(
 def test_a_load_announces_its_topic_where_it_wrote_anything(
     monkeypatch: pytest.MonkeyPatch, produced: int, told: set[str]
 ) -> None:
-    from millrace import wiring
+    from millrace.wiring import sources
 
     report = LoadReport("shop.cdnow", "shop.purchases", produced, 10 - produced, 10)
-    monkeypatch.setattr(wiring, "load_source", lambda *arguments: report)
+    monkeypatch.setattr(sources, "load_source", lambda *arguments: report)
     assert announced("shop.source.cdnow", "load") == told
 
 

@@ -22,10 +22,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeTopicAdmin:
     from millrace.airflow.shared import settings
 
     admin, plans, platform = FakeTopicAdmin(), FakePlans(), FakePlatform(CHECKOUT)
-    control = platform.control()
-    control.plans, control.holds = plans, FakeHolds()
-    monkeypatch.setattr(platform, "control", lambda: control)
-    monkeypatch.setattr(platform, "topic_admin", lambda connection: admin, raising=False)
+    platform.rooms |= {"plans": plans, "holds": FakeHolds()}
+    monkeypatch.setattr(platform, "kafka_topics", lambda connection: admin, raising=False)
     monkeypatch.setattr(settings, "airflow_platform", lambda: platform)
     return admin
 

@@ -43,7 +43,7 @@ class Case:
         began = time.monotonic()
 
         def said() -> str | None:
-            found = [alarm.detail for alarm in self.drill.platform.control().alarms.list()]
+            found = [alarm.detail for alarm in self.drill.platform.control.alarms.list()]
             return next(
                 (text for text in found if text.startswith(f"epoch {epoch} is stuck: ") and words in text), None
             )
@@ -52,7 +52,7 @@ class Case:
         self.lines.append((what, f"{time.monotonic() - began:.1f}", text))
 
     def open_alarms(self) -> list[str]:
-        return [alarm.kind for alarm in self.drill.platform.control().alarms.list()]
+        return [alarm.kind for alarm in self.drill.platform.control.alarms.list()]
 
     def well(self, epoch: int) -> None:
         """Wait until everything is done by this epoch and no alarm is open."""

@@ -121,12 +121,12 @@ def stop(stack: Stack, app: str) -> None:
     if not all(status.healthy for status in stack.status(("kafka", "postgres"))):
         return
     platform = open_platform(stack.settings())
-    if platform.control().streams.desired(app) is not None:
+    if platform.control.streams.desired(app) is not None:
         streams.stop(platform, app, ACTOR, "the tests that look at it are over")
 
         def stopped() -> bool:
             streams.supervise(platform, app, ACTOR)  # it kills a driver whose grace is over
-            return not platform.runner().find(app)
+            return not platform.apps.runner().find(app)
 
         eventually(stopped, within=Deadline.STREAM, what=f"{app} to stop")
-    platform.control().close()
+    platform.control.close()

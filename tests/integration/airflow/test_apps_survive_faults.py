@@ -256,7 +256,7 @@ def test_a_driver_that_cannot_be_helped_is_given_up_at_once_and_told(broken: Air
     tell("given up: told after", time.monotonic() - began)
 
     def recorded() -> list[str]:
-        rows = open_platform(stack.settings()).control().alarms.list(only_open=True, only_untold=False)
+        rows = open_platform(stack.settings()).control.alarms.list(only_open=True, only_untold=False)
         return [row.kind for row in rows if row.subject == broken.stream and row.told_at]
 
     # written down after it was told: an alarm is rather told twice than never

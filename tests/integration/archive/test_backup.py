@@ -40,7 +40,7 @@ class BackedUp:
     def declare(self, *names: str) -> TeeWorld:
         topics = "".join(f"  {name}:\n    manage: none\n    backup: {{every: 10s, max_lag: 1m}}\n" for name in names)
         self.file.write_text(f"pipeline: {self.topics.pipeline}\nowner: tests\ntopics:\n{topics}")
-        return TeeWorld(self.topics, names, self.topics.platform.object_store())
+        return TeeWorld(self.topics, names, self.topics.platform.objects.store())
 
     def until_proven(self, world: TeeWorld, records: Mapping[str, int]) -> None:
         """Wait until the archive of each of these topics proves to hold so many records."""
@@ -155,7 +155,7 @@ def test_a_writer_that_nobody_knows_halts_one_topic_and_a_known_one_ends_the_app
     topics, platform = backed_up.topics, backed_up.topics.platform
     damaged, sound = topics.make("damaged", partitions=1), topics.make("sound", partitions=1)
     world, app = backed_up.declare(damaged, sound), f"{topics.pipeline}.backup"
-    alarms = platform.control().alarms
+    alarms = platform.control.alarms
 
     def halted() -> list[str]:
         return [alarm.detail for alarm in alarms.list() if alarm.kind == HALTED and damaged in alarm.subject]
@@ -179,7 +179,7 @@ def test_a_writer_that_nobody_knows_halts_one_topic_and_a_known_one_ends_the_app
     with backed_up.driver.started() as driver:
         backed_up.until_proven(world, {damaged: 2, sound: 2})
         backed_up.driver.until(lambda: not halted(), "the alarm to be closed")
-        assert platform.control().streams.claim(app, 99, "another", "host")
+        assert platform.control.streams.claim(app, 99, "another", "host")
         another_writes(sound, 99)
         exit_code = exit_code_of(driver, within=Deadline.STREAM, what="the driver's end")
     assert exit_code == ExitReason.FENCED, backed_up.driver.log()

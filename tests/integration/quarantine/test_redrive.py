@@ -21,10 +21,11 @@ from millrace.domain.quality.books import Balance, Reconciliation
 from millrace.domain.quality.recompute import Difference, Likeness
 from millrace.embedded.stack import Stack
 from millrace.errors import StalePlanError
+from millrace.ports.platform import Platform
 from millrace.usecases.plans import stored as plans
 from millrace.usecases.quality import books as quality_books
 from millrace.usecases.quarantine.redrive import make_plan, selection_of
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 from support.quality.recomputing import differences, recompute
 from support.streams.apps import App
 from support.waiting import Deadline, eventually, exit_code_of, joined

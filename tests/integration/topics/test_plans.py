@@ -20,9 +20,11 @@ from millrace.domain.streams.control import Action
 from millrace.domain.topics.changes import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import IncompleteError, MillraceError, RefusedError, StalePlanError, UnreachableError
+from millrace.ports.platform import Platform
 from millrace.usecases.plans import stored as plans
 from millrace.usecases.topics import plan as topics
-from millrace.wiring import Platform, open_platform
+from millrace.wiring.kafka import KafkaAdapters
+from millrace.wiring.platform import Adapters, open_platform
 from support.fakes.topics import FakeTopicAdmin
 from support.stack.embedded import start
 from support.waiting import Deadline, at_once, eventually, exit_code_of, happened, in_background, line_of, result_of
@@ -50,10 +52,10 @@ def pipeline() -> Pipeline:
 def faulty(stack: Stack, pipeline: Pipeline) -> Iterator[tuple[Platform, FakeTopicAdmin]]:
     """The real control database beside a cluster whose faults a test chooses."""
     admin = FakeTopicAdmin()
-    opened = open_platform(stack.settings())
-    opened._topic_admins[pipeline.kafka] = admin
+    settings = stack.settings()
+    opened = Adapters(settings, kafka=KafkaAdapters(settings, {pipeline.kafka: admin}))
     yield opened, admin
-    opened.control().close()
+    opened.control.close()
 
 
 def changed(pipeline: Pipeline, **fields: object) -> Pipeline:
@@ -78,7 +80,7 @@ def wait_until_shown(platform: Platform, pipeline: Pipeline) -> None:
 
 
 def wait_for_partitions(platform: Platform, name: str, partitions: int) -> None:
-    admin = platform.topic_admin()
+    admin = platform.kafka.topics()
     eventually(
         lambda: admin.observe([name])[name].partitions == partitions,
         within=Deadline.METADATA,
@@ -87,7 +89,7 @@ def wait_for_partitions(platform: Platform, name: str, partitions: int) -> None:
 
 
 def history(platform: Platform, pipeline: Pipeline) -> tuple[Action, ...]:
-    return platform.control().log.list(subject=pipeline.name)[::-1]
+    return platform.control.log.list(subject=pipeline.name)[::-1]
 
 
 def test_a_plan_makes_topics_once_and_then_nothing_is_left_to_do(platform: Platform, pipeline: Pipeline) -> None:
@@ -124,11 +126,11 @@ def test_provisioning_does_what_is_safe_and_names_what_waits_for_a_person(
     assert "does not move replicas" in str(caught.value)
     (waiting,) = [
         stored.plan
-        for stored in platform.control().plans.list(status=PlanStatus.OPEN, limit=1000)
+        for stored in platform.control.plans.list(status=PlanStatus.OPEN, limit=1000)
         if stored.plan.target == pipeline.name
     ]
     assert waiting.id in caught.value.next_step
-    admin, name = platform.topic_admin(), pipeline.topics[0].name
+    admin, name = platform.kafka.topics(), pipeline.topics[0].name
     wanted = str(30 * 86_400_000)
     eventually(
         lambda: admin.observe([name])[name].config.get("retention.ms") == wanted,
@@ -153,20 +155,20 @@ def test_a_person_may_run_what_the_machine_may_not(platform: Platform, pipeline:
 def test_a_plan_is_stale_once_what_it_saw_has_changed(platform: Platform, pipeline: Pipeline) -> None:
     provisioned(platform, pipeline)
     plan = topics.make_plan(platform, changed(pipeline, partitions=6), by="cli:ann")
-    admin, name = platform.topic_admin(), pipeline.topics[0].name
+    admin, name = platform.kafka.topics(), pipeline.topics[0].name
     assert admin.add_partitions({name: 3}) == {name: None}
     wait_for_partitions(platform, name, 3)
     with pytest.raises(StalePlanError, match="what it saw has changed") as caught:
         plans.run(platform, plan.id, actor="cli:ann")
     assert f"topics plan {pipeline.name}" in caught.value.next_step
-    assert platform.control().plans.get(plan.id).status is PlanStatus.STALE
+    assert platform.control.plans.get(plan.id).status is PlanStatus.STALE
     assert admin.observe([name])[name].partitions == 3
 
 
 def test_what_somebody_tunes_elsewhere_makes_no_plan_stale(platform: Platform, pipeline: Pipeline) -> None:
     provisioned(platform, pipeline)
     plan = topics.make_plan(platform, changed(pipeline, partitions=6), by="cli:ann")
-    admin, name = platform.topic_admin(), pipeline.topics[0].name
+    admin, name = platform.kafka.topics(), pipeline.topics[0].name
     admin.set_config({name: {"max.message.bytes": "2000000"}})
     eventually(
         lambda: admin.observe([name])[name].config.get("max.message.bytes") == "2000000",
@@ -254,7 +256,7 @@ def test_a_run_whose_answer_was_lost_is_run_again_without_doubling(
     admin.dies_at = lost
     with pytest.raises(UnreachableError):
         plans.run(platform, plan.id, actor="cli:ann")
-    assert platform.control().plans.get(plan.id).status is PlanStatus.RUNNING
+    assert platform.control.plans.get(plan.id).status is PlanStatus.RUNNING
     admin.dies_at = None
     again = plans.run(platform, plan.id, actor="cli:ann")
     assert again.status is PlanStatus.DONE
@@ -324,7 +326,7 @@ import sys
 from pathlib import Path
 from millrace.settings import open_settings
 from millrace.wiring import open_platform
-store = open_platform(open_settings(Path(sys.argv[1]))).control().plans
+store = open_platform(open_settings(Path(sys.argv[1]))).control.plans
 with store.running(sys.argv[2]) as mine:
     assert mine
     store.begin(sys.argv[2])

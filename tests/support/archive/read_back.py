@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from types import SimpleNamespace
 from typing import Any
 
 from millrace.adapters.archive.chain import ChainWriter, put_summary, read_on
@@ -19,6 +18,7 @@ from millrace.errors import UnreachableError
 from millrace.usecases.archive.cat import Cat
 from support.archive.small_archive import OFFSETS, PARTITIONS, ROUNDS, Archive, records
 from support.fakes.objects import MemoryStore
+from support.fakes.platform import PartsPlatform
 
 HERE = Incarnation("shop.purchases", "C" * 22)
 BEGAN_MS = 1_700_000_000_000  # of the record at offset 0 of the archives of `support.archive.small_archive`
@@ -103,7 +103,7 @@ class Printed:
 
     def __init__(self, store: MemoryStore, topic: str = HERE.topic, selection: Selection | None = None, **how: Any):
         self.told: list[str] = []
-        platform: Any = SimpleNamespace(archive_reader=lambda connection: ArchiveReader(store))
+        platform: Any = PartsPlatform(archive_reader=lambda connection: ArchiveReader(store))
         self.cat = Cat(platform, topic, selection or Selection(), self.told.append, **how)
         self.lines = [json.loads(line) for line in self.cat.lines()]
 

@@ -27,10 +27,11 @@ from millrace.domain.groups.commits import Committed
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.embedded.stack import Stack
 from millrace.ports.objects import ObjectStore
+from millrace.ports.platform import Platform
 from millrace.runtime.backup.parts import Copier, Parts
 from millrace.runtime.backup.tee import Round, Tee
 from millrace.settings import Settings
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 from support.waiting import Deadline, eventually, in_time, result_of
 
 ROUNDS_APART = timedelta(milliseconds=10)
@@ -58,17 +59,17 @@ class Topics:
         name = self.name(suffix)
         settings = ANY_TIMESTAMP | {key.replace("_", "."): value for key, value in config.items()}
         result_of(self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name], what=name)
-        self._until(lambda: len(self.platform.kafka_log().partitions([name])) == partitions, f"{name} to be known")
+        self._until(lambda: len(self.platform.kafka.logs().partitions([name])) == partitions, f"{name} to be known")
         return name
 
     def delete(self, name: str) -> None:
         result_of(self.admin.delete_topics([name])[name], what=f"{name} to be deleted")
-        self._until(lambda: not self.platform.kafka_log().partitions([name]), f"{name} to be gone")
+        self._until(lambda: not self.platform.kafka.logs().partitions([name]), f"{name} to be gone")
         self._forget_transactional()  # a topic that is made anew knows no producer that has numbered its records
 
     def grow(self, name: str, partitions: int) -> None:
         result_of(self.admin.create_partitions([NewPartitions(name, partitions)])[name], what=f"{name} to grow")
-        self._until(lambda: len(self.platform.kafka_log().partitions([name])) == partitions, f"{name} to have grown")
+        self._until(lambda: len(self.platform.kafka.logs().partitions([name])) == partitions, f"{name} to have grown")
         self._producer = None  # the old one knows of the new partitions in some minutes only
         self._forget_transactional()
 
@@ -123,14 +124,14 @@ class Topics:
 
     def end(self, name: str, partition: int) -> int:
         """The last stable offset."""
-        log = self.platform.kafka_log()
+        log = self.platform.kafka.logs()
         return next(end for p, end in log.ends(log.partitions([name])).items() if p.partition == partition)
 
     def until_end(self, name: str, partition: int, end: int) -> None:
         self._until(lambda: self.end(name, partition) == end, f"{name}/{partition} to end at {end}")
 
     def topic_id(self, name: str) -> str:
-        return next(iter(self.platform.kafka_log().partitions([name]))).topic_id
+        return next(iter(self.platform.kafka.logs().partitions([name]))).topic_id
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
         eventually(holds, within=Deadline.METADATA, what=what)
@@ -173,10 +174,10 @@ class TeeWorld:
 
     def look(self, names: Collection[str]) -> LogsSeen:
         platform = self.topics.platform
-        return Looks(platform.kafka_log(), platform.topic_admin()).look_around(names)
+        return Looks(platform.kafka.logs(), platform.kafka.topics()).look_around(names)
 
     def copier(self, store: ObjectStore) -> Copier:
-        return self.copiers(store) if self.copiers else PlainCopier(self.topics.platform.topic_reader(), store)
+        return self.copiers(store) if self.copiers else PlainCopier(self.topics.platform.kafka.records(), store)
 
     def parts(self, *, store: ObjectStore | None = None, **more: Any) -> Parts:
         """The parts of the next epoch."""

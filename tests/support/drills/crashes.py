@@ -116,13 +116,13 @@ class Drill:
         self.eventually(lambda: not self.apps(), what="the stream to stop")
 
     def apps(self) -> Sequence[RunningApp]:
-        return self.platform.runner().find(self.project.stream)
+        return self.platform.apps.runner().find(self.project.stream)
 
     def forget_failures(self) -> None:
         """Each hit begins without the backoff of the one before; its victim may have been the control database."""
 
         def forget() -> object:
-            return self.platform.control().streams.set_desired(
+            return self.platform.control.streams.set_desired(
                 self.project.stream, actor=ACTOR, reason="next hit", state=DesiredState.RUNNING, reset_backoff=True
             )
 
@@ -168,7 +168,7 @@ class Drill:
 
     def exit_code(self, epoch: int) -> int | None:
         """How an epoch's app ended; None while it has not."""
-        found = self.platform.runner().status(self.project.stream, epoch)
+        found = self.platform.apps.runner().status(self.project.stream, epoch)
         return found.exit_code if found else None
 
     # Orders for the driver's points
@@ -315,7 +315,7 @@ class Drill:
         for app in self.apps():
             for one in processes(self.project, app.epoch):
                 send(one, signal.SIGCONT)
-            self.platform.runner().kill(app)
+            self.platform.apps.runner().kill(app)
 
 
 def _server_errors() -> tuple[type[Exception], ...]:
@@ -394,4 +394,4 @@ def submit_again(project: StreamProject, epoch: int, instance: str) -> RunningAp
     """Submit an epoch that nobody raised, past all supervision."""
     platform = project.platform()
     connections = ("millrace_kafka", "millrace_sink", "millrace_control")
-    return platform.runner().submit(Submission(project.stream, epoch, instance, (), connections))
+    return platform.apps.runner().submit(Submission(project.stream, epoch, instance, (), connections))

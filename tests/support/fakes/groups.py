@@ -125,15 +125,16 @@ class GroupsPlatform(FakePlatform):
     clusters: dict[str, FakeCluster | ClusterReader] = field(default_factory=dict)
     topic_readers: dict[str, TopicReader] = field(default_factory=dict)
 
+    @property
     def control(self) -> SimpleNamespace:
-        made = super().control()
+        made = super().control
         made.snapshots, made.check = self.snapshots, lambda: None
         return made
 
-    def cluster_reader(self, connection: str) -> FakeCluster | ClusterReader:
+    def kafka_cluster(self, connection: str) -> FakeCluster | ClusterReader:
         return self.clusters[connection]
 
-    def topic_reader(self, connection: str) -> TopicReader:
+    def kafka_records(self, connection: str) -> TopicReader:
         return self.topic_readers[connection]
 
 

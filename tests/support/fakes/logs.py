@@ -154,21 +154,22 @@ class LogsPlatform(FakePlatform):
         self.holds = FakeHolds()
         self.snapshots = FakeSnapshots()
 
+    @property
     def control(self) -> SimpleNamespace:
-        made = super().control()
+        made = super().control
         made.plans, made.holds, made.snapshots = self.plans, self.holds, self.snapshots
         return made
 
-    def topic_admin(self, connection: str) -> FakeTopicAdmin:
+    def kafka_topics(self, connection: str) -> FakeTopicAdmin:
         return self.admin
 
-    def kafka_log(self, connection: str) -> FakeLog:
+    def kafka_logs(self, connection: str) -> FakeLog:
         return self.log
 
-    def cluster_reader(self, connection: str) -> SimpleNamespace:
+    def kafka_cluster(self, connection: str) -> SimpleNamespace:
         return SimpleNamespace(take=lambda: self.log.snapshot(self.clock.now))
 
-    def topic_reader(self, connection: str) -> SimpleNamespace:
+    def kafka_records(self, connection: str) -> SimpleNamespace:
         return SimpleNamespace(between=self.log.between)
 
 

@@ -136,7 +136,7 @@ class FakeHost:
         return StreamDags(names.watch(stream), f"{pipeline}.operate", f"{pipeline}.rewind", f"{pipeline}.topics")
 
     def platform(self) -> Any:
-        return SimpleNamespace(pages=lambda: self.control, settings=SimpleNamespace(root=self.root))
+        return SimpleNamespace(control=SimpleNamespace(pages=self.control), settings=SimpleNamespace(root=self.root))
 
     def forget(self) -> None:
         self.forgotten += 1

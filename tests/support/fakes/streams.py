@@ -20,6 +20,7 @@ from millrace.domain.streams.supervision import DesiredState
 from millrace.errors import PartFailedError, UnreachableError, UsageError
 from millrace.ports.runner import RunningApp, RunState, Submission
 from millrace.settings import Settings
+from support.fakes.platform import GroupedPlatform
 
 
 @dataclass
@@ -372,7 +373,7 @@ class FakeRunner:
 
 
 @dataclass
-class FakePlatform:
+class FakePlatform(GroupedPlatform):
     """What the use cases of streams work with."""
 
     root: Path
@@ -393,40 +394,42 @@ class FakePlatform:
             "chains": 0,
         }  # None: it does not answer
         self.asked: list[str] = []
+        self.rooms: dict[str, object] = {}  # more of the control database
         self.unanswered: dict[str, float] = {}
         self.settings = Settings(root=self.root, lookup=lambda name: None)
 
+    @property
     def control(self) -> SimpleNamespace:
         log: Callable[..., None] = lambda **entry: self.logged.append(entry)  # noqa: E731
         return SimpleNamespace(
-            streams=self.streams, alarms=self.alarms, hosts=self.hosts, log=SimpleNamespace(append=log)
+            streams=self.streams, alarms=self.alarms, hosts=self.hosts, log=SimpleNamespace(append=log), **self.rooms
         )
 
-    def host(self) -> Host:
+    def apps_host(self) -> Host:
         return self.here
 
-    def make_host(self) -> Host:
+    def apps_make_host(self) -> Host:
         return self.here
 
-    def runner(self) -> FakeRunner:
+    def apps_runner(self) -> FakeRunner:
         return self.app_runner
 
-    def last_lines(self, stream: str, epoch: int, count: int) -> Sequence[str]:
+    def apps_last_lines(self, stream: str, epoch: int, count: int) -> Sequence[str]:
         return self.app_runner.last_lines(stream, epoch, count)
 
-    def fences(self, connection: str) -> SimpleNamespace:
+    def sinks_fences(self, connection: str) -> SimpleNamespace:
         return SimpleNamespace(epoch=lambda stream: self._epoch("fence"))
 
-    def groups(self, connection: str) -> SimpleNamespace:
+    def kafka_groups(self, connection: str) -> SimpleNamespace:
         return SimpleNamespace(newest_epoch=lambda group, topics, stream: self._epoch("group"))
 
-    def hasty_dataset(self, sink: S3Sink) -> SimpleNamespace:
+    def sinks_hasty_dataset(self, sink: S3Sink) -> SimpleNamespace:
         return SimpleNamespace(newest_epoch=lambda stream: self._epoch("dataset"))
 
-    def claims(self, app: BackupApp, kafka: str) -> SimpleNamespace:
+    def archive_claims(self, app: BackupApp, kafka: str) -> SimpleNamespace:
         return SimpleNamespace(incarnations=lambda: {Incarnation(topic, "A" * 22) for topic in app.reads})
 
-    def hasty_heads(self, connection: str) -> SimpleNamespace:
+    def archive_hasty_heads(self, connection: str) -> SimpleNamespace:
         return SimpleNamespace(newest_epoch=lambda chains: self._epoch("chains"))
 
     def _epoch(self, of: str) -> int:

@@ -11,6 +11,7 @@ from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.results import Freshness, Outcome, QualityCheck, RuleResult, Waiting
 from millrace.domain.quality.rules import Severity
 from millrace.domain.topics.offsets import OffsetRange, SourceAt, TopicPartition
+from support.fakes.platform import PartsPlatform
 
 NAME = "shop.purchases"
 AT = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -66,4 +67,4 @@ class QualityRoom:
 def platform_of(root: Path, room: QualityRoom, **more: Any) -> SimpleNamespace:
     """A platform of nothing but this room."""
     control = SimpleNamespace(quality=room)
-    return SimpleNamespace(settings=SimpleNamespace(root=root), control=lambda: control, **more)
+    return PartsPlatform(settings=SimpleNamespace(root=root), control=control, **more)

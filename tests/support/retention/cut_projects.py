@@ -15,9 +15,10 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from millrace.declarations import load_pipeline
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.embedded.stack import Stack
+from millrace.ports.platform import Platform
 from millrace.settings import Settings
 from millrace.usecases.topics import plan as topics
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 from support.waiting import Deadline, eventually
 
 PARTITIONS = 2
@@ -132,7 +133,7 @@ class CutProject:
 
     def set_config(self, settings: Mapping[str, str]) -> None:
         """Set these settings as somebody outside, and wait until the brokers show them: a plan says what it saw."""
-        assert self.platform.topic_admin().set_config({self.topic: settings}) == {self.topic: None}
+        assert self.platform.kafka.topics().set_config({self.topic: settings}) == {self.topic: None}
         eventually(
             lambda: all(self.setting(key) == value for key, value in settings.items()),
             within=Deadline.METADATA,
@@ -141,4 +142,4 @@ class CutProject:
 
     def setting(self, key: str) -> str:
         """A setting of the topic that is in force."""
-        return self.platform.topic_admin().observe([self.topic])[self.topic].setting(key)
+        return self.platform.kafka.topics().observe([self.topic])[self.topic].setting(key)

@@ -31,11 +31,13 @@ from millrace.domain.sinks.batch import Identity, Written
 from millrace.domain.streams.position import Basis, OpenTimeline, Refuse, Wishes, open_at
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import MillraceError, RefusedError, StalePlanError
+from millrace.ports.platform import Platform
 from millrace.ports.runner import RunningApp, RunState, Submission
 from millrace.usecases.plans import stored as plans
 from millrace.usecases.rewind import plan as rewind_plan
 from millrace.usecases.streams import supervise as streams
-from millrace.wiring import Platform
+from millrace.wiring.apps import AppAdapters
+from millrace.wiring.platform import Adapters
 from millrace.wiring.sinks import open_sink
 from support.stack.faults import Life, watched_control
 from support.streams.project import StreamProject, committed
@@ -197,18 +199,14 @@ class RewoundStream(StreamProject):
                 sink=watch("sink", SinkReader(settings.postgres(SINK))),
             )
 
-            class OfTest(Platform):
-                def groups(self, connection: str = KAFKA) -> Any:
-                    return adapters.groups
-
-                def kafka_log(self, connection: str = KAFKA) -> Any:
-                    return adapters.log
-
-                def sink(self, connection: str) -> Any:
-                    return adapters.sink
-
-            held = watched_control(life, control) if life else control
-            yield OfTest(settings, [held], {}, [watch("runner", self.apps)])
+            held: Any = watched_control(life, control) if life else control
+            made: Any = Adapters(settings, control=held)
+            made.kafka = SimpleNamespace(
+                groups=lambda name=KAFKA: adapters.groups, logs=lambda name=KAFKA: adapters.log
+            )
+            made.sinks = SimpleNamespace(tables=lambda connection: adapters.sink)
+            made.apps = AppAdapters(settings, [watch("runner", self.apps)])
+            yield made
 
     # What the app does
 
@@ -292,7 +290,7 @@ class RewoundStream(StreamProject):
         """Wait until the right to run the plan is free: a server may count a dead runner for a moment."""
 
         def free() -> bool:
-            with self.platform_of() as platform, platform.control().plans.running(plan.id) as mine:
+            with self.platform_of() as platform, platform.control.plans.running(plan.id) as mine:
                 return mine
 
         eventually(free, within=Deadline.METADATA, what=f"the dead runner of {plan.id} to be noticed")
@@ -310,11 +308,11 @@ class RewoundStream(StreamProject):
 
     def status(self, plan: Plan) -> PlanStatus:
         with self.platform_of() as platform:
-            return platform.control().plans.get(plan.id).status
+            return platform.control.plans.get(plan.id).status
 
     def wanted(self) -> str:
         with self.platform_of() as platform:
-            found = platform.control().streams.desired(self.stream)
+            found = platform.control.streams.desired(self.stream)
             return found.state.value if found else ""
 
     def damage(self) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.adapters.s3.store import S3Store
 from millrace.adapters.sinks.aside import Aside
-from millrace.adapters.sinks.s3.reading import DatasetReader, Snapshot
+from millrace.adapters.sinks.s3.reading import DatasetReader
 from millrace.adapters.sinks.s3.sink import S3Sink
 from millrace.domain.declaration import pipeline as declaration
 from millrace.domain.sinks.dataset.names import Dataset
+from millrace.domain.sinks.dataset.snapshot import DatasetSnapshot
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.ports.objects import ObjectStore
 from millrace.settings import S3Settings
@@ -71,7 +72,7 @@ class DatasetWorld(AsideWorld):
     def commit_group(self, epoch: int, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
         """The group says nothing of the work."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> DatasetSnapshot:
         """What a reader sees now."""
         found = self.reader.snapshot()
         assert found is not None

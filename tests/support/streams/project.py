@@ -30,6 +30,7 @@ from confluent_kafka.admin import (
 from millrace.adapters.apps.host import FILE as HOST_FILE
 from millrace.adapters.apps.host import make_host
 from millrace.adapters.kafka.ids import topic_id_text
+from millrace.ports.platform import Platform
 from millrace.settings import (
     KafkaSettings,
     PostgresSettings,
@@ -38,7 +39,8 @@ from millrace.settings import (
     read_environment_file,
     variable_name,
 )
-from millrace.wiring import Platform, open_platform, upgrade_control
+from millrace.wiring import open_platform
+from millrace.wiring.control import upgrade_control
 from support.waiting import Deadline, eventually, result_of
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from millrace.errors import MillraceError
+from millrace.ports.platform import Platform
 from millrace.settings import open_settings
 from millrace.usecases.streams import supervise as streams
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 
 
 def nowhere_else(platform: Platform, stream: str) -> int:

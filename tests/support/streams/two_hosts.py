@@ -162,7 +162,7 @@ def alive(*hosts: HostProject) -> list[Living]:
     def running() -> list[Living]:
         found = living(*(host.root for host in hosts))
         epochs = {one.epoch for one in found}
-        streams_of = hosts[0].platform.control().streams
+        streams_of = hosts[0].platform.control.streams
         return found if len(epochs) == 1 and streams_of.claimed(STREAM, *epochs) else []
 
     return eventually(running, within=Deadline.STREAM, what="one app to run")

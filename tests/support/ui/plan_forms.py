@@ -14,6 +14,7 @@ import pytest
 
 from millrace.domain.plans.plan import Change, ChangeResult, Plan, PlanKind, PlanStatus
 from support.fakes.plans import FakePlans
+from support.fakes.platform import PartsPlatform
 
 RUN = "manual__1"
 TRIGGERED = datetime(2026, 5, 1, 8, tzinfo=UTC)
@@ -51,7 +52,7 @@ class PlanForm:
         self.triggered = TRIGGERED
         log = SimpleNamespace(append=lambda *, actor, action, subject, reason: self.logged.append((actor, action)))
         control = SimpleNamespace(plans=self.plans, log=log)
-        self.platform: Any = SimpleNamespace(settings=SimpleNamespace(root=root), control=lambda: control)
+        self.platform: Any = PartsPlatform(settings=SimpleNamespace(root=root), control=control)
 
     def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Have the tasks meet this platform, whose operators are anna and bert, and its way to run a plan."""

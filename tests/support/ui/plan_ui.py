@@ -51,7 +51,7 @@ class Form:
     def __init__(self, page: Page, pipeline: AirflowPipeline, kind: str, tasks: Sequence[str]) -> None:
         self.page, self.pipeline, self.kind, self.tasks = page, pipeline, kind, tuple(tasks)
         self.dag = f"{pipeline.name}.{kind}"
-        self.plans = open_platform(pipeline.stack.settings()).control().plans
+        self.plans = open_platform(pipeline.stack.settings()).control.plans
 
     def ask(self, *, chosen: Mapping[str, str] | None = None, **written: str) -> str:
         """Trigger a run; its id.

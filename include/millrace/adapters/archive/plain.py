@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from millrace.adapters.archive.columns import to_batch
 from millrace.adapters.archive.cutting import Copied, copy_range, put_object
-from millrace.adapters.kafka.reader import TopicReader
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import MOST_OBJECT_BYTES, Read
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
 from millrace.domain.topics.sources import NO_TIMESTAMP, TopicRecord
 from millrace.errors import RefusedError
+from millrace.ports.logs import TopicRecords
 from millrace.ports.objects import ObjectStore
 
 _BATCH_RECORDS = 5_000
@@ -30,7 +30,7 @@ class PlainCopier:
         most_bytes: what the records of an object weigh before it is cut.
     """
 
-    def __init__(self, reader: TopicReader, store: ObjectStore, *, most_bytes: int = MOST_OBJECT_BYTES) -> None:
+    def __init__(self, reader: TopicRecords, store: ObjectStore, *, most_bytes: int = MOST_OBJECT_BYTES) -> None:
         self._reader = reader
         self._store = store
         self._most_bytes = most_bytes

@@ -15,6 +15,7 @@ from millrace.adapters.control.forecasts.store import ForecastTable
 from millrace.adapters.control.holds import HoldTable
 from millrace.adapters.control.hosts import HostTables
 from millrace.adapters.control.log import ActionLog
+from millrace.adapters.control.pages import PAGE_TIME, PageReader
 from millrace.adapters.control.plans import PlanTable
 from millrace.adapters.control.quality.books import BooksTable
 from millrace.adapters.control.quality.checks import QualityTable
@@ -33,6 +34,7 @@ class ControlStore:
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._engine = open_engine(settings)
+        self.pages = PageReader(settings, PAGE_TIME)
         self.streams = StreamTables(self._engine, settings)
         self.hosts = HostTables(self._engine, settings)
         self.plans = PlanTable(self._engine, settings)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from millrace.domain.plans.plan import Plan, StoredPlan
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 Found = TypeVar("Found")
 WAITS_FOR_CONTROL = timedelta(hours=1)
@@ -98,7 +98,7 @@ class ConfirmPlan(ApprovalOperator):
             if left <= timedelta():
                 self._refuse(platform, plan, f"dag:{self.dag_id}", LATE)
                 raise AirflowFailException(f"plan {plan.id} was {LATE}: trigger a new run")
-            if not platform.control().plans.note_shown(plan):
+            if not platform.control.plans.note_shown(plan):
                 raise AirflowException(f"plan {plan.id} is no longer open")  # the next try sees why
         self.subject = f"{plan.kind.value.capitalize()} {plan.target}: plan {plan.id}"
         self.body = body_of(plan)

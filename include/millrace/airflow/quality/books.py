@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from millrace.domain.quality.books import Reconciliation
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 COUNTS = "counts"
 LONGEST = timedelta(hours=12)

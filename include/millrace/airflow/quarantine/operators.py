@@ -10,7 +10,7 @@ from millrace.airflow.plans.operators import MakePlan
 
 if TYPE_CHECKING:
     from millrace.domain.plans.plan import Plan
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 class PlanRedrive(MakePlan):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from millrace.domain.declaration.pipeline import Pipeline
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 class CheckRetention(BaseOperator):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from millrace.domain.plans.plan import Plan
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 class PlanRewind(MakePlan):

@@ -10,18 +10,21 @@ from fastapi import HTTPException
 from starlette.requests import Request
 
 from millrace.airflow.shared import names
-from millrace.airflow.shared.plugin import base_path
 from millrace.airflow.shared.settings import airflow_platform, forget_platform
 from millrace.airflow.streams.last_words import last_words
+from millrace.ports.platform import Platform
 from millrace.web.host import StrangerError, StreamDags
-from millrace.wiring import Platform
 
 
 class AirflowHost:
-    """Airflow's API server as the host of the pages."""
+    """Airflow's API server as the host of the pages.
 
-    def __init__(self) -> None:
-        self.base = base_path()
+    Args:
+        base: the path of Airflow's own pages: empty, or that of a proxy before it.
+    """
+
+    def __init__(self, base: str) -> None:
+        self.base = base
 
     async def user(self, request: Request) -> object:
         """The user of Airflow's token, out of the header or the cookie, found as Airflow's own routes find him."""

@@ -46,7 +46,7 @@ def _make() -> ASGIApp:
     from millrace.airflow.shared.pages import AirflowHost
     from millrace.web.app import create_app
 
-    return create_app(AirflowHost())
+    return create_app(AirflowHost(base_path()))
 
 
 class StreamPageLink(BaseOperatorLink):

@@ -10,8 +10,9 @@ from airflow.configuration import conf
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from millrace.ports.platform import Platform
 from millrace.settings import Settings, project_root
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 
 
 def airflow_root() -> Path:

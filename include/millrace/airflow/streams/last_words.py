@@ -5,8 +5,8 @@ from __future__ import annotations
 from airflow.sdk.log import redact
 
 from millrace.errors import MillraceError
+from millrace.ports.platform import Platform
 from millrace.usecases.streams.look import connections_of
-from millrace.wiring import Platform
 
 LINES = 20
 
@@ -18,7 +18,7 @@ def last_words(platform: Platform, stream: str, epoch: int) -> str:
     secrets masker its secrets. Where that cannot be, no line is shown.
     """
     whole = f"All of it: `millrace streams logs {stream} --epoch {epoch}`"
-    lines = platform.last_lines(stream, epoch, LINES)
+    lines = platform.apps.last_lines(stream, epoch, LINES)
     if not lines:
         return f"Its driver said nothing. {whole}"
     try:

@@ -65,7 +65,7 @@ class SuperviseStreams(BaseOperator):
 
         platform = airflow_platform()
         failures = []
-        for desired in platform.control().streams.all_desired():
+        for desired in platform.control.streams.all_desired():
             try:
                 report = supervise(platform, desired.stream, f"dag:{context['dag'].dag_id}")
             except Exception as error:  # whatever it is, the next stream comes first

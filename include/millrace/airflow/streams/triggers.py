@@ -101,7 +101,7 @@ class _StreamTrigger(BaseTrigger):
 
     async def _status(self, epoch: int) -> tuple[RunningApp | None] | None:
         """What the runner knows of an epoch; None where it did not answer."""
-        return await self._call(lambda: (airflow_platform().runner().status(self.stream, epoch),))
+        return await self._call(lambda: (airflow_platform().apps.runner().status(self.stream, epoch),))
 
     def _look(self) -> Seen:
         return look(airflow_platform(), self.stream)

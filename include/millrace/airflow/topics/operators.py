@@ -67,7 +67,7 @@ class LoadSource(BaseOperator):
         """Load; repeatable without doubling."""
         from millrace.airflow.shared.settings import airflow_platform
         from millrace.declarations import load_pipeline
-        from millrace.wiring import load_source
+        from millrace.wiring.sources import load_source
 
         settings = airflow_platform().settings
         pipeline = load_pipeline(settings.root, self.pipeline)

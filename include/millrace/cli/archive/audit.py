@@ -20,11 +20,12 @@ from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.partition import Label
 from millrace.errors import MillraceError, RefusedError, UsageError
+from millrace.ports.platform import Platform
 from millrace.settings import open_settings
 from millrace.usecases.archive import audits
 from millrace.usecases.archive.audit_page import page_of
 from millrace.usecases.archive.audits import Backed, Kept
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 
 _SHOWN = 50
 

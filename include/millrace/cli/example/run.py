@@ -12,7 +12,7 @@ from millrace.cli.topics.sources import load_bar
 from millrace.errors import MillraceError
 from millrace.settings import Settings, open_settings
 from millrace.usecases.example.run import FINDINGS_SHOWN, ExampleProgress, ExampleReport, run_example
-from millrace.wiring import open_example
+from millrace.wiring.example import open_example
 
 _TRY_NEXT = (
     ("./millrace streams list", "the stream, what is wanted of it and what it does"),

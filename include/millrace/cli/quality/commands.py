@@ -24,12 +24,13 @@ from millrace.domain.quality.results import QualityCheck, Verdict
 from millrace.domain.quality.rules import StreamQuality
 from millrace.domain.rewind.time_travel import WrongTimeError, parse_window
 from millrace.errors import UsageError
+from millrace.ports.platform import Platform
 from millrace.settings import open_settings
 from millrace.usecases.quality import books as quality_books
 from millrace.usecases.quality import check as quality
 from millrace.usecases.quality.evidence import page_of
 from millrace.usecases.sinks.tables import table_of
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 
 app = typer.Typer(no_args_is_help=True, help="Quality of what reached the sinks: rules, books, rows made again.")
 app.command()(reconcile)
@@ -80,7 +81,7 @@ def list_(as_json: AsJson = False) -> None:
     platform = open_platform(open_settings())
     streams = _declared(platform, None)
     rows = [
-        (stream, declared, platform.control().quality.latest(stream.qualified_name)) for _, stream, declared in streams
+        (stream, declared, platform.control.quality.latest(stream.qualified_name)) for _, stream, declared in streams
     ]
     document = {"schema": "millrace.quality.list/1", "streams": [_listed(*row) for row in rows]}
     emit(document, as_json=as_json, text=lambda console: print_listed(console, rows))
@@ -101,7 +102,7 @@ def show(
     """Show what a check found, rule by rule, and the last 20 results of each rule as a line of marks."""
     platform = open_platform(open_settings())
     _declared(platform, name)
-    store = platform.control().quality
+    store = platform.control.quality
     found = store.latest(name) if identity is None else store.get(identity)
     if found is None or found.stream != name:
         what = "nobody has checked it" if identity is None else f"check {identity} is not of it"

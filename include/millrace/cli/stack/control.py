@@ -11,7 +11,7 @@ from rich.console import Console
 from millrace.cli.terminal.output import Text, emit
 from millrace.domain.streams.control import AppendOnly, MigrationReport
 from millrace.settings import open_settings
-from millrace.usecases.streams import upgrade as control
+from millrace.wiring.control import upgrade_control
 
 app = typer.Typer(no_args_is_help=True, help="The control database.")
 
@@ -24,7 +24,7 @@ def _noun() -> None:
 @app.command()
 def upgrade(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
     """Bring the control database to the version this Millrace reads; may be repeated."""
-    report = control.upgrade(open_settings())
+    report = upgrade_control(open_settings())
     document = {"schema": "millrace.control.upgrade/1", **asdict(report)}
     emit(document, as_json=as_json, text=lambda console: _print(console, report))
 

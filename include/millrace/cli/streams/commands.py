@@ -25,6 +25,7 @@ from millrace.domain.plans.plan import Plan
 from millrace.domain.rewind.time_travel import Policy
 from millrace.domain.streams.supervision import StreamState
 from millrace.errors import MillraceError, PartFailedError, UsageError
+from millrace.ports.platform import Platform
 from millrace.settings import open_settings
 from millrace.usecases.rewind import plan as rewind_plan
 from millrace.usecases.streams import adoption
@@ -32,7 +33,7 @@ from millrace.usecases.streams import listing as stream_list
 from millrace.usecases.streams import supervise as streams
 from millrace.usecases.streams.listing import StreamList, StreamRow
 from millrace.usecases.streams.look import Supervised
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 
 app = typer.Typer(help="List, show, start and stop streams and backups; rewind streams.", no_args_is_help=True)
 stream_files.register(app)
@@ -283,7 +284,7 @@ def _wait_for_free_group(platform: Platform, stream: str) -> bool | None:
     deadline = time.monotonic() + GROUP_FREE_WITHIN.total_seconds()
     said = False
     try:
-        groups = platform.groups(connection)
+        groups = platform.kafka.groups(connection)
         while groups.members(group):
             if not said:
                 console.print(Text(f"{stream}: stopped; its group {group} frees after the session timeout (10 s)"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from millrace import declarations
 from millrace.domain.declaration.pipeline import Pipeline
-from millrace.wiring import Platform
+from millrace.ports.platform import Platform
 
 
 def pipelines_of(platform: Platform, name: str | None) -> Sequence[Pipeline]:

@@ -16,9 +16,10 @@ from millrace.cli.topics.hold import hold
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.plans.plan import Plan
 from millrace.errors import MillraceError, UnreachableError
+from millrace.ports.platform import Platform
 from millrace.settings import open_settings
 from millrace.usecases.topics import plan as topics
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 
 app = typer.Typer(
     no_args_is_help=True, help="Topics: plan changes, hold what is there, see sizes and who may lose records."

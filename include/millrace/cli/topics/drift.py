@@ -14,9 +14,10 @@ from millrace import declarations
 from millrace.cli.terminal.output import Text, emit, error_document, show_error
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.errors import MillraceError, UnreachableError
+from millrace.ports.platform import Platform
 from millrace.settings import open_settings
 from millrace.usecases.topics.drift import Drift, MendedBy, find_drift
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 
 _MENDED = {MendedBy.DAILY: "the daily run", MendedBy.PERSON: "a person"}
 

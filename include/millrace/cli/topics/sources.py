@@ -13,7 +13,7 @@ from millrace.cli.terminal.output import Text, emit
 from millrace.declarations.project import load_pipeline
 from millrace.settings import open_settings
 from millrace.usecases.topics.sources import LoadPhase, LoadProgress, LoadReport
-from millrace.wiring import load_source
+from millrace.wiring.sources import load_source
 
 app = typer.Typer(no_args_is_help=True, help="Feed topics from declared source programs.")
 

@@ -225,3 +225,23 @@ def history_of(snapshot: Snapshot) -> History:
             name: (None if group.members is None else len(group.members),) for name, group in snapshot.groups.items()
         },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """The newest snapshot, but for what it saw.
+
+    Attributes:
+        at: when it was taken.
+        base: the whole snapshot whose rows it continues; itself where it is whole.
+        cluster_id: the cluster's own id.
+        offsets_kept_seconds: the cluster's retention of commits.
+    """
+
+    at: datetime
+    base: datetime
+    cluster_id: str
+    seconds: float
+    requests: int
+    offsets_kept_seconds: int | None
+    faults: Sequence[str]

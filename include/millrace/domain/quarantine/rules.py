@@ -105,3 +105,12 @@ class QuarantinedRecord:
     epoch: int
     timeline: int
     former: tuple[Former, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineEntry:
+    """One record in quarantine, without its content."""
+
+    source: SourceAt
+    rule: str
+    error: str

@@ -85,3 +85,12 @@ class BatchCounts:
 
     def __add__(self, more: BatchCounts) -> BatchCounts:
         return BatchCounts(self.rows_out + more.rows_out, self.quarantined + more.quarantined)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeCounts:
+    """What of some ranges of sources lies in a sink. `older` are rows and bad records of other timelines."""
+
+    rows: int
+    quarantined: int
+    older: int

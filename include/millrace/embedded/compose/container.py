@@ -36,7 +36,7 @@ from millrace.embedded.servers.watchdog import WatchdogPart
 from millrace.embedded.supervisor import Supervisor
 from millrace.errors import MillraceError, PartFailedError, UsageError
 from millrace.settings import open_settings
-from millrace.usecases.streams import upgrade as control
+from millrace.wiring.control import upgrade_control
 
 COMPONENTS = ("airflow-scheduler", "airflow-triggerer")
 LOCK = "container.lock"
@@ -89,7 +89,7 @@ def setup(site: Site, progress: Progress) -> None:
         part.probe(site)
         part.complete(site, progress.say)
         progress.say(f"{part.name}: {made} there")
-    control.upgrade(open_settings(site.layout.root))
+    upgrade_control(open_settings(site.layout.root))
     progress.say("control database: its tables are of this version")
     airflow = Airflow()
     airflow.write_configuration(site)

@@ -72,7 +72,7 @@ class BackupDriver:
         life.pulse.at("start Spark")
         session = starting.result()
         life.lookout.watch_jvm(session)
-        store = self._platform.object_store(self._app.store)
+        store = self._platform.objects.store(self._app.store)
         tee = Tee(self._parts(session, store))
         life.pulse.phase(Phase.RUNNING)
         life.pulse.ready()
@@ -84,11 +84,11 @@ class BackupDriver:
     def _parts(self, session: SparkSession, store: ObjectStore) -> Parts:
         life, name = self._life, self._app.qualified_name
         spark = SparkCopier(session, life.kafka, name, store, Destination(life.settings.s3(self._app.store)))
-        plain = PlainCopier(self._platform.topic_reader(self._cluster), store)
+        plain = PlainCopier(self._platform.kafka.records(self._cluster), store)
         return Parts(
             app=self._app,
             store=store,
-            look=Looks(life.log, self._platform.topic_admin(self._cluster)).look_around,
+            look=Looks(life.log, self._platform.kafka.topics(self._cluster)).look_around,
             copier=PatientCopier(spark, plain),
             committed=lambda partitions: life.log.committed(self._app.group, partitions),
             commit=life.member.commit,
@@ -179,7 +179,7 @@ class BackupDriver:
         leaders = self._life.log.described([topic for topic in self._app.reads if topic not in self._silent]).leaders
         partitions = sorted(p for p in leaders if f"{p.topic}/{p.partition}" not in self._silent)
         positions = archived_to(partitions, self._life.log.committed(self._app.group, partitions))
-        return self._platform.unread_logs(self._cluster).least(positions)
+        return self._platform.kafka.unread(self._cluster).least(positions)
 
     def _report(self, number: int, done: Round) -> None:
         log.info(

@@ -13,7 +13,7 @@ from millrace.errors import UsageError
 from millrace.usecases.sinks.tables import table_of
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 PIPELINE, STREAM = "activity", "groups"
 _START = f"./millrace streams start {PIPELINE}.{STREAM} --reason ..."
@@ -65,7 +65,7 @@ def active(
             f"the pipeline {PIPELINE} has no stream {STREAM}, which keeps who reads what",
             next_step=f"declare it in include/pipelines/{PIPELINE}.yaml, then {_START}",
         ) from None
-    reader = platform.activity(sink.connection)
+    reader = platform.sinks.activity(sink.connection)
     found = reader.readings((now or datetime.now(UTC)) - since, group, topic)
     if found is None:
         raise UsageError("the stream that keeps who reads what was never started", next_step=_START)

@@ -18,7 +18,7 @@ from millrace.domain.formats.printable import printable
 
 if TYPE_CHECKING:
     from millrace.domain.alarms.alarm import Alarm
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 LOG_FILE = "alarms.log"
 CONTROL_DOWN = "control.down"
@@ -77,8 +77,8 @@ def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: date
     Raises:
         UnreachableError: the control database does not answer.
     """
-    platform.control().alarms.raise_due()
-    found = platform.control().alarms.list(only_open=False, only_untold=True)
+    platform.control.alarms.raise_due()
+    found = platform.control.alarms.list(only_open=False, only_untold=True)
     if not older_than:  # the database knows what is due; the clock of this host may be behind
         return found
     before = (now or datetime.now(UTC)) - older_than
@@ -91,7 +91,7 @@ def list_alarms(platform: Platform, *, also_over: bool = False, limit: int = 200
     Raises:
         UnreachableError: the control database does not answer.
     """
-    return platform.control().alarms.list(only_open=not also_over, limit=limit)
+    return platform.control.alarms.list(only_open=not also_over, limit=limit)
 
 
 def show(platform: Platform, identity: int) -> Alarm:
@@ -101,7 +101,7 @@ def show(platform: Platform, identity: int) -> Alarm:
         UsageError: there is none of this number.
         UnreachableError: the control database does not answer.
     """
-    return platform.control().alarms.get(identity)
+    return platform.control.alarms.get(identity)
 
 
 def acknowledge(platform: Platform, identity: int, *, actor: str, reason: str) -> tuple[Alarm, bool]:
@@ -114,7 +114,7 @@ def acknowledge(platform: Platform, identity: int, *, actor: str, reason: str) -
         UsageError: there is none of this number.
         UnreachableError: the control database does not answer.
     """
-    return platform.control().alarms.acknowledge(identity, actor=actor, reason=reason)
+    return platform.control.alarms.acknowledge(identity, actor=actor, reason=reason)
 
 
 def tell(
@@ -153,7 +153,7 @@ def tell(
         errors = {name: each.tell(alarm) for name, each in calls.items() if name not in done}
         failures = {name: type(error).__name__ if error else "" for name, error in errors.items()}
         skipped = {name for name, error in errors.items() if isinstance(error, NotifierGivenUpError)}
-        after = platform.control().alarms.record_round(alarm, failures, skipped=skipped)
+        after = platform.control.alarms.record_round(alarm, failures, skipped=skipped)
         texts = tuple(printable(f"{name}: {type(error).__name__}: {error}") for name, error in errors.items() if error)
         found.append(
             Told(replace(alarm, retry_at=after.retry_at, told_at=after.told_at), texts, is_retry=bool(alarm.notified))

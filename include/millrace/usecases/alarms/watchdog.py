@@ -35,7 +35,7 @@ from millrace.usecases.alarms.notify import (
 )
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 LOOK_EVERY = timedelta(seconds=10)
 LOOK_WITHIN = timedelta(seconds=30)
@@ -194,7 +194,7 @@ def look_at(platform: Platform, now: datetime | None = None) -> LastKnown:
     Raises:
         UnreachableError: the control database does not answer.
     """
-    control = platform.control()
+    control = platform.control
     stream_count, streams = control.hosts.last_seen(MOST_KEPT)
     alarms = tuple(OpenAlarm(each.kind, each.subject, each.opened_at) for each in control.alarms.list(limit=MOST_KEPT))
     return LastKnown(now or datetime.now(UTC), streams, stream_count, alarms, control.alarms.count_open())

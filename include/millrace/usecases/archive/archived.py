@@ -19,7 +19,7 @@ from millrace.domain.formats.printable import printable
 from millrace.errors import MillraceError, UsageError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 _NAMED = 20  # topics, where what was asked for is not there
 
@@ -60,7 +60,7 @@ class ArchivedTopic:
         Raises:
             UnreachableError: the bucket cannot be reached; what came until then is right.
         """
-        reader = self.platform.archive_reader(self.connection)
+        reader = self.platform.archive.reader(self.connection)
         objects = reader.read(here, self._fits, self.tell_problem, as_of=as_of)
         with closing(objects):
             for held in objects:
@@ -108,7 +108,7 @@ class ArchivedTopic:
             UsageError: there can be no such topic, or no such id.
             MillraceError: there is no such archive.
         """
-        reader, asked = self.platform.archive_reader(self.connection), self._asked()
+        reader, asked = self.platform.archive.reader(self.connection), self._asked()
         found = reader.incarnations(self.topic)
         if asked and (asked in found or reader.began(asked)):  # a listing may leave one out
             return asked

@@ -21,7 +21,7 @@ from millrace.errors import MillraceError, RefusedError, UnreachableError, Usage
 from millrace.usecases.archive.audit_page import page_of
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 ALARMS = {BreachKind.LOST: "backup.lost", BreachKind.BROKEN: "backup.broken", BreachKind.LATE: "backup.late"}
 MOST_SPANS = 1_000
@@ -75,9 +75,9 @@ def incarnations(platform: Platform, backed: Backed) -> list[Incarnation]:
         UnreachableError: the store or a broker does not answer.
     """
     topic = backed.topic.name
-    ids = {here.topic_id for here in platform.archive_reader(backed.app.store).incarnations(topic)}
-    ids |= set(platform.evidence(backed.app.store).topic_ids(topic))
-    ids |= platform.claims(backed.app, backed.kafka).topic_ids(topic)
+    ids = {here.topic_id for here in platform.archive.reader(backed.app.store).incarnations(topic)}
+    ids |= set(platform.archive.evidence(backed.app.store).topic_ids(topic))
+    ids |= platform.archive.claims(backed.app, backed.kafka).topic_ids(topic)
     return sorted(_valid(topic, ids))
 
 
@@ -103,7 +103,7 @@ def audit(platform: Platform, backed: Backed, here: Incarnation, depth: Depth | 
             could say whether somebody knows of it, does not. That is no verdict.
     """
     now = datetime.now(UTC)
-    evidence = platform.evidence(backed.app.store)
+    evidence = platform.archive.evidence(backed.app.store)
     if depth is None:
         deep = evidence.remembered(here, now).last_deep
         depth = Depth.DEEP if is_deep_due(deep.at if deep else None, now) else Depth.SHALLOW
@@ -120,10 +120,10 @@ def look_at(platform: Platform, backed: Backed, here: Incarnation, depth: Depth 
     """
     known, silent = Known(), None
     try:
-        known = Known.of(platform.control().backups.known(here))
+        known = Known.of(platform.control.backups.known(here))
     except UnreachableError as error:
         silent = error
-    auditor = platform.auditor(backed.app, backed.kafka)
+    auditor = platform.archive.auditor(backed.app, backed.kafka)
     backup = backed.topic.backup
     assert backup is not None
     found = auditor.audit(here, depth, backup.max_lag, known)
@@ -162,9 +162,9 @@ def _tell(platform: Platform, found: Audit) -> Iterator[str]:
         try:
             if found.count(kind):
                 extent = Extent(_measure(found, kind))
-                platform.control().alarms.open(alarm, str(found.incarnation), _detail(found, kind), extent)
+                platform.control.alarms.open(alarm, str(found.incarnation), _detail(found, kind), extent)
             elif not found.unseen:
-                platform.control().alarms.close(alarm, str(found.incarnation), opened_before=found.at)
+                platform.control.alarms.close(alarm, str(found.incarnation), opened_before=found.at)
         except MillraceError as error:
             yield f"the alarms were not set: {error}"
             return
@@ -228,7 +228,7 @@ def acknowledge_loss(
     asked = [Acknowledgement(None, app, here, each, None, actor, reason, fault) for fault, each in about]
     spans = sorted({each for _, each in about}, key=lambda each: each.first)
     words = f"partition {span.partition} " + ", ".join(f"[{each.first}, {each.next})" for each in spans[:20])
-    platform.control().backups.acknowledge(asked, words + (", ..." if len(spans) > 20 else ""))
+    platform.control.backups.acknowledge(asked, words + (", ..." if len(spans) > 20 else ""))
     return spans
 
 
@@ -261,7 +261,7 @@ def acknowledge_chain(
             next_step="`millrace backup audit --deep` names what is wrong",
         )
     asked = Acknowledgement(None, backed.app.qualified_name, here, None, sequence, actor, reason)
-    platform.control().backups.acknowledge([asked], f"manifests up to {sequence}")
+    platform.control.backups.acknowledge([asked], f"manifests up to {sequence}")
 
 
 def _sequence(breach: Breach, here: Incarnation) -> int | None:

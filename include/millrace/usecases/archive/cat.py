@@ -18,7 +18,7 @@ from millrace.domain.archive.selection import NO_TIMESTAMP, Selection
 from millrace.usecases.archive.archived import ArchivedTopic
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -15,7 +15,7 @@ from millrace.domain.archive.names import Incarnation
 from millrace.usecases.archive.audits import Backed, look_at
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 _TOLD = 20
 
@@ -74,21 +74,21 @@ def collect(platform: Platform, backed: Backed, here: Incarnation, request: Requ
         UnreachableError: store, broker or control database do not answer.
     """
     now = datetime.now(UTC)
-    known = Known.of(platform.control().backups.known(here))
+    known = Known.of(platform.control.backups.known(here))
     audited = look_at(platform, backed, here)
     wrong = [breach for breach in audited.breaches if breach.kind is not BreachKind.LATE]
     if wrong:
         return _refused(here, map(str, wrong))
     assert backed.topic.backup is not None
-    collector = platform.collector(backed.app, backed.kafka)
+    collector = platform.archive.collector(backed.app, backed.kafka)
     seen = collector.look(here, backed.topic.backup.keep, now, request.grace)
     if faults := list(_faults(seen, known)):
         return _refused(here, faults)
     due, asked = seen.due.offsets(seen.tiling), False
     if due and not request.dry_run:
         expiry = Expiry(None, backed.app.qualified_name, here, seen.due.sequence, request.actor, request.reason)
-        asked = platform.control().backups.expire(expiry) is not None
-    before = platform.control().backups.last_fault(backed.app.qualified_name, here)
+        asked = platform.control.backups.expire(expiry) is not None
+    before = platform.control.backups.last_fault(backed.app.qualified_name, here)
     log = _Log(platform, here, request)
     expired = log.told("expired objects", lambda begin: collector.delete_expired(seen, now - request.grace, begin))
     what = "objects that no manifest names"
@@ -143,7 +143,7 @@ class _Log:
         return done
 
     def _append(self, outcome: str, after: dict[str, str]) -> None:
-        self.platform.control().log.append(
+        self.platform.control.log.append(
             actor=self.request.actor,
             action="backup.collect",
             subject=str(self.here),

@@ -23,7 +23,7 @@ from millrace.usecases.archive.archived import ArchivedTopic
 from millrace.usecases.archive.restore_run import Phase, RestoreReport, Run, Surveyed
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 _TOLD = 20  # ranges that are lost or have diverged
 _DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -104,7 +104,7 @@ class Restore:
         source = archived.incarnation()
         self._say(Phase.SURVEYING)
         survey = Survey(request.selection)
-        chain = self.platform.archive_reader(request.store).look_through(source, survey.see)
+        chain = self.platform.archive.reader(request.store).look_through(source, survey.see)
         survey.partitions = chain.known
         _must_have(chain, request.selection)
         self._total = None if request.selection.key is not None else survey.records
@@ -116,7 +116,7 @@ class Restore:
     def _into(self, target: ObservedTopic, archived: ArchivedTopic, surveyed: Surveyed) -> RestoreReport:
         """Open the target, see that it can be restored into, and only then end whoever else restores into it."""
         request, most = self.request, target.setting("max.message.bytes")
-        with self.platform.restore_target(
+        with self.platform.kafka.restore_target(
             request.into,
             f"millrace.restore.{target.name}",
             int(most) if most.isdigit() else _DEFAULT_MAX_MESSAGE_BYTES,
@@ -159,7 +159,7 @@ class Restore:
         if not self._logs:
             return
         try:
-            self.platform.control().log.append(
+            self.platform.control.log.append(
                 actor=self.request.actor,
                 action="backup.restore",
                 subject=self.request.into,
@@ -175,7 +175,7 @@ class Restore:
     def _target(self, source: Incarnation, survey: Survey) -> ObservedTopic:
         """The topic that is restored into, which can take the records and will keep them."""
         into = self.request.into
-        target = self.platform.topic_admin(self.request.kafka).observe([into]).get(into)
+        target = self.platform.kafka.topics(self.request.kafka).observe([into]).get(into)
         if target is None:
             settings = f"retention.ms=-1,cleanup.policy=delete,message.timestamp.after.max.ms={MOST}".split(",")
             options = " ".join(f"--config {setting}" for setting in settings)
@@ -197,7 +197,7 @@ class Restore:
 
     def _must_be(self, target: ObservedTopic) -> None:
         """See that the target is still the topic that it was, and that keys have the partitions that they had."""
-        now = self.platform.topic_admin(self.request.kafka).observe([target.name]).get(target.name)
+        now = self.platform.kafka.topics(self.request.kafka).observe([target.name]).get(target.name)
         if now is None or now.topic_id != target.topic_id:
             raise RecreatedTopicError(
                 "the topic was deleted while it was restored into",

@@ -12,7 +12,7 @@ from millrace.domain.archive.proof.partition import Label
 from millrace.usecases.archive.audits import Backed, look_at
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def prove(platform: Platform, backed: Backed, here: Incarnation) -> ProvenBackup
         UnreachableError: the store or a broker does not answer.
     """
     found = look_at(platform, backed, here)
-    evidence = platform.evidence(backed.app.store)
+    evidence = platform.archive.evidence(backed.app.store)
     last = next(iter(evidence.remembered(here, datetime.now(UTC)).memory.audits), None)
     return ProvenBackup(
         records=found.records,

@@ -11,7 +11,7 @@ from millrace.domain.quality.results import QualityCheck, Verdict
 from millrace.usecases.quality.check import check_on
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 ACTOR = "up"
 
@@ -39,9 +39,9 @@ def verdict_on(platform: Platform, pipeline: Pipeline, stream: Stream) -> TableV
 
 def _seen(platform: Platform, stream: Stream) -> QualityCheck | None:
     """The newest check that saw rows, where it passed and nothing came since the last look."""
-    history = platform.control().quality.history(stream.qualified_name)
+    history = platform.control.quality.history(stream.qualified_name)
     connection = stream.quality.connection if stream.quality else None
-    work, _ = platform.sink(connection or stream.sink.connection).work(stream.qualified_name)
+    work, _ = platform.sinks.tables(connection or stream.sink.connection).work(stream.qualified_name)
     if not history or gained(history[0].reached, work):
         return None
     newest = next((one for one in history if one.verdict is not Verdict.EMPTY), None)

@@ -12,7 +12,7 @@ from millrace.usecases.retention.readers import Readers, look
 from millrace.usecases.retention.sizing import TopicSizing, size
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 def retention_line(platform: Platform, kafka: str, topic: str) -> str:
@@ -21,7 +21,7 @@ def retention_line(platform: Platform, kafka: str, topic: str) -> str:
     Raises:
         UnreachableError: no broker answers.
     """
-    snapshot = platform.cluster_reader(kafka).take()
+    snapshot = platform.kafka.cluster(kafka).take()
     found = size(platform, kafka, [topic], snapshot=snapshot)
     readers = look(platform, kafka, environment_of(platform.settings.root), snapshot=snapshot)
     return "; ".join((_size(found.topics[0]), _headroom(readers, topic))) if found.topics else ""

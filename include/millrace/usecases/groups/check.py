@@ -16,7 +16,7 @@ from millrace.domain.streams.supervision import DesiredState
 from millrace.usecases.groups.listing import GroupList, GroupRow, clusters, declared_groups, list_groups
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 STUCK = "group.stuck"
 RISK = "group.risk"
@@ -61,7 +61,7 @@ def check(platform: Platform, *, now: datetime | None = None) -> Checked:
     for kafka in clusters(platform.settings.root):
         apps = declared_groups(platform.settings.root, kafka)
         missed = sorted(group for group, app in apps.items() if app.qualified_name in expected)
-        newest = platform.control().snapshots.newest(kafka)
+        newest = platform.control.snapshots.newest(kafka)
         if newest is None:
             line = f"{kafka}: there is no snapshot yet; see DAG millrace.snapshots"
             (unseen if missed else known).append(line)
@@ -78,7 +78,7 @@ def check(platform: Platform, *, now: datetime | None = None) -> Checked:
 
 def _expected(platform: Platform, now: datetime) -> set[str]:
     """The apps that should be in their groups by now: wanted to run, and not only since a moment ago."""
-    wanted = platform.control().streams.all_desired()
+    wanted = platform.control.streams.all_desired()
     return {one.stream for one in wanted if one.state is DesiredState.RUNNING and now - one.changed_at > TOO_OLD}
 
 
@@ -108,7 +108,7 @@ def _left_out(found: GroupList) -> list[str]:
 
 
 def _hold_against(platform: Platform, found: GroupList, began: datetime, wrong: list[str], known: list[str]) -> None:
-    alarms = platform.control().alarms
+    alarms = platform.control.alarms
     now_open = {(alarm.kind, alarm.subject) for alarm in alarms.list(limit=10_000) if alarm.kind in (STUCK, RISK)}
     still: set[tuple[str, str]] = set()
     for row in found.groups:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millrace.domain.declaration.pipeline import App
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 LOOKED_OVER = timedelta(hours=3)
 MOST_ASKED_AGAIN = 20  # groups
@@ -116,7 +116,7 @@ def _look(
 ) -> GroupList:
     declared = declared_groups(platform.settings.root, kafka)
     if directly:
-        snapshot = platform.cluster_reader(kafka).take()
+        snapshot = platform.kafka.cluster(kafka).take()
         seen, history = _known(snapshot, kafka, name), history_of(snapshot)
     else:
         snapshot = _newest(platform, kafka)
@@ -138,7 +138,7 @@ def _history(platform: Platform, kafka: str, snapshot: Snapshot, groups: Sequenc
         partitions = sum(len(snapshot.groups[name].commits or {}) for name in groups)
         affordable = SNAPSHOT_EVERY * (MOST_OFFSETS // max(1, partitions))
         over = max(LOOKED_OVER, min(SNAPSHOTS_KEPT, affordable))
-    found = platform.control().snapshots.history(kafka, snapshot.at - over, snapshot.at, groups)
+    found = platform.control.snapshots.history(kafka, snapshot.at - over, snapshot.at, groups)
     return found if found.times else history_of(snapshot)  # its day was let go meanwhile
 
 
@@ -173,7 +173,7 @@ def _perhaps_manual(rows: Sequence[GroupRow]) -> list[GroupRow]:
 
 
 def _newest(platform: Platform, kafka: str) -> Snapshot:
-    snapshot = platform.control().snapshots.latest(kafka)
+    snapshot = platform.control.snapshots.latest(kafka)
     if snapshot is None:
         raise UnreachableError(
             f"there is no snapshot of the cluster of {kafka} yet",

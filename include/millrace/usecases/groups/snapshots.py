@@ -14,7 +14,7 @@ from millrace.usecases.retention.alarms import watch
 from millrace.usecases.retention.readers import Memory
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 _EARLY = timedelta(seconds=10)  # a snapshot that is due within this is taken now: a clock that jitters leaves none out
 
@@ -51,12 +51,12 @@ def take_due(platform: Platform, now: datetime, memories: dict[str, Memory] | No
 
 
 def _take(platform: Platform, kafka: str, now: datetime, memory: Memory) -> Taken | None:
-    store = platform.control().snapshots
+    store = platform.control.snapshots
     newest = store.newest(kafka)
     if newest is not None and timedelta(0) <= now - newest.at < SNAPSHOT_EVERY - _EARLY:
         return None
     try:
-        snapshot = platform.cluster_reader(kafka).take()
+        snapshot = platform.kafka.cluster(kafka).take()
     except Exception as error:  # whatever a client meets in one cluster, the others come next
         return Taken(kafka, False, f"{kafka}: {error}", failed=True)
     stored = store.add(kafka, snapshot)
@@ -81,4 +81,4 @@ def tidy(platform: Platform, now: datetime) -> int:
     Raises:
         UnreachableError: the control database does not answer.
     """
-    return platform.control().snapshots.tidy(now)
+    return platform.control.snapshots.tidy(now)

@@ -13,7 +13,7 @@ from millrace.domain.plans.plan import Change, PlanKind, PlanSummary, Refusal, S
 from millrace.errors import MillraceError, UsageError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 PLANS = 50
 WHOLE_PLANS = 5
@@ -57,7 +57,7 @@ class TopicsPage:
 
 def pipelines(platform: Platform, readable: Readable) -> Sequence[PipelineLine]:
     """Every pipeline that has a file or a plan, by name."""
-    with platform.pages().page() as page:
+    with platform.control.pages.page() as page:
         newest = page.newest_plans(PlanKind.TOPICS)
     names = readable({*project.names(platform.settings.root), *newest})
     return [PipelineLine(name, newest.get(name)) for name in sorted(names)]
@@ -70,7 +70,7 @@ def topics_page(platform: Platform, pipeline: str, now: datetime) -> TopicsPage:
         UsageError: there is no such pipeline.
         UnreachableError: the control database does not answer, or not soon enough.
     """
-    with platform.pages().page() as page:
+    with platform.control.pages.page() as page:
         plans = page.plan_summaries(limit=PLANS, kind=PlanKind.TOPICS, target=pipeline)
         whole = page.plans(PlanKind.TOPICS, pipeline, limit=WHOLE_PLANS)
     if pipeline not in project.names(platform.settings.root):
@@ -103,7 +103,7 @@ def _line(topic: str, values: Sequence[EffectiveValue], plans: Sequence[StoredPl
 
 def plans(platform: Platform, readable: Readable) -> Sequence[PlanSummary]:
     """The newest plans whose target the user may see."""
-    with platform.pages().page() as page:
+    with platform.control.pages.page() as page:
         found = page.plan_summaries(limit=PLANS)
     seen = readable({summary.target for summary in found})
     return [summary for summary in found if summary.target in seen]
@@ -117,7 +117,7 @@ def plan(platform: Platform, plan_id: str, readable: Readable) -> StoredPlan:
         StalePlanError: its content is no longer what was hashed.
         UnreachableError: the control database does not answer, or not soon enough.
     """
-    with platform.pages().page() as page:
+    with platform.control.pages.page() as page:
         summaries = page.plan_summaries(limit=1, plan_id=plan_id)
         found = page.plan(plan_id) if summaries and readable({summaries[0].target}) else None
     if found is None:

@@ -24,7 +24,7 @@ from millrace.usecases.rewind import run as rewinds
 from millrace.usecases.topics import plan as topics
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ _AGAIN = {
 
 def list_plans(platform: Platform, *, status: PlanStatus | None = None, limit: int = 50) -> tuple[StoredPlan, ...]:
     """The latest plans, newest first."""
-    return platform.control().plans.list(status=status, limit=limit)
+    return platform.control.plans.list(status=status, limit=limit)
 
 
 def show(platform: Platform, plan_id: str) -> StoredPlan:
@@ -62,7 +62,7 @@ def show(platform: Platform, plan_id: str) -> StoredPlan:
     Raises:
         UsageError: there is no plan of this id.
     """
-    return platform.control().plans.get(plan_id)
+    return platform.control.plans.get(plan_id)
 
 
 def run(
@@ -100,7 +100,7 @@ def run(
         UsageError: there is no plan of this id.
         UnreachableError: the cluster or the control database does not answer; run it again then.
     """
-    store = platform.control().plans
+    store = platform.control.plans
     with store.running(plan_id) as mine:
         if not mine:
             raise _busy(plan_id)
@@ -137,7 +137,7 @@ def abort(
         UsageError: there is no plan of this id.
         UnreachableError: a server does not answer; try again.
     """
-    store = platform.control().plans
+    store = platform.control.plans
     with store.running(plan_id) as mine:
         if not mine:
             raise _busy(plan_id)
@@ -149,7 +149,7 @@ def abort(
             redrive.abort(platform, stored, actor=actor, reason=reason, tell=tell)
         elif stored.status is PlanStatus.OPEN:
             store.finish(plan_id, PlanStatus.ABORTED)
-            platform.control().log.append(
+            platform.control.log.append(
                 actor=actor, action="plan.abort", subject=stored.plan.target, reason=f"{reason} (plan {plan_id})"
             )
         else:
@@ -163,7 +163,7 @@ def abort(
 
 def asked_in(platform: Platform, run_of_dag: str) -> StoredPlan | None:
     """The plan that a run of a DAG, as DAG/RUN@TIME, is bound to."""
-    return platform.control().plans.of_run(run_of_dag)
+    return platform.control.plans.of_run(run_of_dag)
 
 
 def confirm(platform: Platform, plan: Plan, *, by: str, at: datetime) -> None:
@@ -173,7 +173,7 @@ def confirm(platform: Platform, plan: Plan, *, by: str, at: datetime) -> None:
         StalePlanError: it is no longer open, or another plan was shown.
         UnreachableError: the control database does not answer; say it again.
     """
-    control = platform.control()
+    control = platform.control
     if not control.plans.confirm(plan, by, at):
         _must_be_open(control.plans.get(plan.id))
         raise StalePlanError("it is not this plan that was shown", where=plan.id, next_step="ask for a new one")
@@ -182,7 +182,7 @@ def confirm(platform: Platform, plan: Plan, *, by: str, at: datetime) -> None:
 
 def refuse(platform: Platform, plan: Plan, *, actor: str, why: str) -> PlanStatus:
     """End a plan that who asked for it did not confirm. One that has ended, or is run, stays as it is: its status."""
-    control = platform.control()
+    control = platform.control
     if control.plans.refuse(plan):
         control.log.append(actor=actor, action="plan.refuse", subject=plan.target, reason=f"{why} (plan {plan.id})")
     return control.plans.get(plan.id).status
@@ -222,13 +222,13 @@ def _checked(platform: Platform, stored: StoredPlan, now: datetime) -> tuple[Sta
     cluster_id, standings = kind.look(platform, plan)
     resumed = stored.status is PlanStatus.RUNNING
     if reason := still_true(plan, standings, cluster_id=cluster_id, now=now, resumed=resumed):
-        platform.control().plans.finish(plan.id, PlanStatus.STALE)
+        platform.control.plans.finish(plan.id, PlanStatus.STALE)
         raise StalePlanError(f"this plan is no longer true: {reason}", where=plan.id, next_step=advice)
     return standings
 
 
 def _log(platform: Platform, plan: Plan, change: Change, result: ChangeResult, actor: str, reason: str) -> None:
-    platform.control().log.append(
+    platform.control.log.append(
         actor=actor,
         action=change.action,
         subject=change.subject,

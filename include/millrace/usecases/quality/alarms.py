@@ -10,7 +10,7 @@ from millrace.domain.quality.results import Outcome, QualityCheck
 from millrace.domain.quality.rules import Severity
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 BROKEN = "quality.broken"
 UNCHECKED = "quality.unchecked"
@@ -30,7 +30,7 @@ def hold(platform: Platform, check: QualityCheck) -> tuple[tuple[str, ...], tupl
     Raises:
         UnreachableError: the control database does not answer.
     """
-    alarms = platform.control().alarms
+    alarms = platform.control.alarms
     wanted: dict[tuple[str, str], tuple[str, Extent]] = {}
     if check.problem:
         wanted[UNCHECKED, check.stream] = (f"nothing could be checked: {check.problem}", UNKNOWN)
@@ -53,7 +53,7 @@ def hold(platform: Platform, check: QualityCheck) -> tuple[tuple[str, ...], tupl
 
 def _held_last(platform: Platform, check: QualityCheck, rule: str) -> bool:
     """Whether a rule held when it was tried last: by a check that was stored, and killed before it closed alarms."""
-    for one in platform.control().quality.history(check.stream):
+    for one in platform.control.quality.history(check.stream):
         outcomes = [result.outcome for result in one.results if result.rule == rule]
         if not one.problem and outcomes and outcomes[0] is not Outcome.SKIPPED:
             return outcomes[0] is Outcome.PASSED
@@ -67,7 +67,7 @@ def close_all(platform: Platform, stream: str, *, opened_before: datetime) -> No
         UnreachableError: the control database does not answer.
     """
     for kind, subject in _open(platform, stream):
-        platform.control().alarms.close(kind, subject, opened_before=opened_before)
+        platform.control.alarms.close(kind, subject, opened_before=opened_before)
 
 
 def subject_of(stream: str, rule: str) -> str:
@@ -76,6 +76,6 @@ def subject_of(stream: str, rule: str) -> str:
 
 
 def _open(platform: Platform, stream: str) -> list[tuple[str, str]]:
-    found = platform.control().alarms.list(limit=MOST_ALARMS)
+    found = platform.control.alarms.list(limit=MOST_ALARMS)
     mine = [alarm for alarm in found if alarm.kind in (BROKEN, UNCHECKED)]
     return [(one.kind, one.subject) for one in mine if one.subject.partition(_SEPARATOR)[0] == stream]

@@ -32,7 +32,7 @@ from millrace.usecases.quality.witness import MOST_READ, Witnesses
 from millrace.usecases.sinks.tables import has_table, table_of
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 MOST_OFFSETS = 100_000_000
 """A run that goes on where the last one ended looks at so many offsets at most."""
@@ -94,8 +94,8 @@ def reconcile(
     began = now or datetime.now(UTC)
     name = stream.qualified_name
     quality = stream.quality
-    sink = platform.sink_books(quality.connection if quality and quality.connection else written.connection)
-    mark = platform.control().books.mark(name)
+    sink = platform.sinks.books(quality.connection if quality and quality.connection else written.connection)
+    mark = platform.control.books.mark(name)
     work, _ = sink.work(name)
     back = receded(mark, work)
     from_ = Mark() if deep or reached(work).timeline < mark.timeline else mark
@@ -123,9 +123,9 @@ def reconcile(
     run = replace(run, ended=max(began, datetime.now(UTC)))
     if not kept:
         return run
-    stored = platform.control().books.store(run, seen=mark, stops=stops)
+    stored = platform.control.books.store(run, seen=mark, stops=stops)
     _hold_alarm(platform, stored)
-    platform.control().books.tidy(began)
+    platform.control.books.tidy(began)
     return stored
 
 
@@ -165,12 +165,12 @@ def reconcile_on(
 
 def _hold_alarm(platform: Platform, run: Reconciliation) -> None:
     """One alarm a stream: open while its books do not balance."""
-    alarms = platform.control().alarms
+    alarms = platform.control.alarms
     if run.findings:
         extent = Extent(sum(run.faults.values()), ", ".join(sorted(fault.value for fault in run.faults)))
         alarms.open(UNBALANCED, run.stream, f"{run}; {run.findings[0]}", extent)
     elif run.balance is Balance.BALANCED and not run.left:
-        newest = platform.control().books.latest(run.stream)
+        newest = platform.control.books.latest(run.stream)
         if newest is not None and newest.identity == run.identity:  # one that was stored since knows more
             alarms.close(UNBALANCED, run.stream, opened_before=run.began)
 
@@ -182,7 +182,7 @@ def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Re
         RefusedError: there was no run, the last one found nothing, or a newer one came meanwhile.
         UnreachableError: the control database does not answer.
     """
-    store, now = platform.control().books, datetime.now(UTC)
+    store, now = platform.control.books, datetime.now(UTC)
     last = store.latest(stream.qualified_name)
     if last is None or not last.findings:
         what = "nobody has looked at its books" if last is None else f"its books are {last.balance}"
@@ -195,7 +195,7 @@ def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Re
         raise RefusedError(
             "a newer run came meanwhile", where=stream.qualified_name, next_step="look at it, and accept that one"
         )
-    platform.control().alarms.close(UNBALANCED, stream.qualified_name, opened_before=now)
+    platform.control.alarms.close(UNBALANCED, stream.qualified_name, opened_before=now)
     return last
 
 

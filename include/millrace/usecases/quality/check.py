@@ -30,7 +30,7 @@ from millrace.usecases.quality.windows import ranges_between
 from millrace.usecases.sinks.tables import has_table, table_of
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 Window = tuple[datetime, datetime]
 MOST_OFFSETS = 10_000_000
@@ -133,11 +133,11 @@ def check(
     warned = tuple(map(str, kept.warned))
     if window is not None:
         return Checked(kept, warned=warned, evidence_problem=upload_waiting(platform, stream, quality.keep, began))
-    newest = platform.control().quality.latest(stream.qualified_name)
+    newest = platform.control.quality.latest(stream.qualified_name)
     if newest is not None and newest.identity != kept.identity:  # a later look is done already, and knows better
         return Checked(kept, known=tuple(map(str, kept.red)), warned=warned)
     new, known = quality_alarms.hold(platform, kept)
-    platform.control().quality.tidy(began)
+    platform.control.quality.tidy(began)
     return Checked(kept, new, known, warned, upload_waiting(platform, stream, quality.keep, began))
 
 
@@ -177,7 +177,7 @@ def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Qu
         RefusedError: nobody has checked the stream, its last check found nothing, or a newer one came meanwhile.
         UnreachableError: the control database does not answer.
     """
-    store = platform.control().quality
+    store = platform.control.quality
     last = store.latest(stream.qualified_name)
     if last is None or last.verdict not in (Verdict.FAILED, Verdict.ERROR):
         what = "nobody has checked it" if last is None else f"its last check is {last.verdict}"
@@ -200,10 +200,10 @@ def _look(
     window: Window | None,
     began: datetime,
 ) -> _Looked:
-    store = platform.control().quality
+    store = platform.control.quality
     name = stream.qualified_name
     mark, last = store.mark(name), store.latest(name)
-    work, visible_at = platform.sink(quality.connection or stream.sink.connection).work(name)
+    work, visible_at = platform.sinks.tables(quality.connection or stream.sink.connection).work(name)
     unproven = gained(mark, work)
     ranges = bounded(unproven, MOST_OFFSETS)
     upto = proven(reached(work), unproven, ranges)
@@ -227,7 +227,7 @@ def _hold(
         seen = looked.mark.offsets or (looked.last is not None and looked.last.reached.offsets)
         return None, "its record of work, which an earlier check has seen, is not there" if seen else ""
     sink = _table(stream)
-    checker = platform.quality_checker(quality.connection or sink.connection)
+    checker = platform.sinks.checker(quality.connection or sink.connection)
     try:
         found = checker.hold(
             Asked(
@@ -291,7 +291,7 @@ def _keep(platform: Platform, made: QualityCheck, looked: _Looked, page: str, wi
     nothing_there = made.verdict is Verdict.EMPTY and made.ranges and not made.problem  # as of records in quarantine
     moved = made.upto if window is None and (made.verdict is Verdict.PASSED or nothing_there) else None
     documents = documents_of(made, page)
-    return platform.control().quality.store(made, seen=looked.mark, mark=moved, documents=documents)
+    return platform.control.quality.store(made, seen=looked.mark, mark=moved, documents=documents)
 
 
 def _came(
@@ -314,7 +314,7 @@ def _usual(
     if last is None:
         return "nobody has looked before"
     span = began - last.began
-    found = usual(platform.control().quality.gains(stream, began - SINCE, began - SETTLED), began, span)
+    found = usual(platform.control.quality.gains(stream, began - SINCE, began - SETTLED), began, span)
     return found if isinstance(found, str) else found.band(span, volume.within)
 
 

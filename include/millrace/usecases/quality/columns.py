@@ -11,8 +11,8 @@ from millrace.domain.declaration.pipeline import Pipeline, Stream
 from millrace.domain.quality.columns import problems
 from millrace.domain.quality.rules import Exists
 from millrace.errors import MillraceError
+from millrace.ports.platform import Platform
 from millrace.usecases.sinks.tables import has_table, table_of
-from millrace.wiring import Platform
 
 Tables = Mapping[str, Mapping[str, str]]
 """Columns and their types by table; none where the table is not there."""
@@ -69,5 +69,5 @@ def _tables(platform: Platform, connection: str, streams: Iterable[Stream]) -> T
     for stream in streams:
         rules = stream.quality.rules if stream.quality else ()
         wanted |= {rule.check.table for rule in rules if isinstance(rule.check, Exists)}
-    reader = platform.hasty_sink(connection)
+    reader = platform.sinks.hasty_tables(connection)
     return {table: reader.columns(table) for table in sorted(wanted)}

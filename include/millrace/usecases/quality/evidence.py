@@ -11,7 +11,7 @@ from millrace.domain.quality.results import QualityCheck
 from millrace.errors import MillraceError, ObjectExistsError, UsageError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 PAGE = ".html"
 
@@ -23,11 +23,11 @@ def page_of(platform: Platform, check: QualityCheck) -> bytes:
         UsageError: it has none, or none any more.
         UnreachableError: the bucket, or the control database, does not answer.
     """
-    for one in platform.control().quality.waiting(check.stream):
+    for one in platform.control.quality.waiting(check.stream):
         if one.check == check.identity and one.key.endswith(PAGE):
             return one.data
     for key in check.evidence:
-        if key.endswith(PAGE) and (data := platform.quality_evidence().get(key)) is not None:
+        if key.endswith(PAGE) and (data := platform.objects.quality_evidence().get(key)) is not None:
             return data
     raise UsageError(
         f"check {check.identity} has no page: nothing was looked at, or the page is older than it is kept",
@@ -45,10 +45,10 @@ def upload_waiting(platform: Platform, stream: Stream, keep: timedelta, now: dat
     Raises:
         UnreachableError: the control database does not answer.
     """
-    store = platform.control().quality
+    store = platform.control.quality
     waiting = store.waiting(stream.qualified_name)
     try:
-        evidence = platform.quality_evidence()
+        evidence = platform.objects.quality_evidence()
         for one in waiting:
             with suppress(ObjectExistsError):  # its name has the hash of the check: another page of the very same
                 evidence.put(one.key, one.data)

@@ -16,7 +16,7 @@ from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import MillraceError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 AHEAD = timedelta(minutes=5)
 """A record that is dated further ahead makes nothing fresh."""
@@ -39,7 +39,7 @@ def look_at_freshness(
     """What is known of it before the rows are looked at; where no rule asks, nothing is."""
     if not work or not any(isinstance(rule.check, Fresh) for rule in _rules(stream)):
         return Freshness(now)
-    progress = platform.control().streams.progress(stream.qualified_name)
+    progress = platform.control.streams.progress(stream.qualified_name)
     return Freshness(
         checked_at=now,
         events={} if last is None or last.freshness is None else last.freshness.events,
@@ -98,7 +98,7 @@ def _newest_record(
 
 
 def _newest(platform: Platform, kafka: str, positions: Mapping[TopicPartition, int], now: datetime) -> datetime | None:
-    log, reader = platform.kafka_log(kafka), platform.topic_reader(kafka)
+    log, reader = platform.kafka.logs(kafka), platform.kafka.records(kafka)
     there = log.leaders({partition.topic for partition in positions})
     asked = [partition for partition in positions if there.get(partition)]
     seen = log.times(asked, _NEVER)

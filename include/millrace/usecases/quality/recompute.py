@@ -12,7 +12,7 @@ from millrace.errors import RefusedError, UsageError
 from millrace.usecases.sinks.tables import NO_PLACE, table_of
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 UPSERTED = "rows of an upserted table are the last of their key, not of their offset"
 """Why none of them is held against the record that it came from."""
@@ -59,13 +59,13 @@ def recompute(
             where=stream.qualified_name,
             next_step=f"hold its books, without a sample: `millrace quality reconcile {stream.qualified_name}`",
         )
-    work, _ = platform.sink(sink.connection).work(stream.qualified_name)
-    log = platform.kafka_log(pipeline.kafka)
+    work, _ = platform.sinks.tables(sink.connection).work(stream.qualified_name)
+    log = platform.kafka.logs(pipeline.kafka)
     ranges = sampled(readable(work, log.bounds(log.partitions(stream.reads))), sample, Random(seed))
     if not ranges:
         return Recomputed()
     total = sum(map(len, ranges))
-    return platform.recomputation().run(
+    return platform.apps.recomputation().run(
         stream.qualified_name,
         ranges,
         (pipeline.kafka, *stream.connections),

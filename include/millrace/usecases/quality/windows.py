@@ -11,7 +11,7 @@ from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import RefusedError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 IN_A_ROW = 1_000
 MOST_READ = 1_000_000
@@ -42,7 +42,7 @@ def ranges_between(
     """
     if since >= until:
         raise UsageError("the window ends before it begins", next_step="give --from a time before that of --to")
-    log = platform.kafka_log(pipeline.kafka)
+    log = platform.kafka.logs(pipeline.kafka)
     leaders = log.leaders(stream.reads)
     if silent := sorted(str(partition) for partition, has_one in leaders.items() if not has_one):
         raise UnreachableError(f"{', '.join(silent)} has no leader", next_step="see that the brokers run")
@@ -72,7 +72,7 @@ def _first(partition: TopicPartition, resolved: Resolved) -> int | None:
 def _later(platform: Platform, kafka: str, partition: TopicPartition, end: int, stop: int, until: datetime) -> int:
     """The offset after the last record before a time, looked for from where the broker says that it is."""
     time_ms, strangers = (until - _EPOCH) // timedelta(milliseconds=1), 0
-    records = platform.topic_reader(kafka).between(partition.topic, partition.partition, end, stop)
+    records = platform.kafka.records(kafka).between(partition.topic, partition.partition, end, stop)
     for count, record in enumerate(records, 1):
         if record.timestamp_ms is not None and 0 <= record.timestamp_ms < time_ms:
             end, strangers = record.offset + 1, 0

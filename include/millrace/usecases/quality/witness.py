@@ -17,7 +17,7 @@ from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import DataLossError, DeclarationError, MillraceError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 MOST_READ = 20_000_000
 """So many offsets of the log a run reads again, or one entry's, where that has more."""
@@ -117,7 +117,7 @@ class Witnesses:
         for incarnation, spans in asked.items():
             self.progress(f"asking the archive of {incarnation.topic}")
             seen = _Seen(spans)
-            self.platform.archive_reader().look_through(incarnation, seen.see)
+            self.platform.archive.reader().look_through(incarnation, seen.see)
             for number, witness in seen.witnesses().items():
                 found[TopicPartition(incarnation.topic, incarnation.topic_id, number)] = witness
         return found
@@ -127,7 +127,7 @@ class Witnesses:
         wanted = set(partitions)
         if not wanted:
             return {}
-        log = self.platform.kafka_log(self.pipeline.kafka)
+        log = self.platform.kafka.logs(self.pipeline.kafka)
         there = wanted.intersection(log.partitions({partition.topic for partition in wanted}))
         return log.bounds(there) if there else {}
 
@@ -140,7 +140,7 @@ class Witnesses:
         self.progress(f"reading {partition} again, {next_ - first:,} offsets")
         holes: list[Span] = []
         at = first
-        reader = self.platform.topic_reader(self.pipeline.kafka)
+        reader = self.platform.kafka.records(self.pipeline.kafka)
         try:
             for record in reader.between(partition.topic, partition.partition, first, next_):
                 if record.offset > at:
@@ -148,7 +148,7 @@ class Witnesses:
                 at = record.offset + 1
         except (DataLossError, DeclarationError):
             return Witness()
-        if partition not in self.platform.kafka_log(self.pipeline.kafka).partitions([partition.topic]):
+        if partition not in self.platform.kafka.logs(self.pipeline.kafka).partitions([partition.topic]):
             return Witness()  # it was made again meanwhile: those were another topic's records
         holes.append((at, next_))
         whole = Spans([(first, next_)])

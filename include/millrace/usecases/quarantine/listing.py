@@ -13,7 +13,7 @@ from millrace.domain.topics.offsets import SourceAt
 from millrace.errors import MillraceError, UsageError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 LONGEST_BYTES = 16_384
 """Of a key or a value no more is read: a record may have megabytes."""
@@ -42,7 +42,7 @@ def list_quarantine(platform: Platform, *, stream: str | None = None, limit: int
     silent: list[MillraceError] = []
     for connection in dict.fromkeys(wanted.values()):
         try:
-            found = platform.sink(connection).quarantine_counts(stream, limit + 1)
+            found = platform.sinks.tables(connection).quarantine_counts(stream, limit + 1)
             # a stream that two Connections lead to, because they are of one database, is counted where it is declared
             counts += [count for count in found if sinks.get(count.stream, connection) == connection]
         except MillraceError as error:  # one database that is away or refuses must not hide the others
@@ -61,7 +61,7 @@ def show(platform: Platform, stream: str, source: SourceAt) -> QuarantinedRecord
     """
     project = load(platform.settings.root)
     sinks = {each.qualified_name: each.sink.connection for pipeline in project.pipelines for each in pipeline.streams}
-    found = platform.sink(_sink(sinks, stream)).quarantined_record(stream, source, LONGEST_BYTES)
+    found = platform.sinks.tables(_sink(sinks, stream)).quarantined_record(stream, source, LONGEST_BYTES)
     if found is None:
         raise UsageError(
             f"{stream} has no record {source} in quarantine",

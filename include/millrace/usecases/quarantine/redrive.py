@@ -29,7 +29,7 @@ from millrace.usecases.sinks.tables import NO_PLACE, by_its_group, table_of
 from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 Tell = Callable[[str], object]
 
@@ -96,11 +96,11 @@ def make_plan(
             where=stream,
             next_step="rewind the stream to before the records; see docs/guide/rewind.md",
         )
-    code = platform.digest_of(given.pipeline, given.stream)
-    tried = platform.redriving().attempt(
+    code = platform.apps.digest_of(given.pipeline, given.stream)
+    tried = platform.apps.redriving().attempt(
         stream, selection, given.connections, lambda done: tell(f"{stream}: {done:,} records tried")
     )
-    if platform.digest_of(given.pipeline, given.stream) != code:
+    if platform.apps.digest_of(given.pipeline, given.stream) != code:
         raise RefusedError(
             "the apps' code changed while records were tried with it", where=stream, next_step="ask again"
         )
@@ -111,7 +111,7 @@ def make_plan(
     plan = Plan(
         kind=PlanKind.REDRIVE,
         target=stream,
-        cluster_id=platform.sink(given.stream.sink.connection).address,
+        cluster_id=platform.sinks.tables(given.stream.sink.connection).address,
         connection=given.stream.sink.connection,
         changes=changes,
         refusals=(),
@@ -121,7 +121,7 @@ def make_plan(
         reason=reason,
         about=about(redrive, tried),
     )
-    return platform.control().plans.add(plan, asked_in=asked_in)
+    return platform.control.plans.add(plan, asked_in=asked_in)
 
 
 def _nothing(stream: str, tried: Redriven) -> RefusedError:
@@ -158,14 +158,14 @@ def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now:
         DeclarationError, PartFailedError: as `make_plan`; run it again.
         UnreachableError: a server does not answer; run it again.
     """
-    plan, plans = stored.plan, platform.control().plans
+    plan, plans = stored.plan, platform.control.plans
     redrive, given = redrive_of(plan), _declared(platform, plan.target)
     work = _Work(platform, stored, redrive, actor, f"{reason or plan.reason} (plan {plan.id})", tell)
     work.must_hold(given, now)
     plans.begin(plan.id)
     if not work.is_put_through:
         plans.begin_step(plan.id, _STEP)
-        told = platform.redriving().run(
+        told = platform.apps.redriving().run(
             plan.target,
             redrive.selection,
             given.connections,
@@ -186,7 +186,7 @@ def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, te
     work = _Work(platform, stored, redrive_of(stored.plan), actor, f"{reason} (plan {stored.plan.id})", tell)
     if stored.status is PlanStatus.RUNNING:
         if not work.is_put_through:
-            platform.control().plans.begin_step(stored.plan.id, _STEP)
+            platform.control.plans.begin_step(stored.plan.id, _STEP)
             work.note({})
         try:
             stream = _declared(platform, stored.plan.target).stream
@@ -195,8 +195,8 @@ def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, te
             stream = None
         work.settle(stream, PlanStatus.ABORTED)
     else:
-        platform.control().plans.finish(stored.plan.id, PlanStatus.ABORTED)
-    platform.control().log.append(actor=actor, action="plan.abort", subject=stored.plan.target, reason=work.reason)
+        platform.control.plans.finish(stored.plan.id, PlanStatus.ABORTED)
+    platform.control.log.append(actor=actor, action="plan.abort", subject=stored.plan.target, reason=work.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,20 +218,20 @@ class _Work:
     def must_hold(self, given: _Given, now: datetime) -> None:
         """Raise, and write down, why the plan is no longer true."""
         plan, stream = self.stored.plan, given.stream
-        address = self.platform.sink(stream.sink.connection).address
+        address = self.platform.sinks.tables(stream.sink.connection).address
         why, is_same_sink = "", (stream.sink.connection, address) == (plan.connection, plan.cluster_id)
         if not is_same_sink:
             why = f"it was made for the sink {plan.cluster_id}, and the stream writes to {address} now"
         elif self.stored.status is PlanStatus.OPEN and now >= plan.expires:
             why = f"it expired at {plan.expires:%Y-%m-%d %H:%M} UTC"
-        elif not self.is_put_through and self.platform.digest_of(given.pipeline, stream) != self.redrive.code:
+        elif not self.is_put_through and self.platform.apps.digest_of(given.pipeline, stream) != self.redrive.code:
             why = "the apps' code, or the declaration of the stream or its topics, changed since records were tried"
         if not why:
             return
         if self.stored.status is PlanStatus.OPEN:
-            self.platform.control().plans.finish(plan.id, PlanStatus.STALE)
+            self.platform.control.plans.finish(plan.id, PlanStatus.STALE)
         else:
-            self.platform.control().plans.begin_step(plan.id, _STEP)
+            self.platform.control.plans.begin_step(plan.id, _STEP)
             self.note({})
             self.settle(stream if is_same_sink else None, PlanStatus.STALE)
         raise StalePlanError(
@@ -242,8 +242,8 @@ class _Work:
 
     def note(self, staying: Mapping[str, int]) -> None:
         """Write down what has left quarantine, by what the sink says, and what stays, by what the job says."""
-        plan, control = self.stored.plan, self.platform.control()
-        left = self.platform.sink(plan.connection).redriven(plan.target, plan.id)
+        plan, control = self.stored.plan, self.platform.control
+        left = self.platform.sinks.tables(plan.connection).redriven(plan.target, plan.id)
         done = {
             "became_rows": left.records,
             "rows": left.rows,
@@ -269,7 +269,7 @@ class _Work:
             stream: whose books; None: they are not looked at.
             status: how it ends where nothing is wrong.
         """
-        plan, plans = self.stored.plan, self.platform.control().plans
+        plan, plans = self.stored.plan, self.platform.control.plans
         wrong = self._unlike() if status is PlanStatus.DONE else []
         if stream is not None:
             plans.begin_step(plan.id, _VERIFY)
@@ -286,7 +286,7 @@ class _Work:
 
     def _unlike(self) -> list[str]:
         """What came of it that is not what was planned; what somebody else took out meanwhile is no difference."""
-        stored = self.platform.control().plans.get(self.stored.plan.id)
+        stored = self.platform.control.plans.get(self.stored.plan.id)
         done = {name: int(count) for step in stored.steps if step.name == _STEP for name, count in step.detail}
         staying = {name.removeprefix("stay_"): count for name, count in done.items() if name.startswith("stay_")}
         if (more := sum(staying.values()) - self.redrive.staying) <= 0:
@@ -298,8 +298,8 @@ class _Work:
 def _unbalanced(platform: Platform, stream: Stream, plan: Plan) -> list[Finding]:
     """What does not balance in the entries of the ledger that records have left quarantine in."""
     found: list[Finding] = []
-    touched = platform.sink(plan.connection).touched(plan.target, plan.id)
-    books_of, sink = platform.sink_books(plan.connection), table_of(stream)
+    touched = platform.sinks.tables(plan.connection).touched(plan.target, plan.id)
+    books_of, sink = platform.sinks.books(plan.connection), table_of(stream)
     with books_of.opened(stream.qualified_name, sink.table, sink.key) as books:
         for entry in touched:
             part = books.part(OffsetRange(entry.partition, entry.first, entry.first + 1))

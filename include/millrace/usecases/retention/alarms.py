@@ -17,7 +17,7 @@ from millrace.usecases.retention.readers import Memory, Reader, Readers, look
 
 if TYPE_CHECKING:
     from millrace.domain.alarms.alarm import Alarm
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 HEADROOM = "reader.headroom"
 MOST_ALARMS = 10_000
@@ -43,7 +43,7 @@ def watch(platform: Platform, kafka: str, snapshot: Snapshot, memory: Memory) ->
 
 def hold_against(platform: Platform, found: Readers, *, began: datetime) -> list[str]:
     """The alarms that what was found opens and closes; a line for each that was opened now."""
-    alarms = platform.control().alarms
+    alarms = platform.control.alarms
     now_open = {alarm.subject for alarm in alarms.list(limit=MOST_ALARMS) if is_headroom(alarm)}
     still: set[str] = set()
     lines = []

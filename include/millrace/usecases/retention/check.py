@@ -20,7 +20,7 @@ from millrace.usecases.retention.readers import Reader, Readers, look
 from millrace.usecases.retention.sizing import Sizing, TopicSizing, size
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 BOUND = "topic.bound"
 LOOKED_AT_LAST = timedelta(minutes=5)
@@ -51,10 +51,10 @@ def check(platform: Platform, pipeline: Pipeline, *, now: datetime | None = None
     """
     began = now or datetime.now(UTC)
     names = [topic.name for topic in pipeline.topics]
-    snapshot = platform.cluster_reader(pipeline.kafka).take()
+    snapshot = platform.kafka.cluster(pipeline.kafka).take()
     sizing = size(platform, pipeline.kafka, names, snapshot=snapshot)
     readers = look(platform, pipeline.kafka, environment_of(platform.settings.root), snapshot=snapshot)
-    newest = platform.control().snapshots.newest(pipeline.kafka)
+    newest = platform.control.snapshots.newest(pipeline.kafka)
     if newest is None or began - newest.at > LOOKED_AT_LAST:  # the look of each minute knows more: leave it to that
         hold_against(platform, readers, began=began)
     mine = replace(readers, readers=list(_of(readers, set(names))))
@@ -87,7 +87,7 @@ def _alarmed(platform: Platform, readers: Readers) -> Iterator[tuple[Danger, str
         subject_of(readers, one, topic): (one, rooms) for one in readers.readers for topic, rooms in by_topic(one)
     }
     alarmed = {
-        each.subject: each.detail for each in platform.control().alarms.list(limit=MOST_ALARMS) if is_headroom(each)
+        each.subject: each.detail for each in platform.control.alarms.list(limit=MOST_ALARMS) if is_headroom(each)
     }
     for subject, (one, rooms) in subjects.items():
         if subject in alarmed:
@@ -98,7 +98,7 @@ def _alarmed(platform: Platform, readers: Readers) -> Iterator[tuple[Danger, str
 
 def _hold_bounds(platform: Platform, sizing: Sizing, began: datetime) -> tuple[list[str], list[str]]:
     """Breaches of bounds that are new, and those that were found before; those that are over are closed."""
-    alarms = platform.control().alarms
+    alarms = platform.control.alarms
     now_open = {alarm.subject for alarm in alarms.list(limit=MOST_ALARMS) if alarm.kind == BOUND}
     new: list[str] = []
     old: list[str] = []

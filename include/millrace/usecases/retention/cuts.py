@@ -24,7 +24,7 @@ from millrace.domain.topics.sources import TopicRecord
 from millrace.errors import DataLossError, MillraceError, RefusedError, UnreachableError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 MOST_SAMPLED = 16  # partitions of which records are weighed, the largest first; of the others all weigh the same
 SAMPLES = 6  # places of a partition
@@ -93,7 +93,7 @@ def measure(
     at = now or datetime.now(UTC)
     if not wanted:
         return Measured(at)
-    there = observed if observed is not None else platform.topic_admin(kafka).observe(sorted(wanted))
+    there = observed if observed is not None else platform.kafka.topics(kafka).observe(sorted(wanted))
     steps = {}
     for name, settings in wanted.items():
         if name in there:
@@ -161,7 +161,7 @@ def refuse_losses(platform: Platform, plan: Plan, standings: Sequence[Standing])
 
 def _same_cluster(platform: Platform, one: str, other: str) -> bool:
     """Whether two Connections lead to one cluster, as where one was given another name."""
-    return platform.topic_admin(one).cluster_id() == platform.topic_admin(other).cluster_id()
+    return platform.kafka.topics(one).cluster_id() == platform.kafka.topics(other).cluster_id()
 
 
 def refusal(found: Measured, *, where: str, again: str) -> RefusedError | None:
@@ -193,7 +193,7 @@ def refusal(found: Measured, *, where: str, again: str) -> RefusedError | None:
 
 def _readers(platform: Platform, kafka: str, apps: Sequence[App]) -> list[Reader]:
     """Where these apps stand, by one request a group for all its topics."""
-    log = platform.kafka_log(kafka)
+    log = platform.kafka.logs(kafka)
     partitions = log.partitions({topic for app in apps for topic in app.reads}) if apps else []
     found = []
     for app in apps:
@@ -206,13 +206,13 @@ def _readers(platform: Platform, kafka: str, apps: Sequence[App]) -> list[Reader
 
 def _has_run(platform: Platform, app: App) -> bool:
     """Whether an app of which there is no commit has run before: commits expire, and its sink still knows."""
-    return platform.control().streams.progress(app.qualified_name) is not None
+    return platform.control.streams.progress(app.qualified_name) is not None
 
 
 def _logs(
     platform: Platform, kafka: str, limits: Mapping[str, Limits], broker: BrokerSettings | None, now: datetime
 ) -> list[LogNow]:
-    leaders = platform.kafka_log(kafka).leaders(sorted(limits))
+    leaders = platform.kafka.logs(kafka).leaders(sorted(limits))
     silent = [str(partition) for partition, led in leaders.items() if not led]
     missing = sorted(limits.keys() - {partition.topic for partition in leaders})
     if silent or missing:
@@ -264,7 +264,7 @@ def _weighed(
     largest = sorted((log for log in logs if excess(log) > 0), key=excess, reverse=True)[:MOST_SAMPLED]
     if not largest:
         return list(logs)
-    read = platform.topic_reader(kafka).between
+    read = platform.kafka.records(kafka).between
     samples = {log.partition: _samples(read, log, stable[log.partition]) for log in largest}
     worst = max((_ratio(own) for own in samples.values()), default=1.0)
     return [replace(log, samples=samples.get(log.partition) or _guessed(log, worst)) for log in logs]
@@ -307,7 +307,7 @@ def _times(
     now: datetime,
 ) -> dict[TopicPartition, tuple[PartitionTimes, int]]:
     """Bounds of each partition, and its first record that is young enough."""
-    log = platform.kafka_log(kafka)
+    log = platform.kafka.logs(kafka)
     found: dict[TopicPartition, tuple[PartitionTimes, int]] = {}
     for limit in {limits[partition.topic].time for partition in partitions}:
         own = [partition for partition in partitions if limits[partition.topic].time == limit]
@@ -322,7 +322,7 @@ def _times(
 def _snapshot(platform: Platform, kafka: str, *, needed: bool) -> Snapshot | None:
     """The cluster as it is; where only people want to know sizes, they may stay unknown."""
     try:
-        return platform.cluster_reader(kafka).take()
+        return platform.kafka.cluster(kafka).take()
     except MillraceError:
         if needed:
             raise

@@ -22,7 +22,7 @@ from millrace.domain.retention.forecasts.history import (
 from millrace.domain.retention.settings import LogSettings, log_settings
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 _PURGED = "no limit deletes its records and something does, so how large it is does not follow from what comes in"
 _LOOKED_BACK = timedelta(days=86)
@@ -40,7 +40,7 @@ def note(platform: Platform, kafka: str, snapshot: Snapshot) -> int:
         UnreachableError: the control database does not answer.
     """
     looks = looks_of(snapshot)
-    platform.control().forecasts.measure(kafka, looks)
+    platform.control.forecasts.measure(kafka, looks)
     return len(looks)
 
 
@@ -66,7 +66,7 @@ def forecast_all(
     Raises:
         UnreachableError: the control database does not answer.
     """
-    store, snapshot = platform.control().forecasts, platform.control().snapshots.latest(kafka)
+    store, snapshot = platform.control.forecasts, platform.control.snapshots.latest(kafka)
     _judge(platform, kafka, now, settings)
     if snapshot is not None and now - snapshot.at < _STALE:
         seen = {
@@ -88,7 +88,7 @@ def latest(
     Raises:
         UnreachableError: the control database does not answer.
     """
-    return _with_errors(platform, kafka, now, platform.control().forecasts.latest(kafka, topics))
+    return _with_errors(platform, kafka, now, platform.control.forecasts.latest(kafka, topics))
 
 
 def purged(topic: TopicSeen, settings: LogSettings | None = None) -> bool:
@@ -103,7 +103,7 @@ def tidy(platform: Platform, now: datetime) -> int:
     Raises:
         UnreachableError: the control database does not answer.
     """
-    return platform.control().forecasts.tidy(now)
+    return platform.control.forecasts.tidy(now)
 
 
 def _missing(made: MadeForecast | None, look: TopicLook) -> bool:
@@ -121,7 +121,7 @@ def _make(
 ) -> list[MadeForecast]:
     if not looks:
         return []
-    store = platform.control().forecasts
+    store = platform.control.forecasts
     daily = store.points(kafka, looks, now - _LOOKED_BACK, snapshot.at)
     young = [name for name, look in looks.items() if _days(daily.get(name, ()), look) < _YOUNG_DAYS]
     hourly = store.hourly(kafka, young, snapshot.at - _HOURLY, snapshot.at)
@@ -141,7 +141,7 @@ def _days(looks: Collection[TopicLook], now: TopicLook) -> int:
 
 
 def _judge(platform: Platform, kafka: str, now: datetime, settings: Mapping[str, LogSettings]) -> None:
-    store = platform.control().forecasts
+    store = platform.control.forecasts
     found = []
     for due in store.due(kafka, now):
         own = settings.get(due.topic)
@@ -156,5 +156,5 @@ def _judge(platform: Platform, kafka: str, now: datetime, settings: Mapping[str,
 def _with_errors(
     platform: Platform, kafka: str, now: datetime, made: Mapping[str, MadeForecast]
 ) -> Mapping[str, MadeForecast]:
-    past = platform.control().forecasts.errors(kafka, now, made)
+    past = platform.control.forecasts.errors(kafka, now, made)
     return {name: replace(one, past=errors(past.get((name, one.topic_id), ()))) for name, one in sorted(made.items())}

@@ -32,7 +32,7 @@ from millrace.usecases.retention.forecasts import purged
 from millrace.usecases.retention.sizing import TopicSizing, declared_topics
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 DISK = "disk.full"
 SOON_DAYS = 7.0
@@ -86,7 +86,7 @@ def foresee(platform: Platform, pipeline: Pipeline, *, now: datetime | None = No
     """
     began = now or datetime.now(UTC)
     kafka = pipeline.kafka
-    snapshot = platform.cluster_reader(kafka).take()
+    snapshot = platform.kafka.cluster(kafka).take()
     settings = {name: log_settings(topic.settings) for name, topic in snapshot.topics.items() if topic.settings}
     declared = declared_topics(platform.settings.root, kafka)
     growths = {
@@ -160,7 +160,7 @@ def _part(snapshot: Snapshot, topic: str, size_bytes: int) -> float:
 def _hold_disks(
     platform: Platform, kafka: str, disks: Sequence[DiskForecast], began: datetime
 ) -> tuple[list[str], list[str]]:
-    alarms = platform.control().alarms
+    alarms = platform.control.alarms
     now_open = {alarm.subject for alarm in alarms.list(limit=MOST_ALARMS) if alarm.kind == DISK}
     new: list[str] = []
     known: list[str] = []

@@ -24,7 +24,7 @@ from millrace.usecases.retention import cuts
 from millrace.usecases.retention.measured import Measured
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 ALARM = "topic.hold"
 RATE_OVER = timedelta(hours=1)
@@ -92,13 +92,13 @@ def hold(
             where=name,
             next_step="ask its owner, or declare it as `manage: full`",
         )
-    kafka, admin = pipeline.kafka, platform.topic_admin(pipeline.kafka)
+    kafka, admin = pipeline.kafka, platform.kafka.topics(pipeline.kafka)
     with _working(platform, kafka, name):
         observed = admin.observe([name]).get(name)
         if observed is None:
             raise RefusedError("it does not exist", where=name, next_step="make it: run the DAG PIPELINE.topics")
         asked = Asked(kafka, name, observed.topic_id, keep_for, at, actor, reason)
-        seen = platform.cluster_reader(kafka).take()
+        seen = platform.kafka.cluster(kafka).take()
         planned = holds.plan_hold(
             asked,
             own=observed.config,
@@ -109,15 +109,15 @@ def hold(
             broker=BrokerSettings(seen.check_every) if seen.check_every is not None else None,
         )
         budget = _within_budget(planned, budget_bytes, _free_bytes(seen, name))
-        made = platform.control().holds.begin(planned.hold)
-        platform.control().alarms.close(ALARM, f"{kafka}/{name}")
+        made = platform.control.holds.begin(planned.hold)
+        platform.control.alarms.close(ALARM, f"{kafka}/{name}")
         try:
             _set(platform, made, observed, made.after)
         except RefusedError as error:  # what was never raised is not held
             if made.began_at == at:
                 _note_end(platform, made, actor, reason, at, after={}, outcome=f"refused: {error.what}")
             raise
-        platform.control().log.append(
+        platform.control.log.append(
             actor=actor,
             action="topic.hold",
             subject=name,
@@ -152,7 +152,7 @@ def list_holds(platform: Platform) -> tuple[Hold, ...]:
     Raises:
         UnreachableError: the control database does not answer.
     """
-    return platform.control().holds.list()
+    return platform.control.holds.list()
 
 
 def end_due(
@@ -176,7 +176,7 @@ def end_due(
         UnreachableError: the control database does not answer.
     """
     at = now or datetime.now(UTC)
-    due = [each for each in platform.control().holds.list(kafka) if each.until <= at]
+    due = [each for each in platform.control.holds.list(kafka) if each.until <= at]
     if not due:
         return []
     own = {topic.name: topic for topic in declared}
@@ -201,13 +201,13 @@ def overdue(platform: Platform, kafka: str, declared: Sequence[Topic], *, now: d
     """
     at = now or datetime.now(UTC)
     names = {topic.name for topic in declared}
-    return [each.topic for each in platform.control().holds.list(kafka) if each.until <= at and each.topic in names]
+    return [each.topic for each in platform.control.holds.list(kafka) if each.until <= at and each.topic in names]
 
 
 def open_holds(platform: Platform, kafka: str) -> tuple[Hold, ...] | MillraceError:
     """The open holds of a cluster, or why nobody knows them."""
     try:
-        return platform.control().holds.list(kafka)
+        return platform.control.holds.list(kafka)
     except UnreachableError as error:
         return error
 
@@ -224,7 +224,7 @@ def refuse_held(platform: Platform, plan: Plan, standings: Sequence[Standing]) -
         for change, standing in zip(plan.changes, standings, strict=True)
         if standing is Standing.PENDING and change.unsafe and change.action == topics.SET_CONFIG
     ]
-    held = {each.topic: each for each in platform.control().holds.list(plan.connection)} if unsafe else {}
+    held = {each.topic: each for each in platform.control.holds.list(plan.connection)} if unsafe else {}
     for change in unsafe:
         found = held.get(change.subject)
         if found is None or ("topic_id", found.topic_id) not in change.before:
@@ -239,21 +239,21 @@ def refuse_held(platform: Platform, plan: Plan, standings: Sequence[Standing]) -
 
 def _end_or_wait(platform: Platform, hold: Hold, declared: Topic | None, actor: str, now: datetime) -> str:
     subject = f"{hold.kafka}/{hold.topic}"
-    with platform.control().holds.working(hold.kafka, hold.topic) as mine:
-        current = next((each for each in platform.control().holds.list(hold.kafka) if each.topic == hold.topic), None)
+    with platform.control.holds.working(hold.kafka, hold.topic) as mine:
+        current = next((each for each in platform.control.holds.list(hold.kafka) if each.topic == hold.topic), None)
         if not mine or current is None or current.until > now:
             return f"{hold.topic}: somebody is at its hold"
         ending = _end(platform, current, declared, actor=actor, reason="its time is over", now=now)
     if ending.refused is None:
         return ending.line
     waits = f"its hold is over and waits: {ending.refused.what}"
-    platform.control().alarms.open(ALARM, subject, f"{hold.topic}: {waits}", Extent(ending.records))
+    platform.control.alarms.open(ALARM, subject, f"{hold.topic}: {waits}", Extent(ending.records))
     return f"{hold.topic}: {waits}"
 
 
 def _end(platform: Platform, hold: Hold, declared: Topic | None, *, actor: str, reason: str, now: datetime) -> _Ending:
     """End a hold unless a declared reader would lose by that. Done twice it is done once."""
-    observed = platform.topic_admin(hold.kafka).observe([hold.topic]).get(hold.topic)
+    observed = platform.kafka.topics(hold.kafka).observe([hold.topic]).get(hold.topic)
     if observed is None or observed.topic_id != hold.topic_id:
         outcome = "the topic is gone" if observed is None else holds.MADE_AGAIN
         _note_end(platform, hold, actor, reason, now, after={}, outcome=outcome)
@@ -276,7 +276,7 @@ def _end(platform: Platform, hold: Hold, declared: Topic | None, *, actor: str, 
 def _note_end(
     platform: Platform, hold: Hold, actor: str, reason: str, now: datetime, *, after: Mapping[str, str], outcome: str
 ) -> None:
-    control = platform.control()
+    control = platform.control
     control.alarms.close(ALARM, f"{hold.kafka}/{hold.topic}")
     control.holds.end(hold, at=now, actor=actor, reason=reason, after=after, outcome=outcome)
 
@@ -288,7 +288,7 @@ def _set(platform: Platform, hold: Hold, observed: ObservedTopic, wanted: Mappin
     values = {key: value for key, value in wanted.items() if value not in (own[key], own[key] or inherited[key])}
     if not values:
         return
-    error = platform.topic_admin(hold.kafka).set_config({hold.topic: values})[hold.topic]
+    error = platform.kafka.topics(hold.kafka).set_config({hold.topic: values})[hold.topic]
     if error is not None:
         raise RefusedError(
             f"the cluster does not take {', '.join(f'{key}={value}' for key, value in values.items())}: {error}",
@@ -329,7 +329,7 @@ def _loads(platform: Platform, kafka: str, topic: ObservedTopic, snapshot: Snaps
 
     By the times of its records, and by where its log ended at the snapshots: records may be dated in the past.
     """
-    log = platform.kafka_log(kafka)
+    log = platform.kafka.logs(kafka)
     partitions = [p for p, led in log.leaders([topic.name]).items() if led]
     since = int((now - RATE_OVER).timestamp() * 1000)
     times = log.times(partitions, since)
@@ -364,7 +364,7 @@ def _declared(platform: Platform, name: str) -> tuple[Pipeline, Topic]:
 
 
 def _held(platform: Platform, name: str) -> Hold:
-    for each in platform.control().holds.list():
+    for each in platform.control.holds.list():
         if each.topic == name:
             return each
     raise UsageError("it is not held", where=name, next_step="see `millrace topics hold` for those that are")
@@ -379,13 +379,13 @@ def _declaration(platform: Platform, hold: Hold) -> Topic | None:
 
 
 def _open(platform: Platform, kafka: str, observed: ObservedTopic) -> Hold | None:
-    found = (each for each in platform.control().holds.list(kafka) if each.topic == observed.name)
+    found = (each for each in platform.control.holds.list(kafka) if each.topic == observed.name)
     return next((each for each in found if each.topic_id == observed.topic_id), None)
 
 
 @contextmanager
 def _working(platform: Platform, kafka: str, name: str) -> Iterator[None]:
-    with platform.control().holds.working(kafka, name) as mine:
+    with platform.control.holds.working(kafka, name) as mine:
         if not mine:
             raise RefusedError("somebody is at its hold right now", where=name, next_step="try it again")
         yield

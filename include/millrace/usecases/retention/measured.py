@@ -14,7 +14,7 @@ from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import UnreachableError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 RATES_OVER = timedelta(hours=1)
 _SCALES = ((SNAPSHOTS_KEPT, 84), (timedelta(hours=6), 24), (RATES_OVER, 12), (timedelta(minutes=5), 10))
@@ -74,7 +74,7 @@ class Measured:
         if not asked or self.not_known:
             return None
         try:
-            snapshots = self._platform.control().snapshots
+            snapshots = self._platform.control.snapshots
             return snapshots.appended(self._kafka, asked, self._seen.at - SNAPSHOTS_KEPT)
         except UnreachableError as error:
             self._gone(error)
@@ -85,7 +85,7 @@ class Measured:
         if not groups or self.not_known:
             return set()
         try:
-            return self._platform.control().snapshots.resting(self._kafka, groups, since)
+            return self._platform.control.snapshots.resting(self._kafka, groups, since)
         except UnreachableError as error:
             self._gone(error)
             return set()
@@ -94,7 +94,7 @@ class Measured:
         if not topics or self.not_known:
             return {}
         try:
-            snapshots = self._platform.control().snapshots
+            snapshots = self._platform.control.snapshots
             return snapshots.samples(self._kafka, topics, since, self._seen.at, parts)
         except UnreachableError as error:
             self._gone(error)

@@ -22,7 +22,7 @@ from millrace.usecases.retention.measured import RATES_OVER, Measured
 
 if TYPE_CHECKING:
     from millrace.domain.declaration.pipeline import App, Environment
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 MOST_LOOKED_UP = 2_000  # positions whose time is looked for in the snapshots: those with the most unread
 MOST_READ = 200  # positions of which a record is read in one look
@@ -141,7 +141,7 @@ def look(
     Raises:
         UnreachableError: no broker answers.
     """
-    seen = snapshot or platform.cluster_reader(kafka).take()
+    seen = snapshot or platform.kafka.cluster(kafka).take()
     declared = declared_groups(platform.settings.root, kafka)
     history = Measured(platform, kafka, seen)
     names = [group] if group is not None else _watched(seen, declared, environment, history)
@@ -176,7 +176,7 @@ def _forgotten(platform: Platform, seen: Snapshot, declared: Mapping[str, App], 
     if not absent or seen.faults:  # a group may be where nobody answers
         return []
     try:
-        streams = platform.control().streams
+        streams = platform.control.streams
         wanted = {one.stream for one in streams.all_desired() if one.state is DesiredState.RUNNING}
         ran = {one.stream: one.positions for one in streams.all_progress()}
     except UnreachableError as error:
@@ -253,7 +253,7 @@ def _read(
     for position in asked:
         here.setdefault((position.partition.topic, position.partition.partition), position)
     spans = {at: (position.offset, _stable(seen, position)) for at, position in here.items()}
-    read = platform.topic_reader(kafka).first_records(spans, READ_WITHIN)
+    read = platform.kafka.records(kafka).first_records(spans, READ_WITHIN)
     for at, position in here.items():
         key = _key(position)
         if at not in read.found:

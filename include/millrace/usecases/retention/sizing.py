@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millrace.domain.declaration.pipeline import Topic
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 LATELY = timedelta(minutes=15)
 MOST_READ = 32  # partitions
@@ -181,7 +181,7 @@ def size(
     Raises:
         UnreachableError: no broker answers.
     """
-    seen = snapshot or platform.cluster_reader(kafka).take()
+    seen = snapshot or platform.kafka.cluster(kafka).take()
     names = [name for name in seen.topics if not name.startswith(INTERNAL)] if topics is None else topics
     present = sorted(name for name in names if name in seen.topics)
     not_known: list[str] = []
@@ -205,7 +205,7 @@ def _with_first_records(
     asked = dict(islice(asked.items(), MOST_READ))
     if not asked:
         return seen
-    read = platform.topic_reader(kafka).first_records(asked, READ_WITHIN)
+    read = platform.kafka.records(kafka).first_records(asked, READ_WITHIN)
     not_known += [
         f"the first record of {name}/{n}: {read.why(name, n)}" for name, n in asked if (name, n) not in read.found
     ]

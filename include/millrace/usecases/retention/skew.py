@@ -15,7 +15,7 @@ from millrace.domain.retention.skew import Load, Sample, load_of, newest, sample
 from millrace.errors import DataLossError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 KAFKA = "millrace_kafka"
 _TRIES = 3
@@ -71,7 +71,7 @@ def find_skew(platform: Platform, kafka: str, topic: str, records: int) -> Skew:
 
 
 def _look(platform: Platform, kafka: str, topic: str, records: int) -> Skew:
-    snapshot = platform.cluster_reader(kafka).take()
+    snapshot = platform.kafka.cluster(kafka).take()
     seen = _seen(snapshot.topics, topic, kafka)
     load = load_of(seen)
     if len(load.unknown) == len(seen.logs):
@@ -101,5 +101,5 @@ def _sample(platform: Platform, kafka: str, topic: str, seen: TopicSeen, load: L
     if hottest is None or log is None:
         return None
     first, end = newest(log, records)
-    found = platform.topic_reader(kafka).between(topic, hottest.partition, first, end) if first < end else ()
+    found = platform.kafka.records(kafka).between(topic, hottest.partition, first, end) if first < end else ()
     return sample_of(hottest.partition, (first, end), (record.key for record in found), len(seen.logs))

@@ -9,7 +9,7 @@ from millrace.domain.groups.commits import archived_to
 from millrace.domain.retention.headroom import Headroom
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 def of_backup(platform: Platform, kafka: str, app: BackupApp) -> Headroom | None:
@@ -24,6 +24,6 @@ def of_backup(platform: Platform, kafka: str, app: BackupApp) -> Headroom | None
         UnreachableError: a broker does not answer.
         DataLossError: records were deleted while they were looked at.
     """
-    log = platform.kafka_log(kafka)
+    log = platform.kafka.logs(kafka)
     partitions = log.partitions(app.reads)
-    return platform.unread_logs(kafka).least(archived_to(partitions, log.committed(app.group, partitions)))
+    return platform.kafka.unread(kafka).least(archived_to(partitions, log.committed(app.group, partitions)))

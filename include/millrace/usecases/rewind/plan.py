@@ -34,7 +34,7 @@ from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
     from millrace.domain.streams.position import WorkRecord
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 STARTS_IN = timedelta(seconds=30)  # drain, the member's session, Spark's start
 _SAMPLED_PARTITIONS = 4
@@ -128,12 +128,12 @@ def make_plan(
         UnreachableError: the cluster, the sink or the control database does not answer.
     """
     given, at = declared(platform, stream), now or datetime.now(UTC)
-    record = platform.sink(given.stream.sink.connection).record_of_work(stream)
+    record = platform.sinks.tables(given.stream.sink.connection).record_of_work(stream)
     if not record.timeline:
         raise RefusedError(
             "it has never run: its sink has no record of work", where=stream, next_step="start it: nothing is to rewind"
         )
-    log = platform.kafka_log(given.pipeline.kafka)
+    log = platform.kafka.logs(given.pipeline.kafka)
     resolved = _resolved(platform, given, record, target)
     found = moves_of(record, resolved, policy)
     group = log.committed(given.stream.group, list(resolved))
@@ -153,7 +153,7 @@ def make_plan(
     plan = Plan(
         kind=PlanKind.REWIND,
         target=stream,
-        cluster_id=platform.topic_admin(given.pipeline.kafka).cluster_id(),
+        cluster_id=platform.kafka.topics(given.pipeline.kafka).cluster_id(),
         connection=given.pipeline.kafka,
         changes=changes_of(found.moves),
         refusals=(),
@@ -163,12 +163,12 @@ def make_plan(
         reason=reason,
         about=facts({"partitions": len(resolved), **_about(platform, given, record, found.moves, target, policy)}),
     )
-    return platform.control().plans.add(plan, asked_in=asked_in)
+    return platform.control.plans.add(plan, asked_in=asked_in)
 
 
 def _resolved(platform: Platform, given: _Stream, record: WorkRecord, target: Target) -> dict[TopicPartition, Resolved]:
     """What the target means on every partition that the stream's topics have now."""
-    log = platform.kafka_log(given.pipeline.kafka)
+    log = platform.kafka.logs(given.pipeline.kafka)
     leaders = log.leaders(given.stream.reads)
     if missing := set(given.stream.reads) - {partition.topic for partition in leaders}:
         raise RefusedError(
@@ -218,7 +218,7 @@ def _must_be_small(platform: Platform, given: _Stream, moved: Sequence[Move], ta
 
 def _oldest(platform: Platform, given: _Stream, moved: Sequence[Move]) -> datetime | None:
     """A time that no record to be read again is older than, as far as timestamps rise: the first record's."""
-    firsts = platform.kafka_log(given.pipeline.kafka).firsts([move.partition for move in moved]).values()
+    firsts = platform.kafka.logs(given.pipeline.kafka).firsts([move.partition for move in moved]).values()
     found = [first.timestamp_ms if first else 0 for first in firsts]  # what cannot be told counts as old
     return _EPOCH + min(found) * _MILLISECOND if found else None
 
@@ -234,7 +234,7 @@ def _about(
     """All that an operator has to know before he runs it, as text."""
     moved = [move for move in moves if move.target != move.now]
     records = sum(move.records for move in moved)
-    desired = platform.control().streams.desired(given.name)
+    desired = platform.control.streams.desired(given.name)
     about: dict[str, object] = {
         "group": given.stream.group,
         "to": _target_text(target),
@@ -262,7 +262,7 @@ def _target_text(target: Target) -> str:
 
 
 def _replaced(platform: Platform, given: _Stream, moved: Sequence[Move], timeline: int) -> dict[str, object]:
-    declared, sink = given.stream.sink, platform.sink(given.stream.sink.connection)
+    declared, sink = given.stream.sink, platform.sinks.tables(given.stream.sink.connection)
     ranges = [OffsetRange(move.partition, move.target, move.now) for move in moved]
     try:
         found = sink.count_in(given.name, declared.appended, ranges, timeline=timeline)
@@ -273,7 +273,7 @@ def _replaced(platform: Platform, given: _Stream, moved: Sequence[Move], timelin
 
 
 def _duration(platform: Platform, given: _Stream, records: int) -> dict[str, object]:
-    progress = platform.control().streams.progress(given.name)
+    progress = platform.control.streams.progress(given.name)
     rate = progress.rows_in / progress.batch_seconds if progress and progress.batch_seconds > 0 else 0.0
     stream = given.stream
     expected = expected_duration(
@@ -319,8 +319,8 @@ def _targets(pipeline: Pipeline, stream: Stream) -> set[tuple[str, str]]:
 def _order(platform: Platform, given: _Stream, moved: Sequence[Move]) -> dict[str, object]:
     """How far record timestamps near the target are out of order, and what to do about it."""
     sampled = sorted(moved, key=lambda move: -move.records)[:_SAMPLED_PARTITIONS]
-    bounds = platform.kafka_log(given.pipeline.kafka).bounds([move.partition for move in sampled])
-    reader = platform.topic_reader(given.pipeline.kafka)
+    bounds = platform.kafka.logs(given.pipeline.kafka).bounds([move.partition for move in sampled])
+    reader = platform.kafka.records(given.pipeline.kafka)
     worst = timedelta()
     try:
         for move in sampled:

@@ -26,7 +26,7 @@ from millrace.usecases.streams import supervise as streams
 from millrace.usecases.streams.look import Supervised
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 Tell = Callable[[str], None]
 
@@ -101,7 +101,7 @@ def run(
         )
         if stored.status is PlanStatus.OPEN:
             at_work.must_hold(now, resumed=False)
-            platform.control().plans.begin(stored.plan.id)
+            platform.control.plans.begin(stored.plan.id)
         elif at_work.is_taken_back:
             raise RefusedError(
                 "it is being taken back", where=stored.plan.id, next_step=f"`millrace plans abort {stored.plan.id}`"
@@ -124,7 +124,7 @@ def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, te
 
 @contextmanager
 def _alone(platform: Platform, stored: StoredPlan, rewind: Rewind) -> Iterator[None]:
-    plans = platform.control().plans
+    plans = platform.control.plans
     with plans.running(f"rewind of {rewind.stream}") as mine:
         others = [
             each.plan.id
@@ -165,10 +165,10 @@ class _Work:
             self._start()
             self._verify_positions(self._ends())
         if results := self._verify_progress(self._ends(), patience):
-            self.platform.control().plans.finish(self._id, PlanStatus.DONE, results)
+            self.platform.control.plans.finish(self._id, PlanStatus.DONE, results)
 
     def take_back(self) -> None:
-        control = self.platform.control()
+        control = self.platform.control
         if self.stored.status is PlanStatus.OPEN:
             control.plans.finish(self._id, PlanStatus.ABORTED)
         else:
@@ -198,10 +198,10 @@ class _Work:
 
     def _record(self) -> WorkRecord:
         connection = declared(self.platform, self.rewind.stream).stream.sink.connection
-        return self.platform.sink(connection).record_of_work(self.rewind.stream)
+        return self.platform.sinks.tables(connection).record_of_work(self.rewind.stream)
 
     def _bounds(self) -> Mapping[TopicPartition, LogBounds]:
-        log = self.platform.kafka_log(self.stored.plan.connection)
+        log = self.platform.kafka.logs(self.stored.plan.connection)
         return log.bounds(log.partitions(declared(self.platform, self.rewind.stream).stream.reads))
 
     def _has_opened(self) -> bool:
@@ -218,14 +218,14 @@ class _Work:
     def must_hold(self, now: datetime, *, resumed: bool) -> None:
         """Raise, and write down, why the plan is no longer true; where it was begun, put all back first."""
         plan = self.stored.plan
-        cluster = self.platform.topic_admin(plan.connection).cluster_id()
+        cluster = self.platform.kafka.topics(plan.connection).cluster_id()
         why = ""
         if cluster != plan.cluster_id:
             why = f"it was made for cluster {plan.cluster_id}, but connection {plan.connection} leads to {cluster}"
         elif not resumed and now >= plan.expires:
             why = f"it expired at {plan.expires:%Y-%m-%d %H:%M} UTC"
         else:
-            log, record, bounds = self.platform.kafka_log(plan.connection), self._record(), self._bounds()
+            log, record, bounds = self.platform.kafka.logs(plan.connection), self._record(), self._bounds()
             group = log.committed(self.rewind.group, [*bounds, *record.next_offsets])
             why = stale(self.rewind, self._id, record, group, bounds)
         if not why:
@@ -233,7 +233,7 @@ class _Work:
         if resumed:
             self._put_back()
             self._want_again()
-        self.platform.control().plans.finish(self._id, PlanStatus.STALE)
+        self.platform.control.plans.finish(self._id, PlanStatus.STALE)
         raise StalePlanError(
             f"this plan is no longer true: {why}",
             where=self._id,
@@ -244,7 +244,7 @@ class _Work:
 
     def _drain(self) -> None:
         """Stop the stream; remember what was wanted of it before."""
-        control, stream = self.platform.control(), self.rewind.stream
+        control, stream = self.platform.control, self.rewind.stream
         desired = control.streams.desired(stream)
         wanted = self._was_wanted() or (desired.state if desired else DesiredState.STOPPED)
         self._begin(Step.DRAIN, facts({_WANTED: wanted.value}))
@@ -258,7 +258,7 @@ class _Work:
     def _wait_for_session(self) -> None:
         """Wait until the broker no longer counts the driver as the group's member."""
         self._begin(Step.SESSION)
-        groups = self.platform.groups(self.stored.plan.connection)
+        groups = self.platform.kafka.groups(self.stored.plan.connection)
         deadline = time.monotonic() + FREE_WITHIN.total_seconds()
         while (members := groups.members(self.rewind.group)) and time.monotonic() < deadline:
             time.sleep(LOOK_EVERY.total_seconds())
@@ -282,8 +282,8 @@ class _Work:
         self._begin(Step.RESET)
         commits = self.rewind.commits(self._id, self._bounds())
         moves = {partition: (move.offset, move.encode()) for partition, move in commits.items()}
-        self.platform.groups(self.stored.plan.connection).move(self.rewind.group, moves)
-        self.platform.control().log.append(
+        self.platform.kafka.groups(self.stored.plan.connection).move(self.rewind.group, moves)
+        self.platform.control.log.append(
             actor=self.actor,
             action="stream.rewind",
             subject=self.rewind.stream,
@@ -299,7 +299,7 @@ class _Work:
         self._begin(Step.START)
         if not self._has_opened():
             self._must_be_moved()
-        desired = self.platform.control().streams.desired(stream)
+        desired = self.platform.control.streams.desired(stream)
         if desired is None or desired.state is not DesiredState.RUNNING or not self._is_done(Step.START):
             streams.start(self.platform, stream, self.actor, self.reason)
         doomed = _NEVER - {StreamState.STOPPED}
@@ -312,7 +312,7 @@ class _Work:
 
     def _must_be_moved(self) -> None:
         moved = [move.partition for move in self.rewind.moved]
-        log = self.platform.kafka_log(self.stored.plan.connection)
+        log = self.platform.kafka.logs(self.stored.plan.connection)
         group = log.committed(self.rewind.group, moved)
         elsewhere = []
         for partition in moved:
@@ -358,7 +358,7 @@ class _Work:
             raise self._failed(report, "does not get on", f"start it; `millrace plans run {self._id}` then goes on")
         sink = declared(self.platform, self.rewind.stream).stream.sink
         timeline = self.rewind.timeline + 1
-        found = self.platform.sink(sink.connection).count_in(
+        found = self.platform.sinks.tables(sink.connection).count_in(
             self.rewind.stream, sink.appended, self.rewind.ranges(ends), timeline=timeline
         )
         if found.older:
@@ -372,11 +372,11 @@ class _Work:
     def _put_back(self) -> None:
         """Have the group point at the end of the work on record again, where this plan moved it."""
         if back := self._moved_back():
-            self.platform.groups(self.stored.plan.connection).move(self.rewind.group, back)
+            self.platform.kafka.groups(self.stored.plan.connection).move(self.rewind.group, back)
 
     def _moved_back(self) -> dict[TopicPartition, tuple[int, str]]:
         """Where the work on record ends on each partition that this plan has moved; none where it has moved none."""
-        record, log = self._record(), self.platform.kafka_log(self.stored.plan.connection)
+        record, log = self._record(), self.platform.kafka.logs(self.stored.plan.connection)
         moved = [move.partition for move in self.rewind.moved if move.partition in record.next_offsets]
         there = set(log.partitions(sorted({partition.topic for partition in moved})))
         back = {}
@@ -410,14 +410,14 @@ class _Work:
         return any(each.name == step and each.done_at is not None for each in self._steps())
 
     def _steps(self) -> tuple[StepDone, ...]:
-        return self.platform.control().plans.get(self._id).steps
+        return self.platform.control.plans.get(self._id).steps
 
     def _begin(self, step: Step, detail: Facts = ()) -> None:
-        self.platform.control().plans.begin_step(self._id, step.value, detail)
+        self.platform.control.plans.begin_step(self._id, step.value, detail)
         self.tell(f"{self.rewind.stream}: {step.value}")
 
     def _end(self, step: Step, **detail: str) -> None:
-        self.platform.control().plans.end_step(self._id, step.value, facts(detail))
+        self.platform.control.plans.end_step(self._id, step.value, facts(detail))
 
     def _until(self, done: Callable[[Supervised], bool], within: timedelta) -> Supervised:
         return streams.supervise_until(
@@ -438,7 +438,7 @@ class _Work:
 
     def _unlike(self, what: str) -> MillraceError:
         results = [ChangeResult(c.action, c.subject, Outcome.FAILED, what) for c in self.stored.plan.changes[:1]]
-        self.platform.control().plans.finish(self._id, PlanStatus.FAILED, results)
+        self.platform.control.plans.finish(self._id, PlanStatus.FAILED, results)
         return PartFailedError(
             f"what came of it is not what was planned: {what}",
             where=self._id,

@@ -12,7 +12,7 @@ from millrace.errors import RefusedError, UsageError
 from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def dataset_objects(
         raise UsageError(f"no date lies from {first} to {last}", next_step="give the earlier date first")
     sink = _dataset_of(platform, stream)
     at = f"s3://{platform.settings.s3(sink.store).bucket}/"
-    found = platform.dataset(sink).snapshot(first, last)
+    found = platform.sinks.dataset(sink).snapshot(first, last)
     if found is None:
         return DatasetObjects(stream, f"{at}{sink.prefix}/", None, 0, ())
     if found.history.stream != stream:

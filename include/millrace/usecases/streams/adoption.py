@@ -13,7 +13,7 @@ from millrace.usecases.streams.owner import give_sign
 from millrace.usecases.streams.supervise import supervise_at_once
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 def adopt(platform: Platform, stream: str, actor: str, reason: str) -> Supervised:
@@ -32,11 +32,11 @@ def adopt(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
         raise UsageError(f"nobody has started {stream} yet", next_step="it belongs to the host that starts it first")
     if desired.state is DesiredState.RUNNING:
         declared_app(platform.settings.root, stream)
-    host = platform.make_host()
+    host = platform.apps.make_host()
     give_sign(platform)
     if there is None:
         if desired.host is None:
-            platform.control().hosts.take(stream, host, was=None)
+            platform.control.hosts.take(stream, host, was=None)
         return supervise_at_once(platform, stream, actor)
     if not there.may_be_adopted:
         raise RefusedError(
@@ -45,7 +45,7 @@ def adopt(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
             next_step=f"stop it first: `millrace streams stop {stream}`; or wait until {there.name} has given no sign "
             f"for {roughly(there.lost_after)}",
         )
-    done = platform.control().hosts.adopt(
+    done = platform.control.hosts.adopt(
         desired,
         host,
         lost_after=there.lost_after if there.open_epoch is not None or there.is_lost else None,

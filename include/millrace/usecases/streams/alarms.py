@@ -20,7 +20,7 @@ from millrace.usecases.streams.look import Ended, Seen
 
 if TYPE_CHECKING:
     from millrace.domain.streams.control import Attempt
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 DIED, GAVE_UP, RECREATED, STUCK = "stream.died", "stream.gave_up", "stream.recreated", "stream.stuck"
 HOST_LOST = "stream.host_lost"
@@ -32,7 +32,7 @@ def set_alarms(platform: Platform, seen: Seen) -> None:
 
     An app whose end is given up at once is one breach and one alarm, which says both.
     """
-    alarms = platform.control().alarms
+    alarms = platform.control.alarms
     wanted = seen.desired is not None and seen.desired.state is DesiredState.RUNNING
     ends = [
         (_end_text(found), Extent(fault=found.outcome))
@@ -78,7 +78,7 @@ def set_host_alarm(platform: Platform, seen: Seen) -> None:
 
     A host that another environment calls lost, and this one does not yet, changes nothing.
     """
-    there, alarms = seen.elsewhere, platform.control().alarms
+    there, alarms = seen.elsewhere, platform.control.alarms
     if there is None:
         return
     is_wanted = there.wanted is DesiredState.RUNNING

@@ -14,7 +14,7 @@ from millrace.domain.declaration.pipeline import BackupApp, S3Sink, Stream
 from millrace.errors import MillraceError, UnreachableError
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 log = structlog.get_logger()
 
@@ -67,11 +67,11 @@ def _is_left_out(platform: Platform, connection: str) -> bool:
 
 
 def _of_fence(platform: Platform, connection: str, stream: str) -> int:
-    return platform.fences(connection).epoch(stream)
+    return platform.sinks.fences(connection).epoch(stream)
 
 
 def _of_dataset(platform: Platform, sink: S3Sink, stream: str) -> int:
-    return platform.hasty_dataset(sink).newest_epoch(stream)
+    return platform.sinks.hasty_dataset(sink).newest_epoch(stream)
 
 
 def _of_chains(platform: Platform, kafka: str, app: BackupApp) -> int:
@@ -79,14 +79,14 @@ def _of_chains(platform: Platform, kafka: str, app: BackupApp) -> int:
     try:
         if _is_left_out(platform, kafka):
             raise UnreachableError("it did not answer a moment ago", where=f"connection {kafka}")
-        chains = platform.claims(app, kafka).incarnations()
+        chains = platform.archive.claims(app, kafka).incarnations()
     except UnreachableError as error:  # by the cluster: the bucket is not to be left out for it
         log.warning("epoch_not_asked", stream=app.qualified_name, of=kafka, error=str(error))
         if not _is_left_out(platform, kafka):
             platform.unanswered[kafka] = time.monotonic()
         return 0
-    return platform.hasty_heads(app.store).newest_epoch(chains)
+    return platform.archive.hasty_heads(app.store).newest_epoch(chains)
 
 
 def _of_group(platform: Platform, connection: str, group: str, topics: tuple[str, ...], stream: str) -> int:
-    return platform.groups(connection).newest_epoch(group, topics, stream)
+    return platform.kafka.groups(connection).newest_epoch(group, topics, stream)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from millrace.domain.streams.control import Attempt, StreamProgress
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ def _declared(project: Project) -> dict[str, tuple[Pipeline, App]]:
 
 
 def _known(platform: Platform, project: Project) -> set[str]:
-    wanted = {desired.stream for desired in platform.control().streams.all_desired()}
-    return {*_declared(project), *wanted, *platform.runner().find_all()}
+    wanted = {desired.stream for desired in platform.control.streams.all_desired()}
+    return {*_declared(project), *wanted, *platform.apps.runner().find_all()}
 
 
 def show_stream(platform: Platform, name: str) -> StreamRow:
@@ -133,7 +133,7 @@ def _row(
     platform: Platform, name: str, declared: tuple[Pipeline, App] | None, lags: Mapping[str, int | None]
 ) -> StreamRow:
     seen = look(platform, name)
-    progress = platform.control().streams.progress(name)
+    progress = platform.control.streams.progress(name)
     last = next((attempt for attempt in seen.attempts if attempt.ended_at), None)
     report = seen.report
     return StreamRow(
@@ -163,7 +163,7 @@ def _lags(
         if pipeline.kafka in silent:
             continue
         try:
-            lags[name] = platform.groups(pipeline.kafka).lag(app.group, app.reads)
+            lags[name] = platform.kafka.groups(pipeline.kafka).lag(app.group, app.reads)
         except UnreachableError as error:
             silent.add(pipeline.kafka)
             problems.append(str(error))

@@ -36,7 +36,7 @@ from millrace.usecases.streams.owner import elsewhere
 
 if TYPE_CHECKING:
     from millrace.domain.streams.control import Attempt, DesiredStream
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +160,10 @@ def _concludes_from_absence(seen: Seen) -> bool:
 
 
 def _look(platform: Platform, stream: str, at: datetime, *, fresh: bool) -> Seen:
-    control = platform.control()
+    control = platform.control
     desired = control.streams.desired(stream)
     attempts = control.streams.attempts(stream)
-    apps = platform.runner().find(stream, fresh=fresh)
+    apps = platform.apps.runner().find(stream, fresh=fresh)
     if there := elsewhere(platform, desired, attempts, apps):
         return _look_elsewhere(stream, desired, attempts, apps, there, at)
     ended = [found for attempt in attempts if (found := _ended(platform, attempt, apps, at))]
@@ -220,8 +220,8 @@ def _wait_for_twin(platform: Platform, at: datetime) -> Wait | None:
 
     They are alive where the state folder was copied to a second machine, and may be where a container was killed.
     """
-    host = platform.host()
-    found = platform.control().hosts.newest_of_twin(host) if host.identity else None
+    host = platform.apps.host()
+    found = platform.control.hosts.newest_of_twin(host) if host.identity else None
     if found is None or not found.is_fresh:
         return None
     why = (
@@ -235,8 +235,8 @@ def _wait_for_former_host(platform: Platform, stream: str, attempts: Sequence[At
     """Return how long an adopted stream cannot be called stopped: an app of its former host gives heartbeats."""
     if not attempts or attempts[0].outcome != HOST_LOST_OUTCOME:
         return None
-    beat = platform.control().hosts.heartbeat(stream)
-    if beat is None or beat.host == platform.host().identity or not beat.is_fresh:
+    beat = platform.control.hosts.heartbeat(stream)
+    if beat is None or beat.host == platform.apps.host().identity or not beat.is_fresh:
         return None
     why = f"epoch {beat.epoch} on its former host gave a heartbeat {roughly(beat.age)} ago"
     return Wait(at + FRESH_FOR - beat.age, why)
@@ -267,7 +267,7 @@ def _ended(platform: Platform, attempt: Attempt, apps: Sequence[RunningApp], now
     """The end of an attempt that is recorded as open and no longer lives."""
     if attempt.ended_at is not None or any(app.epoch == attempt.epoch for app in apps):
         return None
-    app = platform.runner().status(attempt.stream, attempt.epoch)
+    app = platform.apps.runner().status(attempt.stream, attempt.epoch)
     if app and app.state is RunState.EXITED:
         outcome = domain.exit_text(app.exit_code)
         return Ended(attempt.epoch, app.exit_code, app.ended_at or now, outcome, app.detail)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from millrace.domain.streams.control import Attempt, DesiredStream
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 log = structlog.get_logger()
 
@@ -29,10 +29,10 @@ def give_sign(platform: Platform) -> None:
     Raises:
         UnreachableError: the control database does not answer.
     """
-    host = platform.host()
+    host = platform.apps.host()
     before = platform.signed.get(host.identity, -math.inf)
     if host.identity and time.monotonic() - before >= HEARTBEAT_EVERY.total_seconds():
-        platform.control().hosts.give_sign(host)
+        platform.control.hosts.give_sign(host)
         platform.signed[host.identity] = time.monotonic()
 
 
@@ -56,9 +56,9 @@ def elsewhere(
     if desired is None or _keeps_it_here(desired, attempts, apps):
         return None
     owner = desired.host if desired.host is not None else _older_version_elsewhere(platform, attempts, apps)
-    if owner is None or owner == platform.host().identity:
+    if owner is None or owner == platform.apps.host().identity:
         return None
-    control = platform.control()
+    control = platform.control
     sign = control.hosts.sign(owner)
     open_epoch = next((attempt.epoch for attempt in attempts if attempt.ended_at is None), None)
     seen = control.streams.look(desired.stream)
@@ -82,7 +82,7 @@ def _keeps_it_here(desired: DesiredStream, attempts: Sequence[Attempt], apps: Se
 
 
 def _heartbeat(platform: Platform, stream: str, epoch: int | None) -> Heartbeat | None:
-    found = platform.control().hosts.heartbeat(stream) if epoch is not None else None
+    found = platform.control.hosts.heartbeat(stream) if epoch is not None else None
     return found if found and epoch is not None and found.epoch >= epoch else None
 
 
@@ -95,10 +95,10 @@ def _older_version_elsewhere(platform: Platform, attempts: Sequence[Attempt], ap
     if not left_open or apps:
         return None
     newest = left_open[0]
-    claim = platform.control().streams.claimed(newest.stream, newest.epoch)
-    if claim is None or claim.host in (platform.host().name, platform.host().identity):
+    claim = platform.control.streams.claimed(newest.stream, newest.epoch)
+    if claim is None or claim.host in (platform.apps.host().name, platform.apps.host().identity):
         return None
-    is_known_here = any(platform.runner().status(each.stream, each.epoch) is not None for each in left_open)
+    is_known_here = any(platform.apps.runner().status(each.stream, each.epoch) is not None for each in left_open)
     return None if is_known_here else claim.host
 
 
@@ -115,12 +115,12 @@ def take_if_found(platform: Platform, desired: DesiredStream | None, apps: Seque
     Raises:
         UnreachableError: the control database does not answer.
     """
-    identity = platform.host().identity
+    identity = platform.apps.host().identity
     if desired is not None and apps and (not identity or desired.host != identity):
         try:
-            host = platform.make_host()
+            host = platform.apps.make_host()
         except RefusedError as error:  # a damaged identity: its apps live on, and nothing is started
             log.error("host_not_known", stream=desired.stream, error=str(error))
             return
         give_sign(platform)
-        platform.control().hosts.take(desired.stream, host, was=desired.host, epoch=apps[0].epoch)
+        platform.control.hosts.take(desired.stream, host, was=desired.host, epoch=apps[0].epoch)

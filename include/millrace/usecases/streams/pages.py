@@ -19,7 +19,7 @@ from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.usecases.sinks.tables import has_table
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 Readable = Callable[[set[str]], set[str]]
 """Those of some streams, PIPELINE.STREAM, that the user may see."""
@@ -114,7 +114,7 @@ def overview(platform: Platform, readable: Readable, now: datetime) -> Overview:
     Raises:
         UnreachableError: the control database does not answer, or not soon enough.
     """
-    with platform.pages().page() as page:
+    with platform.control.pages.page() as page:
         facts = page.facts(now)
     seen = readable(set(facts))
     lines = [_line(facts[name], now) for name in sorted(seen)]
@@ -131,7 +131,7 @@ def stream_page(platform: Platform, stream: str, now: datetime, window: timedelt
     """
     bucket = window / BUCKETS
     since = now - window
-    with platform.pages().page() as page:
+    with platform.control.pages.page() as page:
         facts = page.facts(now, stream).get(stream)
         if facts is None:
             raise UsageError(f"there is no stream {stream}", next_step="a new one is known once its DAG has run")
@@ -159,7 +159,7 @@ def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
     except KeyError:
         raise UsageError(f"no declaration names {stream}, so its sink is not known") from None
     sink = declared.sink
-    reader = platform.hasty_sink(sink.connection)
+    reader = platform.sinks.hasty_tables(sink.connection)
     if isinstance(sink, KafkaSink):
         found = SinkPart(
             now, pipeline.kafka, "", WorkRecord(), (), topics=sink.topics, group=declared.group, kept_in=sink.connection

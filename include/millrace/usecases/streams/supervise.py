@@ -30,7 +30,7 @@ from millrace.usecases.streams.look import Seen, Supervised, look
 from millrace.usecases.streams.owner import give_sign, take_if_found
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 log = structlog.get_logger()
 
@@ -63,7 +63,7 @@ def supervise(platform: Platform, stream: str, actor: str, *, now: datetime | No
         UnreachableError: the control database does not answer.
     """
     give_sign(platform)
-    with platform.control().streams.supervising(stream) as mine:
+    with platform.control.streams.supervising(stream) as mine:
         seen = look(platform, stream, now=now)
         if not mine:
             return replace(seen.report, busy=True)
@@ -92,12 +92,12 @@ def _save_look(platform: Platform, seen: Seen) -> None:
     """Keep what was seen for those who read it where no runner is, as the pages do: a copy, so it may fail."""
     report = seen.report
     wished_at = seen.desired.changed_at if seen.desired else None
-    host = platform.host().identity or None
+    host = platform.apps.host().identity or None
     found = StreamLook(
         seen.stream, seen.at, report.state, report.epoch, report.since, report.why, report.until, wished_at, host
     )
     try:
-        platform.control().streams.save_look(found)
+        platform.control.streams.save_look(found)
     except UnreachableError as error:
         log.warning("look_not_saved", stream=seen.stream, error=str(error))
 
@@ -108,7 +108,7 @@ def _answers_after_all(platform: Platform, seen: Seen) -> bool:
     deadline = time.monotonic() + ANSWERS_WITHIN.total_seconds()
     while time.monotonic() < deadline:
         time.sleep(LOOK_AGAIN.total_seconds())
-        app = platform.runner().status(seen.stream, newest.epoch)
+        app = platform.apps.runner().status(seen.stream, newest.epoch)
         found = trouble(app.vitals) if app and app.state is RunState.RUNNING and app.vitals else None
         if found is None or not found.restart:
             return True
@@ -117,11 +117,11 @@ def _answers_after_all(platform: Platform, seen: Seen) -> bool:
 
 def _record(platform: Platform, seen: Seen) -> None:
     """Write down what ended, sweep what it left, and fill in answers that were lost."""
-    streams = platform.control().streams
+    streams = platform.control.streams
     take_if_found(platform, seen.desired, seen.apps)
     for found in seen.ended:
         if found.lost:
-            platform.runner().kill(found.lost)
+            platform.apps.runner().kill(found.lost)
         streams.record_ended(
             seen.stream,
             found.epoch,
@@ -147,7 +147,7 @@ def _act(platform: Platform, seen: Seen, actor: str) -> bool:
             return seen.problem is None and _start(platform, seen, actor)
         case Drain(epoch=epoch):
             for app in seen.of(epoch):
-                platform.runner().stop(app)
+                platform.apps.runner().stop(app)
             return True
         case Kill(epoch=epoch, why=why):
             for app in seen.of(epoch):
@@ -156,7 +156,7 @@ def _act(platform: Platform, seen: Seen, actor: str) -> bool:
         case Restart(epoch=epoch, why=why):
             for app in seen.of(epoch):
                 _kill(platform, app, actor, why)
-            platform.control().streams.record_ended(
+            platform.control.streams.record_ended(
                 seen.stream, epoch, outcome="stuck", exit_code=ExitReason.KILLED, detail=why
             )  # at once: an end that is found later is told as a death of its own
             return True
@@ -165,8 +165,8 @@ def _act(platform: Platform, seen: Seen, actor: str) -> bool:
 
 
 def _kill(platform: Platform, app: RunningApp, actor: str, why: str) -> None:
-    platform.runner().kill(app)
-    platform.control().log.append(
+    platform.apps.runner().kill(app)
+    platform.control.log.append(
         actor=actor, action="stream.kill", subject=app.stream, reason=why, after=_epoch(app.epoch)
     )
 
@@ -192,7 +192,7 @@ def _start(platform: Platform, seen: Seen, actor: str) -> bool:
     if epoch > known + 1:
         reason += f"; sink, group or archive know epoch {epoch - 1}, the control database only {known}"
     before = _epoch(seen.desired.epoch)
-    platform.control().log.append(
+    platform.control.log.append(
         actor=actor, action="stream.submit", subject=seen.stream, reason=reason, before=before, after=_epoch(epoch)
     )
     app = submit_app(platform, submission)
@@ -205,9 +205,9 @@ def raise_epoch(platform: Platform, seen: Seen) -> int | None:
     """Begin a start: the new epoch, above all that are known anywhere; None where somebody else was first."""
     expected = seen.desired.epoch if seen.desired else 0
     above = max(_newest_on_record(seen), newest_elsewhere(platform, seen.stream))
-    host = platform.make_host()
+    host = platform.apps.make_host()
     give_sign(platform)  # before the stream is its own: an owner without a sign might be taken for an old one
-    return platform.control().streams.raise_epoch(seen.stream, expected, host=host.identity, above=above)
+    return platform.control.streams.raise_epoch(seen.stream, expected, host=host.identity, above=above)
 
 
 def _newest_on_record(seen: Seen) -> int:
@@ -218,24 +218,24 @@ def _newest_on_record(seen: Seen) -> int:
 
 def record_attempt(platform: Platform, submission: Submission) -> None:
     """Write down that an epoch is about to be submitted."""
-    platform.control().streams.record_submitted(
-        submission.stream, submission.epoch, runner=platform.runner().kind, instance=submission.instance
+    platform.control.streams.record_submitted(
+        submission.stream, submission.epoch, runner=platform.apps.runner().kind, instance=submission.instance
     )
 
 
 def submit_app(platform: Platform, submission: Submission) -> RunningApp | None:
     """Submit; where that fails, believe what `find` says. None where it did not start, which is then on record."""
-    runner = platform.runner()
+    runner = platform.apps.runner()
     try:
         return runner.submit(submission)
     except (PartFailedError, RefusedError, UnreachableError) as error:
         for app in runner.find(submission.stream, fresh=True):
             if app.instance == submission.instance:
                 return app
-        platform.control().streams.record_ended(
+        platform.control.streams.record_ended(
             submission.stream, submission.epoch, outcome="not started", detail=str(error)
         )
-        platform.control().alarms.open(
+        platform.control.alarms.open(
             DIED,
             submission.stream,
             f"epoch {submission.epoch} did not start: {error.what}",
@@ -246,8 +246,8 @@ def submit_app(platform: Platform, submission: Submission) -> RunningApp | None:
 
 def record_answer(platform: Platform, app: RunningApp) -> None:
     """Write down what the runner calls the app."""
-    platform.control().streams.record_submitted(
-        app.stream, app.epoch, runner=platform.runner().kind, instance=app.instance, handle=app.handle
+    platform.control.streams.record_submitted(
+        app.stream, app.epoch, runner=platform.apps.runner().kind, instance=app.instance, handle=app.handle
     )
 
 
@@ -256,7 +256,7 @@ def tidy(platform: Platform, now: datetime) -> int:
 
     A bounded number at a time: after a long pause the next calls go on.
     """
-    streams = platform.control().streams
+    streams = platform.control.streams
     forgotten = 0
     for _ in range(MOST_PARTS):
         part = streams.forget_history(now - HISTORY_KEPT)
@@ -274,7 +274,7 @@ def start(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
         InvalidDeclarationError: its declaration is wrong.
     """
     declared_app(platform.settings.root, stream)
-    platform.control().streams.set_desired(
+    platform.control.streams.set_desired(
         stream, actor=actor, reason=reason, state=DesiredState.RUNNING, reset_backoff=True
     )
     return supervise_at_once(platform, stream, actor)
@@ -294,12 +294,12 @@ def stop(platform: Platform, stream: str, actor: str, reason: str, *, hard: bool
     Raises:
         UsageError: nobody ever heard of this stream.
     """
-    control = platform.control()
-    if control.streams.desired(stream) is None and not platform.runner().find(stream):
+    control = platform.control
+    if control.streams.desired(stream) is None and not platform.apps.runner().find(stream):
         declared_app(platform.settings.root, stream)
     control.streams.set_desired(stream, actor=actor, reason=reason, state=DesiredState.STOPPED, end_now=hard)
     if hard:  # at once: whoever supervises it now may be in the middle of a look
-        for app in platform.runner().find(stream, fresh=True):
+        for app in platform.apps.runner().find(stream, fresh=True):
             _kill(platform, app, actor, reason)
     return supervise_at_once(platform, stream, actor)
 
@@ -319,9 +319,7 @@ def accept(platform: Platform, stream: str, actor: str, reason: str) -> Supervis
             f"{stream} is a backup: of a topic that was made again it begins a new chain by itself",
             next_step="there is nothing to accept; `millrace streams start` starts it where it is stopped",
         )
-    platform.control().streams.set_desired(
-        stream, actor=actor, reason=reason, accept_recreated=True, reset_backoff=True
-    )
+    platform.control.streams.set_desired(stream, actor=actor, reason=reason, accept_recreated=True, reset_backoff=True)
     return supervise_at_once(platform, stream, actor)
 
 

@@ -14,7 +14,7 @@ from millrace.domain.topics import changes as domain
 from millrace.usecases.topics import plan as topics
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 _NOBODY = "drift"  # the plan that is looked at is neither kept nor run
 

@@ -18,7 +18,7 @@ from millrace.ports.kafka import TopicAdmin
 from millrace.usecases.retention import cuts, holds
 
 if TYPE_CHECKING:
-    from millrace.wiring import Platform
+    from millrace.ports.platform import Platform
 
 EXISTS = "TOPIC_ALREADY_EXISTS"
 SHOWN_WITHIN = timedelta(seconds=5)
@@ -69,7 +69,7 @@ def propose(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | 
     Raises:
         UnreachableError: the pipeline's cluster does not answer.
     """
-    admin = platform.topic_admin(pipeline.kafka)
+    admin = platform.kafka.topics(pipeline.kafka)
     created = now or datetime.now(UTC)
     observed, unreadable = _observe(admin, [topic.name for topic in pipeline.topics])
     held = holds.open_holds(platform, pipeline.kafka)
@@ -110,7 +110,7 @@ def store(platform: Platform, plan: Plan) -> Plan:
     Raises:
         UnreachableError: the control database does not answer.
     """
-    return platform.control().plans.add(plan) if plan.changes else plan
+    return platform.control.plans.add(plan) if plan.changes else plan
 
 
 def make_plan(platform: Platform, pipeline: Pipeline, *, by: str, now: datetime | None = None) -> Plan:
@@ -180,7 +180,7 @@ def _provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str, 
 
 def look(platform: Platform, plan: Plan) -> tuple[str, tuple[Standing, ...]]:
     """The id of the cluster a plan's connection leads to, and how each of its changes stands there."""
-    admin = platform.topic_admin(plan.connection)
+    admin = platform.kafka.topics(plan.connection)
     observed = admin.observe(sorted({change.subject for change in plan.changes}))
     return admin.cluster_id(), tuple(topics.standing(change, observed.get(change.subject)) for change in plan.changes)
 
@@ -202,7 +202,7 @@ def run_changes(platform: Platform, plan: Plan, standings: Sequence[Standing]) -
     A change that fails stops no other. What is found done is not done again. Settings come first: between the look at
     what a cut takes and the cut, as little as may be comes in or is moved.
     """
-    admin = platform.topic_admin(plan.connection)
+    admin = platform.kafka.topics(plan.connection)
     pending: dict[str, list[Change]] = {topics.SET_CONFIG: [], topics.CREATE: [], topics.ADD_PARTITIONS: []}
     for change, standing in zip(plan.changes, standings, strict=True):
         if standing is Standing.DONE:

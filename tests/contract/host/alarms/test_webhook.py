@@ -14,7 +14,7 @@ from millrace.domain.declaration.pipeline import Notifier
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.settings import Connection, Settings
 from millrace.usecases.alarms.notify import webhook_notifier
-from millrace.wiring import Platform
+from millrace.wiring import open_platform
 from support.alarms.webhooks import Webhook, webhook
 
 SECRET = "T00/B00/XXX"
@@ -29,7 +29,7 @@ def pager() -> Iterator[Webhook]:
 
 def tell(pager: Webhook, tmp_path: Path, **fields: object) -> None:
     text = json.dumps({"conn_type": "http", "host": pager.address + "/hook", "password": SECRET, **fields})
-    platform = Platform(Settings(tmp_path, {"millrace_pager": text}.get))
+    platform = open_platform(Settings(tmp_path, {"millrace_pager": text}.get))
     webhook_notifier(platform, Notifier("webhook", (("connection", "millrace_pager"),)))(ALARM)
 
 

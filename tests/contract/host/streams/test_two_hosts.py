@@ -55,7 +55,7 @@ def test_one_app_lives_at_a_time_whatever_either_host_is_asked_for(
         print(f"\n{seen}: two at once for at most {sampler.longest_overlap_seconds:.1f} s")
     assert len(sampler.seen) >= rounds
     assert sampler.longest_overlap_seconds <= LOOK_SECONDS
-    claims = hosts[0].platform.control().streams
+    claims = hosts[0].platform.control.streams
     attempts = claims.attempts(STREAM, last=1000)
     assert all(attempt.ended_at is not None for attempt in attempts)
     assert {attempt.outcome for attempt in attempts} & {"never started", "host lost"} == set()

@@ -224,8 +224,8 @@ def test_the_bound_of_requests_at_the_size_that_is_promised(settings: KafkaSetti
 
 def test_the_connections_are_kept_and_opened_again(kafka: Stack) -> None:
     platform = open_platform(kafka.settings())
-    reader = platform.cluster_reader()
-    assert platform.cluster_reader() is reader
+    reader = platform.kafka.cluster()
+    assert platform.kafka.cluster() is reader
     first = reader.take()
     reader.close()
     again = reader.take()

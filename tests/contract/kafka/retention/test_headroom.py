@@ -25,8 +25,8 @@ def topics(kafka: Stack) -> Topics:
 
 
 def least(topics: Topics, *names: str, at: int = 0) -> Headroom | None:
-    partitions = topics.platform.kafka_log().partitions(names)
-    return topics.platform.unread_logs().least(dict.fromkeys(partitions, at))
+    partitions = topics.platform.kafka.logs().partitions(names)
+    return topics.platform.kafka.unread().least(dict.fromkeys(partitions, at))
 
 
 def test_the_oldest_unread_record_counts_and_what_is_read_does_not(topics: Topics) -> None:

@@ -226,7 +226,7 @@ def test_with_ten_minutes_of_retention_the_alarm_comes_before_the_loss(
 
     def alarms() -> set[str]:
         watch(platform, KAFKA, platform.clusters[KAFKA].take(), memory)
-        return {alarm.subject for alarm in platform.control().alarms.list() if alarm.kind == HEADROOM}
+        return {alarm.subject for alarm in platform.control.alarms.list() if alarm.kind == HEADROOM}
 
     for name, age in (("fresh", 30.0), ("half", MINUTES_10 / 2 - SOON), ("late", MINUTES_10 - SOON)):
         world.make(name, retention_ms=MINUTES_10 * 1000, segment_ms=MINUTES_10 * 1000)

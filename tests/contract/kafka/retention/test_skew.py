@@ -15,7 +15,7 @@ from millrace.domain.archive.restore.records import Placement, place
 from millrace.embedded.stack import Stack
 from millrace.errors import UsageError
 from millrace.usecases.retention.skew import KAFKA, Skew, find_skew
-from millrace.wiring import Platform
+from millrace.wiring.platform import Adapters
 from support.archive.tees import Topics
 
 
@@ -104,7 +104,7 @@ def test_the_command_needs_no_control_database(topics: Topics, monkeypatch: pyte
     (tmp_path / "include/pipelines").mkdir(parents=True)
     settings = replace(topics.settings, root=tmp_path)
     monkeypatch.setattr(command, "open_settings", lambda: settings)
-    monkeypatch.setattr(Platform, "control", None)
+    monkeypatch.setattr(Adapters, "control", None)
 
     done = CliRunner().invoke(cli.app, ["skew", name, "--json"])
 

@@ -121,7 +121,7 @@ def test_what_is_gone_for_good_is_acknowledged_and_nothing_else(
     assert len(lines(again)) == 1
     world.put_back(here, whole)
     assert code(world.audit(name, Depth.DEEP)) == 0
-    [entry] = platform.control().log.list(subject=world.app.qualified_name)
+    [entry] = platform.control.log.list(subject=world.app.qualified_name)
     assert (entry.action, entry.actor) == ("backup.acknowledge", "cli:ann")
 
 

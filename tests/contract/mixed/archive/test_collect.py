@@ -64,7 +64,7 @@ def test_what_is_older_than_keep_is_asked_for_let_go_and_deleted(topics: Topics,
     done = collected(world, here)
     assert (done.expired, done.wrong, done.due, done.waits) == (3, (), 5, True)
     assert (left(world, here), proven(world, here)) == (1, 5)
-    log = topics.platform.control().log.list(subject=str(here))
+    log = topics.platform.control.log.list(subject=str(here))
     assert [(entry.action, entry.outcome) for entry in reversed(log)] == [
         ("backup.collect", "begun"),
         ("backup.collect", "done"),

@@ -112,7 +112,7 @@ def test_a_topic_goes_through_backup_and_restore(kafka: Stack, s3: Stack) -> Non
     topics.transaction(name, 0, [b"never"], commit=False)
     topics.produce(name, 0, [b"b"])
     topics.produce(name, 1, [b"c", b"d"], key=b"other")
-    world = TeeWorld(topics, [name], topics.platform.object_store())
+    world = TeeWorld(topics, [name], topics.platform.objects.store())
     world.archive_all(world.next_epoch())
     restores = Restores(topics, Incarnation(name, topics.topic_id(name)))
     into = restores.target()
@@ -342,7 +342,7 @@ def test_a_record_that_is_too_large_is_named_and_the_rest_goes_on_once_it_fits(r
     into = restores.target(max_message_bytes="9000")
     with pytest.raises(RefusedError, match="does not take a record"):
         restores.restore(into)
-    restores.topics.platform.topic_admin().set_config({into: {"max.message.bytes": "1000000"}})
+    restores.topics.platform.kafka.topics().set_config({into: {"max.message.bytes": "1000000"}})
     report = restores.restore(into)
     assert (report.is_whole, report.already_there) == (True, 7)
     assert originals(restores.there(into)) == meant(objects)

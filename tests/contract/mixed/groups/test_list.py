@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -23,11 +22,13 @@ from millrace.domain.groups.commits import stream_commits
 from millrace.domain.groups.status import GroupReading, Status
 from millrace.domain.topics.changes import NewTopic
 from millrace.embedded.stack import Stack
+from millrace.ports.platform import Platform
 from millrace.settings import Settings
 from millrace.usecases.groups import snapshots
 from millrace.usecases.groups.listing import list_groups, show_group
 from millrace.usecases.groups.snapshots import take_due
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
+from support.fakes.platform import PartsPlatform
 from support.groups.readers import GroupReader, group_reader, wait_for_the_stock_tool
 from support.stack.control_databases import Databases
 from support.topics.new import create_topics
@@ -101,7 +102,7 @@ def platform(kafka: Stack, control_databases: Databases, tmp_path: Path) -> Plat
     real = open_platform(settings)
     return cast(
         Platform,
-        SimpleNamespace(settings=settings, control=lambda: store, cluster_reader=real.cluster_reader),
+        PartsPlatform(settings=settings, control=store, kafka_cluster=real.kafka.cluster),
     )
 
 

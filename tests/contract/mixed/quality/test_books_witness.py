@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +18,7 @@ from millrace.errors import UnreachableError
 from millrace.usecases.quality import witness as books_witness
 from millrace.usecases.quality.witness import Witnesses
 from support.archive.tees import DUE_AT_ONCE, TeeWorld, Topics
+from support.fakes.platform import PartsPlatform
 from support.waiting import Deadline, eventually
 
 HOUR_MS = 3_600_000
@@ -38,7 +38,7 @@ class Read:
 
     def offsets(self) -> list[int]:
         """Of the records that a reader of committed ones is given."""
-        reader, end = self.topics.platform.topic_reader(), self.topics.end(self.name, 0)
+        reader, end = self.topics.platform.kafka.records(), self.topics.end(self.name, 0)
         return [record.offset for record in reader.between(self.name, 0, 0, end)]
 
     def doubt(self, given: Iterable[int], *, lost: int = 0) -> Doubt:
@@ -74,7 +74,7 @@ def read(topics: Topics) -> Read:
 
 
 def archived(read: Read) -> None:
-    world = TeeWorld(read.topics, [read.name], read.topics.platform.object_store())
+    world = TeeWorld(read.topics, [read.name], read.topics.platform.objects.store())
     world.archive_all(world.next_epoch())
 
 
@@ -147,7 +147,7 @@ def test_a_broker_that_does_not_answer_leaves_the_doubts_for_the_next_run(read):
 
     doubt = read.doubt(read.offsets())
     away = KafkaLog(KafkaSettings({"bootstrap.servers": "127.0.0.1:1"}), client_id="test", timeout=timedelta(seconds=1))
-    platform = SimpleNamespace(kafka_log=lambda connection: away)
+    platform = PartsPlatform(kafka_logs=lambda connection: away)
     judged = Witnesses(platform, Pipeline("p", "me", "millrace_kafka", (), ())).judge([doubt])  # type: ignore[arg-type]
     assert (judged.findings, judged.unasked) == ([], [doubt.range])
     assert isinstance(judged.problem, UnreachableError)

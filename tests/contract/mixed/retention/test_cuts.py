@@ -49,7 +49,7 @@ def refused(project: CutProject, plan: Plan) -> str:
     with pytest.raises(RefusedError) as caught:
         plans.run(project.platform, plan.id, actor="test:me")
     assert caught.value.exit_code == 4
-    assert project.platform.control().plans.get(plan.id).status is PlanStatus.OPEN
+    assert project.platform.control.plans.get(plan.id).status is PlanStatus.OPEN
     assert (project.setting("retention.ms"), project.setting("retention.bytes")) == before
     return str(caught.value)
 
@@ -105,7 +105,7 @@ def test_a_cut_waits_until_the_backup_has_archived_and_a_foreign_commit_is_not_t
     project = make(stream=None, backup=True)
     old_and_new(project)
     group, app = f"millrace.{project.name}.backup", f"{project.name}.backup"
-    topic_id = project.platform.kafka_log().partitions([project.topic])[0].topic_id
+    topic_id = project.platform.kafka.logs().partitions([project.topic])[0].topic_id
 
     def archived(offset: int, of: str = topic_id) -> list[str]:
         return [BackupMetadata(app, of, 1, offset, 3, "a" * 64).encode()] * 2

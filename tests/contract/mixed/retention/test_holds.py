@@ -17,9 +17,11 @@ from millrace.domain.retention.holds import Hold
 from millrace.domain.streams.control import Action
 from millrace.embedded.stack import Stack
 from millrace.errors import RefusedError
+from millrace.ports.platform import Platform
 from millrace.usecases.retention import holds
 from millrace.usecases.topics import plan as topics
-from millrace.wiring import Platform
+from millrace.wiring.kafka import KafkaAdapters
+from millrace.wiring.platform import Adapters
 from support.crash_walks import crash_at_every_call
 from support.retention.cut_projects import CutProject
 from support.stack.control_databases import Databases
@@ -133,7 +135,7 @@ def project(kafka: Stack, postgres: Stack, tmp_path: Path) -> CutProject:
 
 
 def told(project: CutProject) -> list[Action]:
-    return [entry for entry in project.platform.control().log.list(subject=project.topic) if "hold" in entry.action]
+    return [entry for entry in project.platform.control.log.list(subject=project.topic) if "hold" in entry.action]
 
 
 def held(project: CutProject, platform: Platform | None = None) -> holds.Held:
@@ -149,7 +151,7 @@ def end_due(project: CutProject, after: timedelta, platform: Platform | None = N
 
 def keeps(project: CutProject, value: str | None) -> None:
     """Wait until the broker shows what is set on the topic itself."""
-    admin = project.platform.topic_admin()
+    admin = project.platform.kafka.topics()
     eventually(
         lambda: admin.observe([project.topic])[project.topic].config.get("retention.ms") == value,
         within=Deadline.METADATA,
@@ -170,7 +172,7 @@ def test_a_hold_raises_what_is_kept_and_plans_leave_it_until_its_readers_have_re
     [line] = end_due(project, 2 * DAY)  # by then the oldest are 31 days old
     assert f"stream {project.name}.s would lose 50 records" in line
     subject = f"{KAFKA}/{project.topic}"
-    alarms = [each for each in project.platform.control().alarms.list() if each.subject == subject]
+    alarms = [each for each in project.platform.control.alarms.list() if each.subject == subject]
     assert [each.kind for each in alarms] == ["topic.hold"]
     with pytest.raises(RefusedError, match="would lose 50 records"):
         holds.end(project.platform, project.topic, actor="test:me", reason="a test", now=NOW + 2 * DAY)
@@ -178,12 +180,12 @@ def test_a_hold_raises_what_is_kept_and_plans_leave_it_until_its_readers_have_re
     project.commit(project.group, [60, 60])
     assert "its hold has ended" in end_due(project, 2 * DAY)[0]
     keeps(project, MONTH)
-    assert not [each for each in project.platform.control().alarms.list() if each.subject == subject]
+    assert not [each for each in project.platform.control.alarms.list() if each.subject == subject]
     assert [entry.action for entry in told(project)] == ["topic.hold.end", "topic.hold"]
 
 
 def test_what_was_the_brokers_default_is_that_again(project: CutProject) -> None:
-    admin, default = project.platform.topic_admin(), {"retention.ms": None}
+    admin, default = project.platform.kafka.topics(), {"retention.ms": None}
     path = project.root / f"include/pipelines/{project.name}.yaml"
     path.write_text(path.read_text().replace("retention: {time: 30d}\n", "\n"))
     assert admin.set_config({project.topic: default}) == {project.topic: None}
@@ -207,7 +209,9 @@ def test_who_dies_at_any_call_of_a_hold_leaves_one_that_holds_and_ends(
         settings = project.platform.settings
         with closing(ControlStore(settings.postgres("millrace_control"))) as control:
             admin = life.watch("admin", KafkaTopicAdmin(settings.kafka()))
-            mortal = Platform(settings, [watched_control(life, control)], {KAFKA: admin})
+            mortal = Adapters(
+                settings, control=watched_control(life, control), kafka=KafkaAdapters(settings, {KAFKA: admin})
+            )
 
             def act() -> None:
                 made = held(project, mortal)
@@ -223,7 +227,7 @@ def test_who_dies_at_any_call_of_a_hold_leaves_one_that_holds_and_ends(
 
 def go_on(project: CutProject) -> list[str]:
     """What was wrong after a life that had asked for a hold and ended it, or begun to."""
-    control, wrong = project.platform.control(), []
+    control, wrong = project.platform.control, []
 
     def rows() -> list[Hold]:
         return [each for each in control.holds.list(only_open=False) if each.topic == project.topic]

@@ -20,7 +20,6 @@ from millrace.adapters.sinks.s3 import sink as sink_module
 from millrace.adapters.sinks.s3.chain import DatasetChain
 from millrace.adapters.sinks.s3.objects import read_rows
 from millrace.adapters.sinks.s3.output import objects_of
-from millrace.adapters.sinks.s3.reading import Snapshot
 from millrace.adapters.sinks.s3.sink import S3Sink
 from millrace.domain.sinks.batch import BatchCounts, TaskResults, Written
 from millrace.domain.sinks.dataset import names
@@ -28,6 +27,7 @@ from millrace.domain.sinks.dataset.coverage import Covered
 from millrace.domain.sinks.dataset.history import History
 from millrace.domain.sinks.dataset.manifest import DataObject, Kind, Manifest
 from millrace.domain.sinks.dataset.names import NO_DATE
+from millrace.domain.sinks.dataset.snapshot import DatasetSnapshot
 from millrace.domain.topics.offsets import Meeting, OffsetRange
 from millrace.embedded.stack import Stack
 from millrace.errors import (
@@ -983,7 +983,7 @@ def test_no_column_at_all_is_refused_of_a_new_dataset_too(world: DatasetWorld) -
         Writer(world, 1).ready(pa.schema([]))
 
 
-def dates(snapshot: Snapshot) -> list[str]:
+def dates(snapshot: DatasetSnapshot) -> list[str]:
     return [file.written.date for file in snapshot.files]
 
 

@@ -85,7 +85,7 @@ def test_the_commits_of_a_backup_name_the_epochs_that_made_them(kafka: Stack, na
 @pytest.mark.usefixtures("postgres")
 def test_the_chain_of_a_dataset_names_the_epoch_that_writes_it(s3: Stack, name: str) -> None:
     world = DatasetWorld(s3, name)
-    asked = open_platform(s3.settings()).hasty_dataset(world.declared)
+    asked = open_platform(s3.settings()).sinks.hasty_dataset(world.declared)
     assert asked.newest_epoch(world.stream) == 0
     for epoch in (40, 41):
         sink = world.sink(epoch)
@@ -99,7 +99,7 @@ def test_a_bucket_that_cannot_be_asked_has_not_said_that_there_is_no_chain(s3: S
     connection = json.dumps({"conn_type": "aws", "login": "a", "password": "b", "extra": extra})
     settings = replace(s3.settings(), lookup={"millrace_s3": connection}.get)
     with pytest.raises(UnreachableError):
-        open_platform(settings).hasty_dataset(S3Sink("millrace_s3", "test/nobody")).newest_epoch("a.s")
+        open_platform(settings).sinks.hasty_dataset(S3Sink("millrace_s3", "test/nobody")).newest_epoch("a.s")
 
 
 def rename_example(root: Path, name: str) -> None:
@@ -120,7 +120,7 @@ def test_a_backup_whose_control_database_was_lost_begins_above_its_chains(
     platform, app = open_platform(Settings(root, s3.settings().lookup)), f"{topics.pipeline}.backup"
     assert newest_elsewhere(platform, app) == 0
     topic = topics.make("purchases", partitions=1)
-    world = TeeWorld(topics, [topic], topics.platform.object_store())
+    world = TeeWorld(topics, [topic], topics.platform.objects.store())
     for epoch in (7, 50):
         world.epoch = epoch - 1
         world.next_epoch().round()
@@ -138,7 +138,7 @@ def test_the_ends_of_chains_in_a_bucket_that_cannot_be_asked_are_not_taken_for_n
     connection = json.dumps({"conn_type": "aws", "login": "a", "password": "b", "extra": extra})
     settings = replace(s3.settings(), lookup={"millrace_s3": connection}.get)
     with pytest.raises(UnreachableError):
-        open_platform(settings).hasty_heads("millrace_s3").newest_epoch([Incarnation("a.t", "A" * 22)])
+        open_platform(settings).archive.hasty_heads("millrace_s3").newest_epoch([Incarnation("a.t", "A" * 22)])
 
 
 @pytest.mark.usefixtures("kafka", "postgres")

@@ -21,10 +21,12 @@ from millrace.domain.plans.plan import Outcome, PlanStatus, StoredPlan
 from millrace.domain.topics.changes import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError, RefusedError, StalePlanError
+from millrace.ports.platform import Platform
 from millrace.settings import PostgresSettings, Settings, open_settings
 from millrace.usecases.plans import stored as plans
 from millrace.usecases.topics import plan as topics
-from millrace.wiring import Platform
+from millrace.wiring.kafka import KafkaAdapters
+from millrace.wiring.platform import Adapters
 from support.crash_walks import crash_at_every_call
 from support.stack import embedded as runs
 from support.stack.control_databases import Databases
@@ -63,7 +65,7 @@ class Surroundings:
     def platform(self) -> Iterator[Platform]:
         """For one who looks on and goes on, whom nobody strikes: with connections of its own."""
         with closing(ControlStore(self.database)) as control:
-            yield Platform(self.settings, [control], {KAFKA: self.admin})
+            yield Adapters(self.settings, control=control, kafka=KafkaAdapters(self.settings, {KAFKA: self.admin}))
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,7 @@ def three_topics(platform: Platform) -> Pipeline:
     """A pipeline that needs a topic, more partitions of another, and another setting of a third."""
     name = f"crash_{uuid.uuid4().hex[:8]}"
     there = [NewTopic(f"{name}.{topic}", 1, 1, {}) for topic in ("b", "c")]
-    admin = platform.topic_admin()
+    admin = platform.kafka.topics()
     assert admin.create(there) == {topic.name: None for topic in there}
     names = [topic.name for topic in there]
     eventually(lambda: len(admin.observe(names)) == len(names), within=Deadline.METADATA, what="the topics")
@@ -95,7 +97,11 @@ def plan_and_run(life: Life, given: Surroundings, pipeline: Pipeline) -> Millrac
     """One life of the command line; what ended it before, but for a crash."""
     with closing(ControlStore(given.database)) as control:
         admin = life.watch("admin", KafkaTopicAdmin(given.settings.kafka()))
-        mortal = Platform(given.settings, [watched_control(life, control)], {pipeline.kafka: admin})
+        mortal = Adapters(
+            given.settings,
+            control=watched_control(life, control),
+            kafka=KafkaAdapters(given.settings, {pipeline.kafka: admin}),
+        )
 
         def act() -> None:
             plan = topics.make_plan(mortal, pipeline, by=ACTOR)
@@ -105,7 +111,7 @@ def plan_and_run(life: Life, given: Surroundings, pipeline: Pipeline) -> Millrac
 
 
 def plan_of(platform: Platform, pipeline: Pipeline) -> StoredPlan | None:
-    found = [stored for stored in platform.control().plans.list(limit=500) if stored.plan.target == pipeline.name]
+    found = [stored for stored in platform.control.plans.list(limit=500) if stored.plan.target == pipeline.name]
     assert len(found) <= 1, f"one difference, and several plans: {found}"
     return found[0] if found else None
 
@@ -146,7 +152,7 @@ def go_on(platform: Platform, pipeline: Pipeline) -> list[str]:
 def told_wrongly(platform: Platform, pipeline: Pipeline) -> list[str]:
     """Changes that the action log does not tell, or tells as made more than once, or as failed."""
     told: dict[str, Counter[str]] = {topic.name: Counter() for topic in pipeline.topics}
-    for entry in platform.control().log.list(subject=pipeline.name, limit=500):
+    for entry in platform.control.log.list(subject=pipeline.name, limit=500):
         told[entry.subject][entry.outcome] += 1
     right = {Outcome.DONE.value, Outcome.FOUND_DONE.value}
     return [

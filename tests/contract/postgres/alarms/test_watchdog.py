@@ -20,7 +20,7 @@ from millrace.domain.streams.supervision import DesiredState
 from millrace.embedded.stack import Stack
 from millrace.settings import PostgresSettings, Settings
 from millrace.usecases.alarms.watchdog import Watchdog, Watched, look_at
-from millrace.wiring import Platform
+from millrace.wiring import open_platform
 from support.alarms.webhooks import Webhook, webhook
 from support.stack.control_databases import Databases
 from support.stack.cut_wire import Wire, wire
@@ -74,7 +74,7 @@ def control(control_databases: Databases) -> PostgresSettings:
 
 
 def test_what_supervision_knows_is_read_in_one_look(control: PostgresSettings) -> None:
-    known = look_at(Platform(Settings(Path(), {"millrace_control": connection(control)}.get)))
+    known = look_at(open_platform(Settings(Path(), {"millrace_control": connection(control)}.get)))
     [seen] = known.streams
     assert (seen.stream, seen.host, seen.state, seen.look_age) == ("shop.purchases", "alpha", "", None)
     assert seen.heartbeat_age is not None
@@ -175,7 +175,7 @@ def test_the_program_pages_while_the_control_database_cannot_be_reached(
 def test_a_server_that_stops_answering_is_an_outage(program: Program, control: PostgresSettings) -> None:
     found: list[str] = []
     reached = json.loads(connection(control)) | {"port": program.through.port}
-    platform = Platform(Settings(program.root, {"millrace_control": json.dumps(reached)}.get))
+    platform = open_platform(Settings(program.root, {"millrace_control": json.dumps(reached)}.get))
     program.state.mkdir()
     looks = Watchdog(
         Watched(

@@ -19,6 +19,7 @@ from millrace.domain.quality.books import Balance, Fault, Reconciliation
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import DeclarationError, RefusedError, UnreachableError
 from millrace.usecases.quality import books as quality_books
+from support.fakes.platform import GroupedPlatform
 from support.quality.books_made import STREAM, TABLE, TOPIC, TOPIC_ID, Made
 from support.quality.sinks import Sink, open_sink
 
@@ -30,7 +31,7 @@ P0 = TopicPartition(TOPIC, TOPIC_ID, 0)
 
 
 @dataclass
-class Shop:
+class Shop(GroupedPlatform):
     """A stream with a real sink and control database; its log is gone, and nobody keeps a backup of it."""
 
     made: Made
@@ -39,13 +40,14 @@ class Shop:
     said: list[str] = field(default_factory=list)
     table: ClassVar[str] = TABLE
 
+    @property
     def control(self) -> ControlStore:
         return self.store
 
-    def sink_books(self, connection: str) -> Any:
+    def sinks_books(self, connection: str) -> Any:
         return self.made.books
 
-    def kafka_log(self, connection: str) -> Any:
+    def kafka_logs(self, connection: str) -> Any:
         return SimpleNamespace(partitions=lambda topics: [])
 
     @property
@@ -495,7 +497,7 @@ def test_where_a_witness_is_away_what_was_found_is_kept_and_the_rest_waits(shop,
         raise UnreachableError("no broker answers")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Shop, "kafka_log", away)
+        patch.setattr(Shop, "kafka_logs", away)
         run = shop.reconcile()
     assert (found(run), run.problem, run.left) == ({"missing": [(202, 203)]}, "no broker answers", 400)
     assert set(shop.alarms()) == {"books.unbalanced"}
@@ -509,7 +511,7 @@ def test_a_witness_that_is_away_alone_is_no_breach_and_proves_nothing(shop, monk
     def away(self: Shop, connection: str) -> Any:
         raise UnreachableError("no broker answers")
 
-    monkeypatch.setattr(Shop, "kafka_log", away)
+    monkeypatch.setattr(Shop, "kafka_logs", away)
     run = shop.reconcile()
     assert (run.balance, run.findings, run.left) == (Balance.OPEN, (), 400)
     assert shop.alarms() == {}

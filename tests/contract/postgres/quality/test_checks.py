@@ -28,6 +28,7 @@ from millrace.usecases.quality import check as quality
 from millrace.usecases.quality.check import check
 from support.checks.tiers import examples
 from support.fakes.objects import MemoryStore
+from support.fakes.platform import GroupedPlatform
 from support.quality.sinks import TOPIC, TOPIC_ID, Sink, open_sink
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Bucket(MemoryStore):
 
 
 @dataclass
-class Shop:
+class Shop(GroupedPlatform):
     """A stream with a real sink and control database; its bucket is in memory, and Kafka says what it is told."""
 
     sink_: Sink
@@ -65,14 +66,15 @@ class Shop:
     now: datetime = BEGAN
     records: dict[TopicPartition, list[tuple[int, datetime]]] = field(default_factory=dict)
 
+    @property
     def control(self) -> ControlStore:
         return self.store
 
-    def sink(self, connection: str) -> SinkReader:
+    def sinks_tables(self, connection: str) -> SinkReader:
         assert connection == "reader"
         return SinkReader(self.sink_.database.working)
 
-    def quality_checker(self, connection: str) -> Any:
+    def sinks_checker(self, connection: str) -> Any:
         from millrace.adapters.quality.checker import QualityChecker
 
         assert connection == "reader"
@@ -81,10 +83,10 @@ class Shop:
     def quality_evidence(self) -> QualityEvidence:
         return QualityEvidence(self.bucket)
 
-    def kafka_log(self, connection: str) -> Any:
+    def kafka_logs(self, connection: str) -> Any:
         return SimpleNamespace(leaders=lambda topics: dict.fromkeys(PARTITIONS, True), times=self._times)
 
-    def topic_reader(self, connection: str) -> Any:
+    def kafka_records(self, connection: str) -> Any:
         def between(topic: str, number: int, first: int, end: int) -> Iterator[Any]:
             for offset, at in self.records.get(PARTITIONS[number], []):
                 if first <= offset < end:

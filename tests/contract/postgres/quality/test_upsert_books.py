@@ -23,6 +23,7 @@ from millrace.domain.sinks.batch import Written
 from millrace.domain.topics.offsets import OffsetRange
 from millrace.errors import RowsRefusedError, SinkFailedError
 from millrace.usecases.quality import books as quality_books
+from support.fakes.platform import GroupedPlatform
 from support.quality.sinks import Sink, open_sink
 from support.sinks.worlds import P0, P1, TOPIC, TOPIC_ID, Row, UpsertWorld, Writer, row
 
@@ -33,7 +34,7 @@ KEY = ("customer",)
 
 
 @dataclass
-class Shop:
+class Shop(GroupedPlatform):
     """A stream that upserts, its sink and control database; its log is gone, and nobody keeps a backup of it.
 
     Of the offsets every fifth is dropped, every tenth and first is bad.
@@ -44,13 +45,14 @@ class Shop:
     world: UpsertWorld
     now: datetime = datetime(2036, 5, 4, 12, tzinfo=UTC)
 
+    @property
     def control(self) -> ControlStore:
         return self.store
 
-    def sink_books(self, connection: str) -> SinkBooks:
+    def sinks_books(self, connection: str) -> SinkBooks:
         return SinkBooks(self.opened.database.working)
 
-    def kafka_log(self, connection: str) -> Any:
+    def kafka_logs(self, connection: str) -> Any:
         return SimpleNamespace(partitions=lambda topics: [])
 
     @property
@@ -164,7 +166,7 @@ def test_a_table_is_not_read_whatever_it_holds(shop):
     assert shop.reconcile().balance is Balance.BALANCED
     with (
         pytest.raises(SinkFailedError, match="permission denied for table rows"),
-        shop.sink_books("").opened(shop.world.stream, shop.table) as books,
+        shop.sinks.books("").opened(shop.world.stream, shop.table) as books,
     ):
         books.part(OffsetRange(P0, 0, 60))
 

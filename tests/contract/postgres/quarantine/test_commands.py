@@ -52,7 +52,7 @@ def sink(database: PostgresSettings) -> Iterator[psycopg.Connection[Any]]:
 @pytest.fixture
 def _platform(tmp_path: Path, database: PostgresSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     platform = FakePlatform(example_project(tmp_path))
-    monkeypatch.setattr(platform, "sink", lambda connection: SinkReader(database), raising=False)
+    monkeypatch.setattr(platform, "sinks_tables", lambda connection: SinkReader(database), raising=False)
     use_platform(monkeypatch, platform, quarantine)
 
 
@@ -233,7 +233,7 @@ def test_a_database_that_refuses_is_one_problem_of_the_list(
     here = sink.info
     settings = replace(stranger, host=here.host, port=here.port, database=here.dbname)
     platform = quarantine.open_platform(None)  # type: ignore[arg-type]
-    monkeypatch.setattr(platform, "sink", lambda connection: SinkReader(settings))
+    monkeypatch.setattr(platform, "sinks_tables", lambda connection: SinkReader(settings))
     done = call("list", "--json")
     assert done.exit_code == 3
     [problem] = json.loads(done.stdout)["problems"]

@@ -15,10 +15,12 @@ from millrace.domain.quarantine.redrive import Place, Redriven, Selection, Tally
 from millrace.domain.quarantine.rules import Broken, Rule
 from millrace.embedded.stack import Stack
 from millrace.errors import PartFailedError, RefusedError, StalePlanError, UnreachableError, UsageError
+from millrace.ports.platform import Platform
 from millrace.settings import Settings
 from millrace.usecases.plans import stored as plans
 from millrace.usecases.quarantine.redrive import make_plan, selection_of
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
+from support.fakes.platform import Instead
 from support.quarantine.redrive_bench import BAD, EVERYTHING, Bench
 
 
@@ -104,27 +106,25 @@ class World:
         return plans.show(self.platform, plan.id)
 
     def logged(self) -> list[tuple[str, dict[str, str]]]:
-        entries = self.platform.control().log.list(subject=self.bench.stream, limit=100)
+        entries = self.platform.control.log.list(subject=self.bench.stream, limit=100)
         return [(entry.action, dict(entry.after or {})) for entry in reversed(entries)]
 
 
-class Wired:
+class Wired(Instead):
     """The platform, but for its jobs, and for books that may be away."""
 
     def __init__(self, platform: Platform, job: Job) -> None:
-        self._platform, self._job = platform, job
+        super().__init__(
+            platform,
+            apps=Instead(platform.apps, redriving=lambda: job),
+            sinks=Instead(platform.sinks, books=self._books),
+        )
         self.books_away = False
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._platform, name)
-
-    def redriving(self) -> Job:
-        return self._job
-
-    def sink_books(self, connection: str) -> Any:
+    def _books(self, connection: str) -> Any:
         if self.books_away:
             raise UnreachableError("the sink does not answer", where="the sink", next_step="wait")
-        return self._platform.sink_books(connection)
+        return self._real.sinks.books(connection)
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ class Place:
 
     store: ControlStore
 
+    @property
     def control(self) -> ControlStore:
         return self.store
 

@@ -23,7 +23,7 @@ from millrace.domain.streams.supervision import DesiredState, StreamState
 from millrace.settings import Settings
 from millrace.usecases.streams.listing import StreamRow
 from millrace.web.app import create_app
-from millrace.wiring import Platform
+from millrace.wiring.platform import Adapters
 from support.checks.budget import Kind, spend
 from support.fakes.pages import NAME, PATIENCE, FakeHost
 from support.ui.browser import Complaints, keep_picture, open_browser
@@ -52,15 +52,7 @@ class PagesHost(FakeHost):
 
     def platform(self) -> Any:
         assert self.database
-        database = self.database
-
-        class WithDatabase(Platform):
-            def pages(self) -> Any:
-                from millrace.adapters.control.pages import PageReader
-
-                return PageReader(database, timedelta(seconds=1.5))
-
-        return WithDatabase(Settings(root=CHECKOUT, lookup=lambda name: None))
+        return Adapters(Settings(root=CHECKOUT, lookup=lambda name: None), control=ControlStore(self.database))
 
 
 class Served:

@@ -33,7 +33,7 @@ LOG_END = 10_000
 @pytest.fixture
 def archive(s3: Stack) -> Archive:
     incarnation = Incarnation(f"t{uuid.uuid4().hex[:8]}", uuid.uuid4().hex[:22])
-    return Archive(open_platform(s3.settings()).object_store(), incarnation, "", None)
+    return Archive(open_platform(s3.settings()).objects.store(), incarnation, "", None)
 
 
 def log_of(archive: Archive) -> ObservedLog:

@@ -29,7 +29,7 @@ from support.stack.faulty_proxy import plain_client
 @lru_cache(maxsize=1)
 def store_and_raw_client(settings: S3Settings, root: Path) -> tuple[ObjectStore, Any]:
     """Made once for all tests: a client takes longer to make than an archive."""
-    return open_platform(open_settings(root)).object_store(), plain_client(settings)
+    return open_platform(open_settings(root)).objects.store(), plain_client(settings)
 
 
 @pytest.fixture

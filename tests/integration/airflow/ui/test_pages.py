@@ -128,7 +128,7 @@ def test_the_form_starts_a_stopped_stream_and_its_page_tells_so(operator: Page, 
 
 def reasons_of_the_operator(stack: Stack) -> set[str]:
     """The reasons that the user `operator` gave, of the stream's entries in the action log."""
-    entries = open_platform(stack.settings()).control().log.list(limit=50)
+    entries = open_platform(stack.settings()).control.log.list(limit=50)
     return {entry.reason for entry in entries if (entry.subject, entry.actor) == (STREAM, "airflow:operator")}
 
 

@@ -43,7 +43,7 @@ def known(stack: Stack) -> str:
     """The example's stream, whatever it does now, once somebody has looked at it."""
     admin = AirflowUser(stack)
     admin.wait_for_dag("shop.stream.purchases")
-    streams = open_platform(stack.settings()).control().streams
+    streams = open_platform(stack.settings()).control.streams
     eventually(lambda: streams.look(EXAMPLE), within=Deadline.AIRFLOW, what=f"a look at {EXAMPLE}")
     return EXAMPLE
 
@@ -95,7 +95,7 @@ def test_the_pages_stand_in_airflows_frame_and_a_link_leaves_it(
 def test_a_viewer_sees_all_and_is_told_that_airflow_refuses_him(viewer: Page, known: str, stack: Stack) -> None:
     user = AirflowUser(stack, "viewer")
     runs = len(user.runs("shop.operate"))
-    wanted = open_platform(stack.settings()).control().streams.desired(known)
+    wanted = open_platform(stack.settings()).control.streams.desired(known)
     frame = open_stream(viewer, known)
     form = frame.locator('form[data-dag="shop.operate"]')
     form.get_by_label("Reason, for the action log").fill("a viewer tries it")
@@ -103,7 +103,7 @@ def test_a_viewer_sees_all_and_is_told_that_airflow_refuses_him(viewer: Page, kn
     expect(form.locator("output")).to_contain_text("Airflow refused (403)")
     keep_picture(viewer, "streams-viewer-refused")
     assert len(user.runs("shop.operate")) == runs
-    assert open_platform(stack.settings()).control().streams.desired(known) == wanted
+    assert open_platform(stack.settings()).control.streams.desired(known) == wanted
 
 
 def test_a_stranger_gets_nothing_and_a_token_of_airflow_opens_the_pages(known: str, stack: Stack) -> None:
@@ -249,7 +249,7 @@ def test_an_operator_stops_starts_and_plans_a_rewind_from_the_page(
     operator: Page, pipeline: AirflowPipeline, stack: Stack
 ) -> None:
     stream = f"{pipeline.name}.numbers"
-    control = open_platform(stack.settings()).control()
+    control = open_platform(stack.settings()).control
 
     def state() -> StreamState:
         return show_stream(open_platform(stack.settings()), stream).report.state

@@ -35,9 +35,9 @@ class AuditWorld(TeeWorld):
     def of(cls, topics: Topics, databases: Databases, *names: str, **more: Any) -> AuditWorld:
         database = databases.create_upgraded()
         platform = topics.platform
-        platform._control[:] = [ControlStore(database.working)]
+        platform.control = ControlStore(database.working)
         raw = plain_client(topics.settings.s3())
-        return cls(topics, names, platform.object_store(), raw=raw, **more)
+        return cls(topics, names, platform.objects.store(), raw=raw, **more)
 
     @property
     def app(self) -> BackupApp:
@@ -45,8 +45,8 @@ class AuditWorld(TeeWorld):
 
     def tee(self) -> Tee:
         """An epoch that asks the control database."""
-        backups = self.topics.platform.control().backups
-        alarms = self.topics.platform.control().alarms
+        backups = self.topics.platform.control.backups
+        alarms = self.topics.platform.control.alarms
 
         def breach(kind: str, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
             alarms.close(kind, subject) if detail is None else alarms.open(kind, subject, detail, extent)
@@ -74,7 +74,7 @@ class AuditWorld(TeeWorld):
         return kept
 
     def open_alarms(self, here: Incarnation) -> dict[str, str]:
-        found = self.topics.platform.control().alarms.list()
+        found = self.topics.platform.control.alarms.list()
         return {alarm.kind: alarm.detail for alarm in found if alarm.subject == str(here)}
 
     def contents(self, here: Incarnation) -> dict[str, bytes]:

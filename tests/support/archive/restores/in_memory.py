@@ -21,6 +21,7 @@ from millrace.usecases.archive.restore import Request, Restore, RestoreProgress
 from millrace.usecases.archive.restore_run import Phase, RestoreReport
 from support.archive.read_back import CountingStore, MemoryArchive
 from support.archive.restores.real import Object, archive, plain_records
+from support.fakes.platform import PartsPlatform
 
 HERE = Incarnation("shop.purchases", "C" * 22)
 
@@ -162,11 +163,11 @@ class World:
         self.meanwhile = meanwhile
 
     def restore(self, selection: Selection | None = None, **more: Any) -> RestoreReport:
-        platform: Any = SimpleNamespace(
+        platform: Any = PartsPlatform(
             archive_reader=lambda connection: ArchiveReader(self.store),
-            topic_admin=lambda connection: SimpleNamespace(observe=lambda names: {"back": self.topic.observed()}),
-            control=lambda: SimpleNamespace(log=self.log),
-            restore_target=self.restore_target,
+            kafka_topics=lambda connection: SimpleNamespace(observe=lambda names: {"back": self.topic.observed()}),
+            control=SimpleNamespace(log=self.log),
+            kafka_restore_target=self.restore_target,
         )
         given = {"topic": HERE.topic, "into": "back", "selection": selection or Selection()} | more
         request = Request(actor="cli:ann", reason="they want it", **given)

@@ -21,10 +21,11 @@ from millrace.domain.archive.selection import Selection
 from millrace.domain.streams.position import LogBounds
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.ports.objects import ObjectStore
+from millrace.ports.platform import Platform
 from millrace.settings import open_settings
 from millrace.usecases.archive.restore import Request, Restore, RestoreProgress
 from millrace.usecases.archive.restore_run import RestoreReport
-from millrace.wiring import Platform, open_platform
+from millrace.wiring import open_platform
 from support.topics.plain_consumer import PlainRecord, read_topic
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Restores:
 
     @property
     def store(self) -> ObjectStore:
-        return self.platform.object_store()
+        return self.platform.objects.store()
 
     def target(self, suffix: str = "back", *, partitions: int = 2, **config: str) -> str:
         """A topic that keeps what it is given."""

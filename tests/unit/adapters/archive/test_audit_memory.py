@@ -31,6 +31,7 @@ from support.archive.audits.in_memory import END, HERE, NOON, Audits, said
 from support.archive.chains import entry
 from support.archive.small_archive import PARTITIONS, Archive, records
 from support.fakes.objects import MemoryStore
+from support.fakes.platform import PartsPlatform
 
 LONG = timedelta(days=9)
 
@@ -148,8 +149,8 @@ class Asked:
         backups = SimpleNamespace(
             known=lambda here: self.rows, acknowledge=lambda asked, about: self.rows.extend(asked)
         )
-        self.platform: Any = SimpleNamespace(
-            control=lambda: SimpleNamespace(backups=backups), auditor=lambda app, kafka: world.auditor()
+        self.platform: Any = PartsPlatform(
+            control=SimpleNamespace(backups=backups), archive_auditor=lambda app, kafka: world.auditor()
         )
         topic = SimpleNamespace(backup=SimpleNamespace(max_lag=world.max_lag))
         app = SimpleNamespace(qualified_name="shop.backup")

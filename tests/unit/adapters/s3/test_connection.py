@@ -18,7 +18,7 @@ from millrace.adapters.s3.failures import where
 from millrace.adapters.s3.store import S3Store
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.settings import S3Settings, Settings
-from millrace.wiring import Platform
+from millrace.wiring import open_platform
 from support.waiting import Deadline, at_once
 
 CALLS: dict[str, Callable[[S3Store], object]] = {
@@ -154,9 +154,10 @@ def test_a_proxy_is_not_asked_for_what_only_this_network_knows() -> None:
 
 
 def test_a_store_is_opened_once_for_each_connection(tmp_path: Path) -> None:
-    platform = Platform(Settings(tmp_path, lambda _: json.dumps({"conn_type": "aws", "login": "k", "password": "s"})))
-    assert platform.object_store() is platform.object_store("millrace_s3")
-    assert platform.object_store("another") is not platform.object_store()
+    connection = json.dumps({"conn_type": "aws", "login": "k", "password": "s"})
+    platform = open_platform(Settings(tmp_path, lambda _: connection))
+    assert platform.objects.store() is platform.objects.store("millrace_s3")
+    assert platform.objects.store("another") is not platform.objects.store()
 
 
 def test_threads_get_the_same_store(tmp_path: Path) -> None:
@@ -167,6 +168,6 @@ def test_threads_get_the_same_store(tmp_path: Path) -> None:
         both.wait(Deadline.THREAD.seconds)
         return json.dumps({"conn_type": "aws", "login": "k", "password": "s"})
 
-    platform = Platform(Settings(tmp_path, lookup))
-    one, other = at_once([platform.object_store] * 2, within=Deadline.THREAD, what="two threads to get a store")
+    platform = open_platform(Settings(tmp_path, lookup))
+    one, other = at_once([platform.objects.store] * 2, within=Deadline.THREAD, what="two threads to get a store")
     assert one is other

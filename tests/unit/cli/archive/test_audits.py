@@ -23,12 +23,13 @@ from millrace.errors import MillraceError, RefusedError, UnreachableError, Usage
 from support.archive.audits.in_memory import HERE, NOON, Audits
 from support.commands import use_platform
 from support.declarations import example_project
+from support.fakes.platform import GroupedPlatform
 from support.fakes.streams import Clock, FakeAlarms
 
 WHY = ("--reason", "deleted by hand")
 
 
-class World:
+class World(GroupedPlatform):
     """The example's archive in memory, as the commands meet it."""
 
     def __init__(self, root: Path) -> None:
@@ -43,15 +44,16 @@ class World:
             raise self.away
         return ArchiveReader(self.audits.archive.store)
 
-    def evidence(self, connection: str) -> EvidenceStore:
+    def archive_evidence(self, connection: str) -> EvidenceStore:
         return EvidenceStore(self.audits.archive.store)
 
-    def claims(self, app: object, kafka: str) -> Any:
+    def archive_claims(self, app: object, kafka: str) -> Any:
         return SimpleNamespace(topic_ids=lambda topic: set())
 
-    def auditor(self, app: object, kafka: str) -> Auditor:
+    def archive_auditor(self, app: object, kafka: str) -> Auditor:
         return self.audits.auditor()
 
+    @property
     def control(self) -> Any:
         backups = SimpleNamespace(
             known=lambda here: list(self.asked), acknowledge=lambda asked, about: self.asked.extend(asked)

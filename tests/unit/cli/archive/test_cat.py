@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from millrace.errors import MillraceError, UsageError
 from support.archive.read_back import BEGAN_MS, HERE, CountingStore, MemoryArchive, Printed, all_offsets, made
 from support.archive.small_archive import OFFSETS, PARTITIONS, ROUNDS, records
 from support.commands import use_platform
+from support.fakes.platform import PartsPlatform
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ def test_an_archive_whose_manifests_are_gone_is_told(archive: MemoryArchive) -> 
 
 @pytest.fixture
 def called(archive: MemoryArchive, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    platform = SimpleNamespace(archive_reader=lambda connection: ArchiveReader(archive.store))
+    platform = PartsPlatform(archive_reader=lambda connection: ArchiveReader(archive.store))
     use_platform(monkeypatch, platform, command)
     return lambda *arguments: CliRunner().invoke(command.app, ["cat", *arguments])
 

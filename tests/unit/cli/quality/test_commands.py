@@ -37,7 +37,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> QualityRoom:
     """A control room without a check, and a command line that works with it."""
     room = QualityRoom()
     evidence = SimpleNamespace(get=lambda key: b"<html>" if key.endswith(".html") else b"{}")
-    platform = platform_of(example_project(tmp_path), room, quality_evidence=lambda: evidence)
+    platform = platform_of(example_project(tmp_path), room, objects_quality_evidence=lambda: evidence)
     use_platform(monkeypatch, platform, cli)
     return room
 

@@ -21,6 +21,7 @@ from millrace.domain.topics.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.errors import RefusedError, UsageError
 from support.commands import use_platform
 from support.declarations import example_project, upsert_instead
+from support.fakes.platform import GroupedPlatform
 
 NAME = "shop.purchases"
 P0 = TopicPartition(NAME, "id", 0)
@@ -31,7 +32,7 @@ GONE = Apart(Difference.UNSTORED, "", 1, (SourceAt(NAME, 1, 4),), MAY, MAY)
 DIFFERENT = Recomputed(1000, 990, 4, 3, 985, 977, (CHANGED,), ("new",), ("amount is text, and date is made",), ("old",))
 
 
-class World:
+class World(GroupedPlatform):
     """A platform whose job finds what it is told to; a sink with 10,000 offsets on record, of which 9,000 are left."""
 
     def __init__(self, root: Path) -> None:
@@ -40,13 +41,13 @@ class World:
         self.asked: list[tuple[str, list[OffsetRange], tuple[str, ...]]] = []
         self.bounds = {P0: LogBounds(1000, 10_000)}
 
-    def sink(self, connection: str) -> Any:
+    def sinks_tables(self, connection: str) -> Any:
         return SimpleNamespace(work=lambda stream: ([Work(1, P0, 0, 10_000)], None))
 
-    def kafka_log(self, connection: str) -> Any:
+    def kafka_logs(self, connection: str) -> Any:
         return SimpleNamespace(partitions=lambda topics: list(self.bounds), bounds=lambda partitions: self.bounds)
 
-    def recomputation(self) -> Any:
+    def apps_recomputation(self) -> Any:
         return self
 
     def run(self, stream: str, ranges: list[OffsetRange], connections: tuple[str, ...], progress: Any) -> Recomputed:

@@ -41,6 +41,7 @@ from support.commands import use_platform
 from support.declarations import IN_KAFKA, SHOP, example_project, kafka_instead, replace_once
 from support.fakes.pages import NAME as USER
 from support.fakes.pages import PATIENCE, FakeControl, FakeHost, client, facts
+from support.fakes.platform import GroupedPlatform, PartsPlatform
 
 NAME, OTHER = "shop.purchases", "activity.groups"
 AT = datetime(2026, 11, 26, tzinfo=UTC)
@@ -134,7 +135,7 @@ def test_a_redrive_of_what_wrote_to_a_table_once_can_be_aborted(root: Path) -> N
     ended: list[PlanStatus] = []
     plans = SimpleNamespace(finish=lambda plan, status, results: ended.append(status))
     control = SimpleNamespace(plans=plans, log=SimpleNamespace(append=lambda **_: None))
-    platform: Any = SimpleNamespace(settings=SimpleNamespace(root=root), control=lambda: control)
+    platform: Any = PartsPlatform(settings=SimpleNamespace(root=root), control=control)
     said = about(Redrive(NAME, Selection(), "c0de", AT), Redriven(AT, ()))
     plan = Plan(PlanKind.REDRIVE, NAME, "sink", "millrace_sink", changes_of(()), (), AT, AT, "cli:a", "mended", said)
     put_through: Any = SimpleNamespace(name="redrive", done_at=AT, detail=())
@@ -148,7 +149,7 @@ def test_a_redrive_of_what_wrote_to_a_table_once_can_be_aborted(root: Path) -> N
     assert f"{NAME} writes to Kafka" in told[0]
 
 
-class Rewound:
+class Rewound(GroupedPlatform):
     """Servers that a rewind of a stream with 100 records done is planned on."""
 
     def __init__(self, root: Path) -> None:
@@ -156,16 +157,17 @@ class Rewound:
         self.plans = SimpleNamespace(add=lambda plan, asked_in: plan)
         self.streams = SimpleNamespace(desired=lambda name: None, progress=lambda name: None)
 
+    @property
     def control(self) -> Any:
         return self
 
-    def sink(self, connection: str) -> Any:
+    def sinks_tables(self, connection: str) -> Any:
         return SimpleNamespace(
             record_of_work=lambda name: WorkRecord(1, {P0: 100}, {P0: 0}),
             count_in=lambda *_, **more: SimpleNamespace(rows=100, quarantined=0),
         )
 
-    def kafka_log(self, connection: str) -> Any:
+    def kafka_logs(self, connection: str) -> Any:
         return SimpleNamespace(
             leaders=lambda topics: {P0: True},
             bounds=lambda partitions: {P0: LogBounds(0, 100)},
@@ -173,7 +175,7 @@ class Rewound:
             firsts=lambda partitions: {P0: SimpleNamespace(timestamp_ms=datetime.now(UTC).timestamp() * 1000)},
         )
 
-    def topic_admin(self, connection: str) -> Any:
+    def kafka_topics(self, connection: str) -> Any:
         return SimpleNamespace(cluster_id=lambda: "cluster")
 
 
@@ -196,7 +198,7 @@ REFUSED = SinkFailedError(
 )
 
 
-class Sinks:
+class Sinks(GroupedPlatform):
     """Sink databases by their Connections, of which that of the control database holds what it is told to."""
 
     def __init__(self, root: Path, found: list[RuleCount] | Exception) -> None:
@@ -204,7 +206,7 @@ class Sinks:
         self.found = found
         self.asked: list[str] = []
 
-    def sink(self, connection: str) -> Any:
+    def sinks_tables(self, connection: str) -> Any:
         def counts(stream: str | None, limit: int) -> list[RuleCount]:
             if connection == "millrace_control" and isinstance(self.found, Exception):
                 raise self.found
@@ -235,8 +237,10 @@ def test_a_control_database_that_refuses_hides_no_other_quarantine(root: Path) -
 def page(root: Path, found: list[RuleCount] | Exception, path: str) -> str:
     """What a user is shown."""
     control = FakeControl({NAME: facts(NAME), OTHER: facts(OTHER)})
-    platform = SimpleNamespace(
-        settings=SimpleNamespace(root=root), pages=lambda: control, hasty_sink=Sinks(root, found).sink
+    platform = PartsPlatform(
+        settings=SimpleNamespace(root=root),
+        control=SimpleNamespace(pages=control),
+        sinks_hasty_tables=Sinks(root, found).sinks_tables,
     )
     host = FakeHost(control)
     host.platform = lambda: platform  # type: ignore[method-assign]

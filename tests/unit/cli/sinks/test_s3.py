@@ -21,6 +21,7 @@ from support.commands import use_platform
 from support.declarations import SHOP, example_project, replace_once
 from support.fakes.pages import NAME as USER
 from support.fakes.pages import PATIENCE, FakeControl, FakeHost, client, facts
+from support.fakes.platform import PartsPlatform
 
 NAME = "shop.purchases"
 TABLE = "{postgres: {connection: millrace_sink, table: shop.purchases, mode: append}}"
@@ -68,7 +69,9 @@ def test_the_page_shows_its_dataset_and_its_quarantine_and_no_rewind(root: Path)
         return SimpleNamespace(quarantine_counts=lambda stream, limit: [])
 
     control = FakeControl({NAME: facts(NAME)})
-    platform = SimpleNamespace(settings=SimpleNamespace(root=root), pages=lambda: control, hasty_sink=sink)
+    platform = PartsPlatform(
+        settings=SimpleNamespace(root=root), control=SimpleNamespace(pages=control), sinks_hasty_tables=sink
+    )
     host = FakeHost(control)
     host.platform = lambda: platform  # type: ignore[method-assign]
 

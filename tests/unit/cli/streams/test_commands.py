@@ -28,7 +28,7 @@ WHY = ("--reason", "a new release")
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     platform = FakePlatform(example_project(tmp_path), Clock(datetime.now(UTC)))
     groups = SimpleNamespace(members=lambda group: (), lag=lambda group, topics: 0, newest_epoch=lambda *_: 0)
-    monkeypatch.setattr(platform, "groups", lambda connection: groups)
+    monkeypatch.setattr(platform, "kafka_groups", lambda connection: groups)
     use_platform(monkeypatch, platform, streams)
     for name in ("START_WITHIN", "STOP_WITHIN"):
         monkeypatch.setattr(streams, name, timedelta())

@@ -27,6 +27,7 @@ from millrace.settings import S3Settings
 from support.commands import use_platform
 from support.declarations import example_project, s3_instead
 from support.fakes.objects import MemoryStore
+from support.fakes.platform import PartsPlatform
 
 NAME, PREFIX, BUCKET = "shop.purchases", "lake/purchases", "acme"
 P0 = TopicPartition(NAME, "AAAA", 0)
@@ -74,7 +75,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     root = example_project(tmp_path)
     s3_instead(root)
     made = Lake(root)
-    platform = SimpleNamespace(settings=made.settings, dataset=made.dataset_of)
+    platform = PartsPlatform(settings=made.settings, sinks_dataset=made.dataset_of)
     use_platform(monkeypatch, platform, stream_files)
     return made
 

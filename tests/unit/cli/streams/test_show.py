@@ -47,7 +47,7 @@ PROGRESS = StreamProgress(
 def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     platform = FakePlatform(example_project(tmp_path))
     lag = SimpleNamespace(lag=lambda group, topics: 0)
-    monkeypatch.setattr(platform, "groups", lambda connection: lag)
+    monkeypatch.setattr(platform, "kafka_groups", lambda connection: lag)
     monkeypatch.setattr(platform.streams, "progress", lambda stream: PROGRESS)
     use_platform(monkeypatch, platform, streams)
     return platform

@@ -46,7 +46,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     platform.clock.now = datetime.now(UTC)
     platform.app_runner = BusyRunner(platform.clock)
     groups = SimpleNamespace(members=lambda group: [], newest_epoch=lambda *_: 0)
-    monkeypatch.setattr(platform, "groups", lambda connection: groups)
+    monkeypatch.setattr(platform, "kafka_groups", lambda connection: groups)
     use_platform(monkeypatch, platform, streams)
     platform.streams.set_desired(STREAM, actor="cli:me", reason="a test", state=DesiredState.RUNNING)
     supervise(platform, STREAM, "cli:me")  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from millrace.usecases.topics.drift import Difference, Drift, MendedBy, find_dri
 from support.commands import use_platform
 from support.declarations import SHOP, example_project, replace_once
 from support.fakes.logs import FakeHolds
+from support.fakes.platform import PartsPlatform
 from support.fakes.topics import DEFAULTS, FakeTopicAdmin
 
 NAME = "shop.purchases"
@@ -41,7 +42,7 @@ def platform_of(topic_admin: Callable[[str], FakeTopicAdmin]) -> Any:
         raise UnreachableError("nobody answers")
 
     control = SimpleNamespace(holds=FakeHolds())
-    return SimpleNamespace(topic_admin=topic_admin, control=lambda: control, kafka_log=away)
+    return PartsPlatform(kafka_topics=topic_admin, control=control, kafka_logs=away)
 
 
 def found(declared: Topic, *there: ObservedTopic) -> Drift:

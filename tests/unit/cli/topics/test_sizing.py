@@ -61,15 +61,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupsPlatform:
     monkeypatch.setenv("MILLRACE_ROOT", str(tmp_path))
     made = groups_platform(tmp_path, NOW)
     made.topic_readers[KAFKA] = NoRecords()  # type: ignore[assignment]
-    known, control = Forecasts(), made.control
-    made.known = known  # type: ignore[attr-defined]
-
-    def with_forecasts() -> Any:
-        found = control()
-        found.forecasts = known
-        return found
-
-    monkeypatch.setattr(made, "control", with_forecasts)
+    made.known = made.rooms["forecasts"] = Forecasts()  # type: ignore[attr-defined]
     use_platform(monkeypatch, made, sizing, headroom, settings=Settings(tmp_path, lambda name: None))
     for minute in range(30):
         made.snapshots.add(KAFKA, seen(minute - 30))

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from millrace.usecases.retention.skew import Skew, cluster_of, find_skew
 from support.commands import use_platform
 from support.declarations import example_project
 from support.fakes.groups import FakeCluster
+from support.fakes.platform import PartsPlatform
 
 NAME = "shop.purchases"
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -57,8 +57,8 @@ def log(records: int, *, start: int = 0, open_from: int | None = None, size: int
 
 def world(*logs: LogSeen | None, reader: FakeReader | None = None, faults: tuple[str, ...] = ()) -> Any:
     snapshot = Snapshot(AT, "cluster-1", {NAME: TopicSeen("id", logs)}, {}, faults=faults)
-    return SimpleNamespace(
-        cluster_reader=lambda kafka: FakeCluster(snapshot), topic_reader=lambda kafka: reader or FakeReader({})
+    return PartsPlatform(
+        kafka_cluster=lambda kafka: FakeCluster(snapshot), kafka_records=lambda kafka: reader or FakeReader({})
     )
 
 

@@ -172,7 +172,7 @@ def test_the_connections_lead_to_the_services_and_each_role_to_its_database(
     looking = read_environment_file(folder / "connections-look")
     elsewhere = open_platform(Settings(project, lambda name: looking.get(environment.variable_name(name))))
     with pytest.raises(UsageError, match="there is no runner for a Spark at `streams`"):
-        elsewhere.runner()
+        elsewhere.apps.runner()
 
 
 def test_what_a_driver_said_is_read_also_where_no_stream_may_be_started(project: Path) -> None:
@@ -181,20 +181,20 @@ def test_what_a_driver_said_is_read_also_where_no_stream_may_be_started(project:
     log = project / STATE_FOLDER / "streams" / "shop.purchases" / "7" / "driver.log"
     log.parent.mkdir(parents=True)
     log.write_text("one\ntwo\n", encoding="utf-8")
-    assert looking.last_lines("shop.purchases", 7, 1) == ["two"]
+    assert looking.apps.last_lines("shop.purchases", 7, 1) == ["two"]
     with pytest.raises(UsageError):
-        looking.runner()  # also once that was read
+        looking.apps.runner()  # also once that was read
 
 
 def test_who_is_in_another_process_namespace_is_refused_the_runner(project: Path) -> None:
     (project / STATE_FOLDER).mkdir()
     here = open_platform(Settings(project, lambda _name: None))
-    here.runner()  # an embedded stack notes nothing
+    here.apps.runner()  # an embedded stack notes nothing
     mark_namespace(project)
-    here.runner()
+    here.apps.runner()
     file = project / NAMESPACE_FILE
     file.write_text(file.read_text(encoding="utf-8").replace("pid:[", "pid:[9"), encoding="utf-8")
-    for opened in (here.runner, here.recomputation):
+    for opened in (here.apps.runner, here.apps.recomputation):
         with pytest.raises(RefusedError, match="another container"):
             opened()
 

@@ -25,6 +25,7 @@ from millrace.runtime.backup import driver, silence
 from millrace.runtime.backup.driver import BackupDriver
 from millrace.runtime.backup.parts import DOOMED, SILENT
 from support.fakes.objects import MemoryStore
+from support.fakes.platform import PartsPlatform
 from support.fakes.topics import FakeTopicAdmin
 
 A, B = TopicPartition("shop.a", "A" * 22, 0), TopicPartition("shop.b", "B" * 22, 0)
@@ -155,11 +156,11 @@ class Lived:
         return True
 
     def run(self, monkeypatch: pytest.MonkeyPatch, *between: Any) -> None:
-        platform = SimpleNamespace(
-            object_store=lambda name: self.store,
-            topic_admin=lambda name: self.cluster.admin,
-            topic_reader=lambda name: MagicMock(),
-            unread_logs=lambda name: self.cluster,
+        platform = PartsPlatform(
+            objects_store=lambda name: self.store,
+            kafka_topics=lambda name: self.cluster.admin,
+            kafka_records=lambda name: MagicMock(),
+            kafka_unread=lambda name: self.cluster,
         )
         monkeypatch.setattr(driver, "open_platform", lambda settings: platform)
         life = MagicMock()

@@ -22,6 +22,7 @@ from millrace.errors import UsageError
 from millrace.runtime.formats.registry import decoder_of
 from millrace.usecases.activity.active import active
 from support.commands import use_platform
+from support.fakes.platform import GroupedPlatform
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -32,7 +33,7 @@ def reading(group: str, hours_ago: int, client_id: str | None = "till-7") -> Rea
     return Reading(group, "shop.purchases", {1: 5, 0: 3}, client_id, "10.0.0.1", None, at, at, 2)
 
 
-class Views:
+class Views(GroupedPlatform):
     """What `wiring.Platform` gives of the activity's sink."""
 
     def __init__(self, readings: list[Reading] | None) -> None:
@@ -40,7 +41,7 @@ class Views:
         self._readings = readings
         self.asked: list[Any] = []
 
-    def activity(self, connection: str) -> Views:
+    def sinks_activity(self, connection: str) -> Views:
         self.asked.append(connection)
         return self
 

@@ -53,7 +53,7 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
         newest_epoch=lambda group, topics, stream: platform.groups_say(group, stream),
     )
     monkeypatch.setattr(platform, "groups_say", lambda group, stream: 0, raising=False)
-    monkeypatch.setattr(platform, "groups", lambda connection: groups)
+    monkeypatch.setattr(platform, "kafka_groups", lambda connection: groups)
     use_platform(monkeypatch, platform, command)
     for name in ("START_WITHIN", "STOP_WITHIN"):
         monkeypatch.setattr(command, name, timedelta())
@@ -105,7 +105,7 @@ def test_the_bucket_is_not_blamed_where_the_cluster_does_not_answer(
         return SimpleNamespace(incarnations=lambda: away("", ""))
 
     monkeypatch.setattr(platform, "groups_say", away, raising=False)
-    monkeypatch.setattr(platform, "claims", names_no_chain)
+    monkeypatch.setattr(platform, "archive_claims", names_no_chain)
     assert streams.start(platform, BACKUP, "cli:me", "because").epoch == 1  # type: ignore[arg-type]
     assert platform.asked == []
     assert list(platform.unanswered) == ["millrace_kafka"]
@@ -151,9 +151,9 @@ def test_people_see_what_the_last_round_archived_and_up_to_where(
     unread = Unread(TopicPartition("shop.purchases", "T" * 22, 1), 20, None, 0, 0)
     leaves_soon = Headroom(unread, timedelta(seconds=90), Rule.TIME)
     log = SimpleNamespace(partitions=lambda topics: [], committed=lambda group, partitions: {})
-    monkeypatch.setattr(platform, "kafka_log", lambda connection: log, raising=False)
+    monkeypatch.setattr(platform, "kafka_logs", lambda connection: log, raising=False)
     logs = SimpleNamespace(least=lambda archived: leaves_soon)
-    monkeypatch.setattr(platform, "unread_logs", lambda connection: logs, raising=False)
+    monkeypatch.setattr(platform, "kafka_unread", lambda connection: logs, raising=False)
     shown = lines(call("show", BACKUP))
     first = shown.index("last round")
     assert shown[first + 1 : first + 9] == [
@@ -199,7 +199,7 @@ def test_it_has_no_quarantine_which_is_said(platform: FakePlatform, monkeypatch:
         asked.append(connection)
         return SimpleNamespace(quarantine_counts=lambda stream, limit: ())
 
-    monkeypatch.setattr(platform, "sink", sink, raising=False)
+    monkeypatch.setattr(platform, "sinks_tables", sink, raising=False)
     assert quarantine.list_quarantine(platform).counts == []  # type: ignore[arg-type]
     assert asked == ["millrace_sink"]
     with pytest.raises(UsageError, match="a backup keeps every record as it is"):

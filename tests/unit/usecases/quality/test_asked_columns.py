@@ -15,12 +15,13 @@ from millrace.settings import Settings
 from millrace.usecases.quality.columns import column_findings
 from support.commands import use_platform
 from support.declarations import RETURNS, SHOP, replace_once, valid_project
+from support.fakes.platform import GroupedPlatform
 
 BOUGHT = "include/quality/bought.yaml"
 COLUMNS = {"customer_id": "text", "amount": "numeric(12,2)", "made": "integer"}
 
 
-class Sinks:
+class Sinks(GroupedPlatform):
     """A platform of nothing but sinks, by table; `away` are the Connections that do not answer."""
 
     def __init__(self, tables: Mapping[str, Mapping[str, str]], away: frozenset[str] = frozenset()) -> None:
@@ -28,7 +29,7 @@ class Sinks:
         self.away = away
         self.asked: list[str] = []
 
-    def hasty_sink(self, connection: str) -> Sinks:
+    def sinks_hasty_tables(self, connection: str) -> Sinks:
         self.asked.append(connection)
         if connection in self.away:
             raise UnreachableError("the sink database does not answer")

@@ -17,13 +17,14 @@ from millrace.domain.quarantine.redrive import Redrive, Redriven, Selection, abo
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.usecases.quarantine import redrive
 from support.declarations import example_project, upsert_instead
+from support.fakes.platform import GroupedPlatform
 
 NAME = "shop.purchases"
 P0 = TopicPartition(NAME, "id", 0)
 AT = datetime(2026, 11, 26, tzinfo=UTC)
 
 
-class World:
+class World(GroupedPlatform):
     """A sink that one entry was touched in, whose table has one row of each customer: by source, none is found."""
 
     def __init__(self, root: Path) -> None:
@@ -37,13 +38,14 @@ class World:
     def end(self, results: list[ChangeResult]) -> None:
         self.results = results
 
+    @property
     def control(self) -> Any:
         return self
 
-    def sink(self, connection: str) -> Any:
+    def sinks_tables(self, connection: str) -> Any:
         return SimpleNamespace(touched=lambda stream, plan: [SimpleNamespace(partition=P0, first=0, next=10)])
 
-    def sink_books(self, connection: str) -> Any:
+    def sinks_books(self, connection: str) -> Any:
         return self
 
     @contextmanager

@@ -15,10 +15,10 @@ from millrace.domain.plans.plan import Outcome, Plan, PlanStatus
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import RefusedError, UnreachableError
+from millrace.ports.platform import Platform
 from millrace.usecases.plans import stored as plans
 from millrace.usecases.retention import cuts
 from millrace.usecases.topics import plan as topics
-from millrace.wiring import Platform
 from support.declarations import RETURNS, SHOP, replace_once, valid_project
 from support.fakes.logs import LogsPlatform, committed
 from support.fakes.topics import DEFAULTS

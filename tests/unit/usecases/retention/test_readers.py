@@ -263,7 +263,7 @@ def test_the_greatest_danger_comes_first(platform: GroupsPlatform) -> None:
 
 
 def open_alarms(platform: GroupsPlatform, kind: str = HEADROOM) -> list[str]:
-    return [alarm.subject for alarm in platform.control().alarms.list() if alarm.kind == kind]
+    return [alarm.subject for alarm in platform.control.alarms.list() if alarm.kind == kind]
 
 
 def late(*, offset: int = 0, minute: int = 0, faults: tuple[str, ...] = ()) -> Snapshot:
@@ -280,7 +280,7 @@ def test_an_alarm_is_open_from_the_snapshot_that_shows_it_until_it_is_read(platf
         "the first in 30 min (time)"
     )
     assert open_alarms(platform) == [f"{KAFKA}/{STREAM} {TOPIC}"]
-    assert [alarm.extent for alarm in platform.control().alarms.list()] == [Extent(1800)]
+    assert [alarm.extent for alarm in platform.control.alarms.list()] == [Extent(1800)]
     platform.clock.now += MINUTE
     assert watch(platform, KAFKA, late(minute=1), memory) == []
     hidden = replace(late(minute=2, faults=("broker 2: dead",)), groups={})

@@ -329,7 +329,7 @@ def test_a_damaged_identity_leaves_apps_alone_and_obeys_a_stop(
 
     hosts.start_on_alpha()
     hosts.alpha.here = replace(ALPHA, identity="")
-    monkeypatch.setattr(hosts.alpha, "make_host", refuse)
+    monkeypatch.setattr(hosts.alpha, "apps_make_host", refuse)
     assert hosts.supervise(hosts.alpha).state is StreamState.RUNNING
     hosts.stop_wished()
     assert hosts.supervise(hosts.alpha).state is StreamState.DRAINING
@@ -382,7 +382,7 @@ def test_an_upgraded_host_takes_the_streams_that_it_finds_alive(
     hosts.start_on_alpha()
     hosts.streams.own(STREAM, None)
     hosts.alpha.here = replace(ALPHA, identity="")
-    monkeypatch.setattr(hosts.alpha, "make_host", lambda: ALPHA)
+    monkeypatch.setattr(hosts.alpha, "apps_make_host", lambda: ALPHA)
     hosts.supervise(hosts.alpha)
     wanted = hosts.streams.desired(STREAM)
     assert wanted is not None

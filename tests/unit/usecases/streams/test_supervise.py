@@ -402,14 +402,14 @@ def test_two_supervisors_that_look_elsewhere_at_once_start_one_app(
 ) -> None:
     """Sink and broker may take seconds to answer: the lock may be lost meanwhile, and another has looked too."""
     platform.epochs = {"fence": 40, "group": 41}
-    real, others = platform.fences, [lambda: supervise(platform)]
+    real, others = platform.sinks_fences, [lambda: supervise(platform)]
 
     def slow(connection: str) -> object:
         while others:
             others.pop()()
         return real(connection)
 
-    monkeypatch.setattr(platform, "fences", slow)
+    monkeypatch.setattr(platform, "sinks_fences", slow)
     started(platform)
     assert living(platform) == [42]
     assert [submitted.epoch for submitted in platform.app_runner.submissions] == [42]

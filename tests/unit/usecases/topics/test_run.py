@@ -14,6 +14,7 @@ from millrace.domain.declaration.pipeline import Pipeline, Topic
 from millrace.domain.plans.plan import Outcome, Standing
 from millrace.domain.topics.changes import NewTopic, ObservedTopic
 from millrace.usecases.topics import plan as topics
+from support.fakes.platform import PartsPlatform
 from support.fakes.topics import DEFAULTS, FakeTopicAdmin
 
 WANTED = Topic("shop.purchases", "shop", partitions=2, replication=1)
@@ -37,7 +38,7 @@ class LateBrokers(FakeTopicAdmin):
 
 def platform_of(admin: FakeTopicAdmin) -> Any:
     control = SimpleNamespace(holds=SimpleNamespace(list=lambda kafka: ()))
-    return SimpleNamespace(topic_admin=lambda connection="": admin, control=lambda: control)
+    return PartsPlatform(kafka_topics=lambda connection="": admin, control=control)
 
 
 def result_of_creating(admin: FakeTopicAdmin) -> Outcome:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from millrace.adapters.chain.documents import encode, parse, sha256_of
 from millrace.domain.archive.audits.findings import Audit, Depth
-from millrace.domain.archive.audits.memory import Memory
+from millrace.domain.archive.audits.memory import Memory, Remembered
 from millrace.domain.archive.names import Incarnation
 from millrace.errors import CorruptArchiveError
 from millrace.ports.objects import ObjectStore
@@ -25,14 +25,6 @@ _NAME = re.compile(r"([0-9]{8}T[0-9]{12}Z)-([0-9a-f]{16})\.json")
 _RECENT = timedelta(days=3)
 _AT_ONCE = 4
 _TIME = "%Y%m%dT%H%M%S%fZ"
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """What audits of an incarnation remember, and the last that looked deep."""
-
-    memory: Memory
-    last_deep: Audit | None
 
 
 class EvidenceStore:

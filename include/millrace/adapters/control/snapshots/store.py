@@ -7,7 +7,6 @@ was at a time is what the rows from its snapshot's base to that time say, so a d
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -19,33 +18,13 @@ from millrace.adapters.control.snapshots.newest import newest_rows
 from millrace.adapters.control.snapshots.rows import State, groups_of, state_of, storable, topics_of, values_of
 from millrace.adapters.control.snapshots.samples import appended_at, resting_since, samples_of
 from millrace.adapters.control.snapshots.series import series_of
-from millrace.domain.groups.snapshots import SNAPSHOTS_KEPT, History, LogSample, Partition, Snapshot
+from millrace.domain.groups.snapshots import SNAPSHOTS_KEPT, History, LogSample, Partition, Snapshot, SnapshotFacts
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.settings import PostgresSettings
 
 _LOCK = sa.text("select pg_advisory_xact_lock(hashtextextended('millrace.snapshot ' || :connection, 0))")
 _ROWS_TOGETHER = 1_000
 AHEAD = timedelta(hours=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The newest snapshot, but for what it saw.
-
-    Attributes:
-        at: when it was taken.
-        base: the whole snapshot whose rows it goes on from; itself where it is whole.
-        cluster_id: the cluster's own id.
-        offsets_kept_seconds: the cluster's retention of commits.
-    """
-
-    at: datetime
-    base: datetime
-    cluster_id: str
-    seconds: float
-    requests: int
-    offsets_kept_seconds: int | None
-    faults: Sequence[str]
 
 
 class SnapshotTable:
@@ -90,7 +69,7 @@ class SnapshotTable:
             _write(session, connection, snapshot.at, state_of(snapshot).changes(before))
         return True
 
-    def newest(self, connection: str) -> Moment | None:
+    def newest(self, connection: str) -> SnapshotFacts | None:
         """What is known of the newest snapshot beside what it saw; None where none is kept."""
         with translated(self._settings), self._engine.begin() as session:
             return _newest(session, connection)
@@ -177,11 +156,11 @@ def _day(at: datetime) -> date:
     return at.astimezone(UTC).date()
 
 
-def _goes_on(newest: Moment, snapshot: Snapshot) -> bool:
+def _goes_on(newest: SnapshotFacts, snapshot: Snapshot) -> bool:
     return newest.cluster_id == storable(snapshot.cluster_id) and _day(newest.base) == _day(snapshot.at)
 
 
-def _newest(session: sa.Connection, connection: str) -> Moment | None:
+def _newest(session: sa.Connection, connection: str) -> SnapshotFacts | None:
     table = tables.snapshot
     query = sa.select(
         table.c.at,
@@ -193,10 +172,10 @@ def _newest(session: sa.Connection, connection: str) -> Moment | None:
         table.c.faults,
     ).where(table.c.connection == connection)
     row = session.execute(query.order_by(table.c.at.desc()).limit(1)).one_or_none()
-    return None if row is None else Moment(**row._mapping)
+    return None if row is None else SnapshotFacts(**row._mapping)
 
 
-def _state(session: sa.Connection, connection: str, newest: Moment) -> State:
+def _state(session: sa.Connection, connection: str, newest: SnapshotFacts) -> State:
     """How everything was at the newest snapshot."""
     found = State()
     span = (newest.base, newest.at)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +14,8 @@ from millrace.adapters.postgres.connection import UNACKNOWLEDGED, address, sink_
 from millrace.adapters.postgres.schema import READ_RECORD, SHARD, work_record
 from millrace.domain.quality.ranges import Work
 from millrace.domain.quarantine.redrive import Left
-from millrace.domain.quarantine.rules import Excerpt, Former, Header, QuarantinedRecord, RuleCount
+from millrace.domain.quarantine.rules import Excerpt, Former, Header, QuarantinedRecord, QuarantineEntry, RuleCount
+from millrace.domain.sinks.batch import RangeCounts
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.topics.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.errors import DeclarationError, UnreachableError
@@ -51,24 +51,6 @@ SELECT DISTINCT topic, topic_id, partition, first_offset, next_offset FROM (
     ORDER BY first_offset DESC LIMIT 1
 ) AS entry WHERE here < next_offset ORDER BY 2, 3, 4
 """
-
-
-@dataclass(frozen=True, slots=True)
-class QuarantineEntry:
-    """One record in quarantine, without its content."""
-
-    source: SourceAt
-    rule: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class RangeCounts:
-    """What of some ranges of sources lies in a sink. `older` are rows and bad records of other timelines."""
-
-    rows: int
-    quarantined: int
-    older: int
 
 
 class SinkReader:

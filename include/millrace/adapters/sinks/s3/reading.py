@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date
 from hashlib import sha256
 
@@ -15,55 +14,15 @@ from millrace.adapters.chain.documents import decode
 from millrace.adapters.sinks.s3.chain import last_summary, read_chain, stream_of
 from millrace.adapters.sinks.s3.objects import read_rows, without
 from millrace.domain.archive.chain import LARGEST_EPOCH
-from millrace.domain.sinks.dataset.coverage import Coverage, Covered
+from millrace.domain.sinks.dataset.coverage import Coverage
 from millrace.domain.sinks.dataset.history import History
 from millrace.domain.sinks.dataset.manifest import DataObject, Kind, Manifest
 from millrace.domain.sinks.dataset.names import EVENT_DATE, NO_DATE, Dataset
+from millrace.domain.sinks.dataset.snapshot import DataFile, DatasetSnapshot
 from millrace.errors import CorruptArchiveError
 from millrace.ports.objects import ObjectStore
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """An object with rows that count.
-
-    Attributes:
-        key: in the bucket.
-        timeline: the one it was written on.
-        written: what its manifest says of it.
-        covered: rows of it that do not count, because a newer timeline has done their offsets again; in order.
-    """
-
-    key: str
-    timeline: int
-    written: DataObject
-    covered: tuple[Covered, ...] = ()
-
-    @property
-    def where(self) -> str:
-        """The rows that count, as a condition in SQL; empty where all of them do."""
-        return " AND ".join(
-            f"NOT (_topic_id = '{one.topic_id}' AND _partition = {one.partition} "
-            f"AND _offset >= {one.first} AND _offset < {one.next})"
-            for one in self.covered
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A dataset as one manifest left it.
-
-    Attributes:
-        dataset: which.
-        history: its chain up to that manifest.
-        files: the objects with rows that count, by event date; in the range of dates that was asked for.
-    """
-
-    dataset: Dataset
-    history: History
-    files: tuple[DataFile, ...]
 
 
 class DatasetReader:
@@ -98,7 +57,7 @@ class DatasetReader:
             return 0
         return last.epoch
 
-    def snapshot(self, first: date | None = None, last: date | None = None) -> Snapshot | None:
+    def snapshot(self, first: date | None = None, last: date | None = None) -> DatasetSnapshot | None:
         """The dataset as it is now; None where no stream has ever written it.
 
         Args:
@@ -133,7 +92,9 @@ class DatasetReader:
             if rest is not None:
                 key = self._dataset.object_key(one.date, one.sha256)
                 files.append(DataFile(key, timeline, one, tuple(sorted(rest))))
-        return Snapshot(self._dataset, history, tuple(sorted(files, key=lambda file: (file.written.date, file.key))))
+        return DatasetSnapshot(
+            self._dataset, history, tuple(sorted(files, key=lambda file: (file.written.date, file.key)))
+        )
 
     def _stream(self) -> str | None:
         """Return whose dataset it is, or None where nobody has written it.
@@ -156,7 +117,7 @@ class DatasetReader:
             next_step="look for who deleted manifests: rows that counted are not seen without them",
         )
 
-    def rows(self, snapshot: Snapshot) -> Iterator[pa.Table]:
+    def rows(self, snapshot: DatasetSnapshot) -> Iterator[pa.Table]:
         """The rows of a snapshot that count, object by object, each with its `event_date` (null: it has none).
 
         Raises:

@@ -183,3 +183,11 @@ def _is_known(breach: Breach, known: Known, here: Incarnation) -> bool:
 def waits_since(ends: Sequence[EndSeen]) -> datetime | None:
     """The first moment at which what waits was seen."""
     return ends[0].at if ends else None
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What audits of an incarnation remember, and the last that looked deep."""
+
+    memory: Memory
+    last_deep: Audit | None

@@ -38,7 +38,7 @@ class _Striking:
 def one_life(life: Life, topics: Topics) -> list[str]:
     """Archive some, be struck, and have the next epoch archive the rest; what is wrong then."""
     name = topics.make(f"e{uuid.uuid4().hex[:8]}", partitions=2)
-    world = TeeWorld(topics, [name], topics.platform.object_store())
+    world = TeeWorld(topics, [name], topics.platform.objects.store())
     topics.produce(name, 0, [b"a"] * RECORDS)
     topics.transaction(name, 1, [b"b"] * RECORDS, commit=False)
     tee = Tee(_Striking(life, world).parts())
@@ -76,7 +76,7 @@ def test_a_crash_is_no_error_that_a_round_lives_on_after(kafka: Stack, s3: Stack
     topics = Topics(kafka)
     name = topics.make(partitions=1)
     topics.produce(name, 0, [b"a"])
-    world = TeeWorld(topics, [name], topics.platform.object_store())
+    world = TeeWorld(topics, [name], topics.platform.objects.store())
 
     def dies(names: object) -> object:
         raise Crash("here")

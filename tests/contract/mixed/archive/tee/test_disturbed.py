@@ -40,7 +40,7 @@ def topics(kafka: Stack, s3: Stack) -> Topics:
 
 
 def world_of(topics: Topics, *names: str) -> TeeWorld:
-    return TeeWorld(topics, names, topics.platform.object_store())
+    return TeeWorld(topics, names, topics.platform.objects.store())
 
 
 def two_topics(topics: Topics, *, partitions: int) -> TeeWorld:

@@ -34,7 +34,7 @@ def topics(kafka: Stack, s3: Stack) -> Topics:
 
 
 def world_of(topics: Topics, *names: str, **more: object) -> TeeWorld:
-    return TeeWorld(topics, names, topics.platform.object_store(), **more)  # type: ignore[arg-type]
+    return TeeWorld(topics, names, topics.platform.objects.store(), **more)  # type: ignore[arg-type]
 
 
 def here(world: TeeWorld, name: str, topic_id: str = "") -> Incarnation:
@@ -244,7 +244,7 @@ def test_what_is_written_of_a_topic_that_was_deleted_is_the_last_look_at_it(topi
 def test_a_topic_that_is_gone_for_good_is_told_and_one_that_comes_back_is_not(topics: Topics) -> None:
     name = topics.make(partitions=1)
     now = [datetime.now(UTC)]
-    looks = Looks(topics.platform.kafka_log(), topics.platform.topic_admin(), clock=lambda: now[0])
+    looks = Looks(topics.platform.kafka.logs(), topics.platform.kafka.topics(), clock=lambda: now[0])
     world = world_of(topics, name, backup=Backup(every=timedelta(hours=1), max_lag=timedelta(hours=2)))
     tee = world.next_epoch(look=looks.look_around)
     topics.produce(name, 0, [b"a"])

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.adapters.sinks.s3.objects import without
-from millrace.adapters.sinks.s3.reading import DataFile
 from millrace.domain.sinks.dataset.coverage import Coverage, Covered
 from millrace.domain.sinks.dataset.manifest import DataObject, Held
+from millrace.domain.sinks.dataset.snapshot import DataFile
 from millrace.domain.topics.offsets import TopicPartition
 
 SHA = "a" * 64

@@ -1,0 +1,1 @@
+"""The control database, table by table."""

@@ -1,0 +1,54 @@
+"""All adapters of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from millrace.ports.control.database import Control
+from millrace.ports.platform import Platform
+from millrace.settings import Settings
+from millrace.wiring.apps import AppAdapters
+from millrace.wiring.archive import ArchiveAdapters
+from millrace.wiring.control import open_control
+from millrace.wiring.kafka import KafkaAdapters
+from millrace.wiring.objects import ObjectAdapters
+from millrace.wiring.sink_readers import SinkAdapters
+
+
+class Adapters:
+    """The real adapters (`ports.platform.Platform`), as the Connections of some settings say.
+
+    Args:
+        settings: the installation's.
+        control: the control database; default: what its Connection leads to, on first use.
+        kafka: the clusters; default: what their Connections lead to.
+    """
+
+    def __init__(self, settings: Settings, *, control: Control | None = None, kafka: KafkaAdapters | None = None):
+        self.settings = settings
+        self.kafka = kafka or KafkaAdapters(settings)
+        self.objects = ObjectAdapters(settings)
+        self.archive = ArchiveAdapters(settings, self.kafka, self.objects)
+        self.sinks = SinkAdapters(settings, self.objects)
+        self.apps = AppAdapters(settings)
+        self.unanswered: dict[str, float] = {}
+        self.signed: dict[str, float] = {}
+        if control is not None:
+            self.control = control
+
+    @cached_property
+    def control(self) -> Control:
+        """The control database."""
+        return open_control(self.settings)
+
+    def post(self, connection: str, document: Mapping[str, object]) -> None:
+        """Send a document to the webhook that an `http` Connection leads to (see `adapters.alarms.webhook.post`)."""
+        from millrace.adapters.alarms.webhook import post
+
+        post(self.settings.connection(connection), document)
+
+
+def open_platform(settings: Settings) -> Platform:
+    """Return the real adapters, as the Connections of these settings say."""
+    return Adapters(settings)

@@ -1,0 +1,81 @@
+"""What streams have written, read by Connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millrace.domain.declaration.pipeline import S3Sink
+from millrace.settings import Settings
+from millrace.wiring.objects import HASTY_SECONDS, ObjectAdapters
+
+if TYPE_CHECKING:
+    from millrace.adapters.postgres.activity import ActivityReader
+    from millrace.adapters.quality.checker import QualityChecker
+    from millrace.adapters.sinks.fence import FenceReader
+    from millrace.adapters.sinks.postgres.books import SinkBooks
+    from millrace.adapters.sinks.postgres.reader import SinkReader
+    from millrace.adapters.sinks.s3.reading import DatasetReader
+
+BOOKS_SECONDS = 600  # for one statement about a million offsets: in a table whose key was dropped it reads all rows
+PAGE_SECONDS = 1.5  # for a statement; a page as a whole has two seconds
+
+
+@dataclass(frozen=True)
+class SinkAdapters:
+    """What streams have written (`ports.platform.Sinks`)."""
+
+    settings: Settings
+    objects: ObjectAdapters
+
+    def tables(self, connection: str) -> SinkReader:
+        """Return a reader of a sink's database."""
+        from millrace.adapters.sinks.postgres.reader import SinkReader
+
+        return SinkReader(self.settings.postgres(connection))
+
+    def hasty_tables(self, connection: str) -> SinkReader:
+        """Return the same for a page or a check of declarations."""
+        from millrace.adapters.sinks.postgres.reader import SinkReader
+
+        return SinkReader(self.settings.postgres(connection), statement_seconds=PAGE_SECONDS, connect_seconds=2)
+
+    def books(self, connection: str) -> SinkBooks:
+        """Return the books in a sink's database."""
+        from millrace.adapters.sinks.postgres.books import SinkBooks
+
+        return SinkBooks(self.settings.postgres(connection), statement_seconds=BOOKS_SECONDS)
+
+    def fences(self, connection: str) -> FenceReader:
+        """Return the fences in a sink's database."""
+        from millrace.adapters.sinks.fence import FenceReader
+
+        return FenceReader(self.settings.postgres(connection))
+
+    def dataset(self, sink: S3Sink) -> DatasetReader:
+        """Return a reader of the dataset that a stream writes to."""
+        from millrace.adapters.sinks.s3.reading import DatasetReader
+        from millrace.domain.sinks.dataset.names import Dataset
+
+        return DatasetReader(self.objects.store(sink.store), Dataset(sink.prefix))
+
+    def hasty_dataset(self, sink: S3Sink) -> DatasetReader:
+        """Return the same for a start of the stream: each request is sent once and has 5 s."""
+        from millrace.adapters.s3.store import S3Store
+        from millrace.adapters.sinks.s3.reading import DatasetReader
+        from millrace.domain.sinks.dataset.names import Dataset
+
+        store = S3Store(self.settings.s3(sink.store), attempts=1, read_seconds=HASTY_SECONDS)
+        return DatasetReader(store, Dataset(sink.prefix))
+
+    def checker(self, connection: str) -> QualityChecker:
+        """Return the checker of rules on tables of a sink's database."""
+        from millrace.adapters.quality.checker import QualityChecker
+
+        return QualityChecker(self.settings.postgres(connection))
+
+    def activity(self, connection: str) -> ActivityReader:
+        """Return the readings that the stream over the coordinator's log keeps."""
+        from millrace.adapters.postgres.activity import ActivityReader
+
+        return ActivityReader(self.settings.postgres(connection))
