@@ -8,13 +8,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
-from millrace.domain.formats.printable import printable_error, printable_lines, printable_value
+from millrace.domain.formats.printable import printable_error, printable_lines
 from millrace.domain.plans.plan import Facts, PlanStatus, PlanSummary, StoredPlan
 from millrace.domain.streams.standing import Level
 from millrace.errors import MillraceError
+from millrace.templates import templates_of
 
 
 def render(template: str, **values: object) -> str:
@@ -24,14 +25,7 @@ def render(template: str, **values: object) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("millrace.web", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=printable_value,
-    )
+    made = templates_of("millrace.web", "templates")
     made.filters |= {
         "count": _count,
         "age": _age,

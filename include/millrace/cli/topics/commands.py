@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from millrace import declarations
 from millrace.cli.plans.text import plan_document, print_plan
 from millrace.cli.terminal.actor import actor
+from millrace.cli.terminal.declared import sound_pipelines
 from millrace.cli.terminal.output import Text, emit, show_error
 from millrace.cli.topics import drift, headroom, sizing, skew
 from millrace.cli.topics.hold import hold
@@ -53,14 +53,7 @@ def plan(
     """
     settings = open_settings()
     platform = open_platform(settings)
-    problems: list[MillraceError] = []
-    if pipeline is not None:
-        wanted: tuple[Pipeline, ...] = (declarations.load_pipeline(settings.root, pipeline, environment),)
-    else:
-        project = declarations.load(settings.root, environment)
-        wanted = project.pipelines
-        if project.findings:
-            problems.append(declarations.InvalidDeclarationError(project.findings))
+    wanted, problems = sound_pipelines(settings.root, pipeline, environment)
     plans = [made for each in wanted if (made := _plan(platform, each, problems)) is not None]
     document = {
         "schema": "millrace.topics.plan/1",

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from millrace import declarations
+from millrace.cli.terminal.declared import sound_pipelines
 from millrace.cli.terminal.output import Text, emit, error_document, show_error
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.errors import MillraceError, UnreachableError
@@ -41,14 +41,7 @@ def drift(
     """
     settings = open_settings()
     platform = open_platform(settings)
-    problems: list[MillraceError] = []
-    if pipeline is not None:
-        wanted: tuple[Pipeline, ...] = (declarations.load_pipeline(settings.root, pipeline, environment),)
-    else:
-        project = declarations.load(settings.root, environment)
-        wanted = project.pipelines
-        if project.findings:
-            problems.append(declarations.InvalidDeclarationError(project.findings))
+    wanted, problems = sound_pipelines(settings.root, pipeline, environment)
     found = [each for one in wanted if (each := _drift(platform, one, problems)) is not None]
     document = {
         "schema": "millrace.topics.drift/1",

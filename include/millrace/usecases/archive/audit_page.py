@@ -11,7 +11,7 @@ from millrace.domain.archive.audits.bars import Shade, bar, losses
 from millrace.domain.archive.audits.findings import MOST_NAMED, Audit, BreachKind, PartitionAudit
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.partition import Label
-from millrace.domain.formats.printable import printable_value
+from millrace.templates import templates_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -124,16 +124,7 @@ def _said(part: PartitionAudit) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # for pages alone: `backup cat` needs none
-
-    made = Environment(
-        loader=PackageLoader("millrace.usecases.archive", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=printable_value,
-    )
+    made = templates_of("millrace.usecases.archive", ".")
     made.filters["count"] = lambda number: f"{number:,}"
     made.filters["moment"] = lambda at: f"{at:%Y-%m-%d %H:%M:%S} UTC"
     return made
