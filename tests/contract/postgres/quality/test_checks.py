@@ -80,7 +80,7 @@ class Shop(GroupedPlatform):
         assert connection == "reader"
         return QualityChecker(self.sink_.database.working)
 
-    def quality_evidence(self) -> QualityEvidence:
+    def objects_quality_evidence(self) -> QualityEvidence:
         return QualityEvidence(self.bucket)
 
     def kafka_logs(self, connection: str) -> Any:
