@@ -65,6 +65,10 @@ class StalePlanError(RefusedError):
     """The plan no longer describes what is there: expired, already run, another cluster, or the world moved."""
 
 
+class BusyPlanError(RefusedError):
+    """Somebody is running the plan, or was a moment ago: the same may be asked again."""
+
+
 class FencedError(RefusedError):
     """A newer epoch of the same stream, or a newer attempt of the same job, has taken over."""
 

@@ -203,7 +203,7 @@ def test_a_run_whose_plan_came_to_nothing_stays_failed(given: PlanForm, task: st
 
 
 def test_the_look_at_a_plan_that_somebody_runs_comes_again(given: PlanForm) -> None:
-    from millrace.usecases.plans.stored import BusyPlanError
+    from millrace.errors import BusyPlanError
 
     plan = given.confirmed()
     given.plans.finish(plan.id, PlanStatus.RUNNING)

@@ -22,7 +22,7 @@ from millrace.domain.quality.recompute import Difference, Likeness
 from millrace.embedded.stack import Stack
 from millrace.errors import StalePlanError
 from millrace.ports.platform import Platform
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import listing, running
 from millrace.usecases.quality import books as quality_books
 from millrace.usecases.quarantine.redrive import make_plan, selection_of
 from millrace.wiring import open_platform
@@ -77,7 +77,7 @@ def planned(app: App, **selected: Any) -> Plan:
 
 
 def run(app: App, plan: Plan) -> StoredPlan:
-    return plans.run(open_platform(app.settings), plan.id, actor="tests", reason="to try it")
+    return running.run(open_platform(app.settings), plan.id, actor="tests", reason="to try it")
 
 
 def books(app: App) -> Reconciliation:
@@ -242,7 +242,7 @@ def test_killed_and_run_twice_at_once_beside_a_stream_under_load_each_record_pas
                 assert next(line for line in killed.stderr if "1,000 records put through" in line)
                 os.kill(killed.pid, signal.SIGKILL)
                 eventually(lambda: is_gone(job), within=Deadline.PROCESS, what="the end of its job")
-            begun = plans.show(open_platform(app.settings), plan.id)
+            begun = listing.show(open_platform(app.settings), plan.id)
             ends = []
             with command(app, "plans", "run", plan.id) as one, command(app, "plans", "run", plan.id) as other:
                 for each in (one, other):
@@ -260,5 +260,5 @@ def test_killed_and_run_twice_at_once_beside_a_stream_under_load_each_record_pas
     assert set(app.quarantine()) == {("not_json",)}
     found = books(app)
     assert (found.balance, found.findings) == (Balance.BALANCED, ())
-    done = plans.show(open_platform(app.settings), plan.id)
+    done = listing.show(open_platform(app.settings), plan.id)
     assert dict(done.steps[0].detail)["became_rows"] == str(len(bad))

@@ -21,7 +21,7 @@ from millrace.domain.topics.changes import NewTopic
 from millrace.embedded.stack import Stack
 from millrace.errors import IncompleteError, MillraceError, RefusedError, StalePlanError, UnreachableError
 from millrace.ports.platform import Platform
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import running
 from millrace.usecases.topics import plan as topics
 from millrace.wiring.kafka import KafkaAdapters
 from millrace.wiring.platform import Adapters, open_platform
@@ -95,7 +95,7 @@ def history(platform: Platform, pipeline: Pipeline) -> tuple[Action, ...]:
 def test_a_plan_makes_topics_once_and_then_nothing_is_left_to_do(platform: Platform, pipeline: Pipeline) -> None:
     plan = topics.make_plan(platform, pipeline, by="cli:ann")
     assert topics.make_plan(platform, pipeline, by="cli:bob") == plan
-    done = plans.run(platform, plan.id, actor="cli:ann", reason="new pipeline")
+    done = running.run(platform, plan.id, actor="cli:ann", reason="new pipeline")
     assert done.status is PlanStatus.DONE
     assert {result.outcome for result in done.results} == {Outcome.DONE}
     eventually(
@@ -104,7 +104,7 @@ def test_a_plan_makes_topics_once_and_then_nothing_is_left_to_do(platform: Platf
         what="the new topics",
     )
     with pytest.raises(StalePlanError, match=r"ended at .* done"):
-        plans.run(platform, plan.id, actor="cli:ann")
+        running.run(platform, plan.id, actor="cli:ann")
     entries = history(platform, pipeline)
     assert [(entry.action, entry.actor, entry.outcome) for entry in entries] == [
         ("topic.create", "cli:ann", "done")
@@ -138,7 +138,7 @@ def test_provisioning_does_what_is_safe_and_names_what_waits_for_a_person(
         what="the new retention",
     )
     assert admin.observe([name])[name].partitions == 2
-    assert plans.run(platform, waiting.id, actor="cli:ann").status is PlanStatus.DONE
+    assert running.run(platform, waiting.id, actor="cli:ann").status is PlanStatus.DONE
     wait_for_partitions(platform, name, 5)
 
 
@@ -148,7 +148,7 @@ def test_a_person_may_run_what_the_machine_may_not(platform: Platform, pipeline:
     plan = topics.make_plan(platform, tighter, by="cli:ann")
     assert plan.changes
     assert all(change.unsafe for change in plan.changes if "retention.ms" in str(change.after))
-    plans.run(platform, plan.id, actor="cli:ann", reason="agreed")
+    running.run(platform, plan.id, actor="cli:ann", reason="agreed")
     wait_until_shown(platform, tighter)
 
 
@@ -159,7 +159,7 @@ def test_a_plan_is_stale_once_what_it_saw_has_changed(platform: Platform, pipeli
     assert admin.add_partitions({name: 3}) == {name: None}
     wait_for_partitions(platform, name, 3)
     with pytest.raises(StalePlanError, match="what it saw has changed") as caught:
-        plans.run(platform, plan.id, actor="cli:ann")
+        running.run(platform, plan.id, actor="cli:ann")
     assert f"topics plan {pipeline.name}" in caught.value.next_step
     assert platform.control.plans.get(plan.id).status is PlanStatus.STALE
     assert admin.observe([name])[name].partitions == 3
@@ -175,14 +175,14 @@ def test_what_somebody_tunes_elsewhere_makes_no_plan_stale(platform: Platform, p
         within=Deadline.METADATA,
         what="what was tuned to show",
     )
-    assert plans.run(platform, plan.id, actor="cli:ann").status is PlanStatus.DONE
+    assert running.run(platform, plan.id, actor="cli:ann").status is PlanStatus.DONE
     assert admin.observe([name])[name].config["max.message.bytes"] == "2000000"
 
 
 def test_an_expired_plan_is_refused(platform: Platform, pipeline: Pipeline) -> None:
     plan = topics.make_plan(platform, pipeline, by="cli:ann", now=datetime.now(UTC) - timedelta(days=2))
     with pytest.raises(StalePlanError, match="expired"):
-        plans.run(platform, plan.id, actor="cli:ann")
+        running.run(platform, plan.id, actor="cli:ann")
 
 
 def test_a_topic_that_was_recreated_makes_a_plan_stale(
@@ -193,7 +193,7 @@ def test_a_topic_that_was_recreated_makes_a_plan_stale(
     plan = topics.make_plan(platform, changed(pipeline, partitions=6), by="cli:ann")
     admin.recreate(pipeline.topics[0].name)
     with pytest.raises(StalePlanError, match="what it saw has changed"):
-        plans.run(platform, plan.id, actor="cli:ann")
+        running.run(platform, plan.id, actor="cli:ann")
 
 
 def test_a_plan_for_another_cluster_is_refused(faulty: tuple[Platform, FakeTopicAdmin], pipeline: Pipeline) -> None:
@@ -201,7 +201,7 @@ def test_a_plan_for_another_cluster_is_refused(faulty: tuple[Platform, FakeTopic
     plan = topics.make_plan(platform, pipeline, by="cli:ann")
     admin.cluster = "cluster-2"
     with pytest.raises(StalePlanError, match="leads to cluster-2"):
-        plans.run(platform, plan.id, actor="cli:ann")
+        running.run(platform, plan.id, actor="cli:ann")
     assert admin.topics == {}
 
 
@@ -255,15 +255,15 @@ def test_a_run_whose_answer_was_lost_is_run_again_without_doubling(
     plan = topics.make_plan(platform, both, by="cli:ann")
     admin.dies_at = lost
     with pytest.raises(UnreachableError):
-        plans.run(platform, plan.id, actor="cli:ann")
+        running.run(platform, plan.id, actor="cli:ann")
     assert platform.control.plans.get(plan.id).status is PlanStatus.RUNNING
     admin.dies_at = None
-    again = plans.run(platform, plan.id, actor="cli:ann")
+    again = running.run(platform, plan.id, actor="cli:ann")
     assert again.status is PlanStatus.DONE
     assert Outcome.FOUND_DONE in {result.outcome for result in again.results}
     assert not topics.propose(platform, both, by="x").changes
     with pytest.raises(StalePlanError):
-        plans.run(platform, plan.id, actor="cli:ann")
+        running.run(platform, plan.id, actor="cli:ann")
 
 
 def test_a_half_run_plan_is_not_finished_over_somebody_elses_change(
@@ -274,11 +274,11 @@ def test_a_half_run_plan_is_not_finished_over_somebody_elses_change(
     plan = topics.make_plan(platform, changed(pipeline, partitions=4), by="cli:ann")
     admin.dies_at = "create"
     with pytest.raises(UnreachableError):
-        plans.run(platform, plan.id, actor="cli:ann")
+        running.run(platform, plan.id, actor="cli:ann")
     admin.dies_at = None
     admin.add_partitions({pipeline.topics[0].name: 3})
     with pytest.raises(StalePlanError, match="what it saw has changed"):
-        plans.run(platform, plan.id, actor="cli:ann")
+        running.run(platform, plan.id, actor="cli:ann")
     assert admin.topics[pipeline.topics[0].name].partitions == 3
 
 
@@ -294,11 +294,11 @@ def test_of_two_runners_at_once_one_runs_the_plan(faulty: tuple[Platform, FakeTo
         return create(wanted)
 
     admin.create = slow  # type: ignore[method-assign]
-    first = in_background(lambda: plans.run(platform, plan.id, actor="cli:ann"))
+    first = in_background(lambda: running.run(platform, plan.id, actor="cli:ann"))
     try:
         happened(inside, what="the first runner to be at work")
         with pytest.raises(RefusedError, match="somebody is running this plan"):
-            plans.run(platform, plan.id, actor="cli:bob")
+            running.run(platform, plan.id, actor="cli:bob")
     finally:
         go_on.set()
     done = result_of(first, within=Deadline.COMMAND, what="the end of the first runner")
@@ -311,7 +311,7 @@ def test_five_runners_of_one_plan_make_each_topic_once(platform: Platform, pipel
 
     def attempt() -> str:
         try:
-            return plans.run(platform, plan.id, actor="cli:ann").status.value
+            return running.run(platform, plan.id, actor="cli:ann").status.value
         except MillraceError as error:
             return type(error).__name__
 
@@ -350,12 +350,12 @@ def test_a_plan_whose_runner_was_killed_can_be_run_at_once(
     try:
         assert line_of(runner.stdout, within=Deadline.COMMAND, what="the runner to be at work") == "running\n"
         with pytest.raises(RefusedError, match="somebody is running this plan"):
-            plans.run(platform, plan.id, actor="cli:bob")
+            running.run(platform, plan.id, actor="cli:bob")
     finally:
         runner.kill()
         exit_code_of(runner, within=Deadline.KILLED, what="the runner's death")
     again = eventually(
-        lambda: plans.run(platform, plan.id, actor="cli:bob"),
+        lambda: running.run(platform, plan.id, actor="cli:bob"),
         within=Deadline.KILLED,
         what="the end of the dead runner's session",
         ignoring=(RefusedError,),

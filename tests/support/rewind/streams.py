@@ -33,7 +33,7 @@ from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import MillraceError, RefusedError, StalePlanError
 from millrace.ports.platform import Platform
 from millrace.ports.runner import RunningApp, RunState, Submission
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import running
 from millrace.usecases.rewind import plan as rewind_plan
 from millrace.usecases.streams import supervise as streams
 from millrace.wiring.apps import AppAdapters
@@ -277,13 +277,13 @@ class RewoundStream(StreamProject):
     def run(self, plan: Plan, life: Life | None = None) -> MillraceError | None:
         """One life of who runs the plan; what ended it, but for a crash."""
         with self.platform_of(life) as platform:
-            act = lambda: plans.run(platform, plan.id, actor=ACTOR, reason="repair")  # noqa: E731
+            act = lambda: running.run(platform, plan.id, actor=ACTOR, reason="repair")  # noqa: E731
             return life.lived(act) if life else _ended_by(act)
 
     def abort(self, plan: Plan, life: Life | None = None) -> MillraceError | None:
         """One life of who takes the plan back."""
         with self.platform_of(life) as platform:
-            act = lambda: plans.abort(platform, plan.id, actor=ACTOR, reason="wrong time")  # noqa: E731
+            act = lambda: running.abort(platform, plan.id, actor=ACTOR, reason="wrong time")  # noqa: E731
             return life.lived(act) if life else _ended_by(act)
 
     def until_free(self, plan: Plan) -> None:

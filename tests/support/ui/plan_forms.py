@@ -59,12 +59,12 @@ class PlanForm:
         from millrace.airflow.shared import settings
         from millrace.domain.declaration.pipeline import Environment
         from millrace.usecases.declaration import environment
-        from millrace.usecases.plans import stored as plans
+        from millrace.usecases.plans import running
 
         monkeypatch.setenv("MILLRACE_ROOT", str(Path(__file__).resolve().parents[3]))
         monkeypatch.setattr(settings, "airflow_platform", lambda: self.platform)
         monkeypatch.setattr(environment, "environment_of", lambda root: Environment("prod", (), ("anna", "bert")))
-        monkeypatch.setattr(plans, "run", self.run)
+        monkeypatch.setattr(running, "run", self.run)
 
     def task(self, name: str) -> Any:
         from millrace.airflow.pipeline import pipeline_dags

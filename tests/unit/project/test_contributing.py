@@ -62,7 +62,7 @@ def folders(parent: Path) -> set[str]:
 
 
 def test_there_is_a_guide_for_each_thing_that_people_add() -> None:
-    added = ("command", "field", "form", "page", "rule", "sink")
+    added = ("command", "field", "form", "page", "plan-kind", "rule", "sink")
     assert [guide.name for guide in GUIDES] == [f"add-a-{thing}.md" for thing in added]
 
 

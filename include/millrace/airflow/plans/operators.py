@@ -7,14 +7,16 @@ task states, XCom and the answers of forms can be set by anybody who may edit th
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from millrace.airflow.shared.tasks import failing_at_once
+from millrace.errors import BusyPlanError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,11 +46,11 @@ class MakePlan(BaseOperator):
     def execute(self, context: Context) -> None:
         """Plan; refused for whom the environment does not name as operator."""
         from millrace.airflow.shared.settings import airflow_platform
-        from millrace.usecases.plans import stored as plans
+        from millrace.usecases.plans import listing
 
         platform, user = airflow_platform(), operator_of(context)
-        with failing_unless_busy():
-            bound = plans.asked_in(platform, run_of(context))
+        with failing_at_once(but_for=BusyPlanError):
+            bound = listing.asked_in(platform, run_of(context))
             if bound is not None:
                 must_not_have_failed(bound)
                 self.log.info("this run is bound to plan %s, which is %s", bound.plan.id, state_of(bound))
@@ -88,7 +90,7 @@ class ConfirmPlan(ApprovalOperator):
         from millrace.domain.plans.plan import PlanStatus
 
         platform, user = airflow_platform(), operator_of(context)
-        with failing_unless_busy():
+        with failing_at_once(but_for=BusyPlanError):
             stored = bound_plan(platform, context)
             if stored.confirmed or stored.status is not PlanStatus.OPEN:
                 must_not_have_failed(stored)
@@ -113,7 +115,7 @@ class ConfirmPlan(ApprovalOperator):
         the answer then.
         """
         from millrace.airflow.shared.settings import airflow_platform
-        from millrace.usecases.plans import stored as plans
+        from millrace.usecases.plans import confirming
 
         platform, user = airflow_platform(), operator_of(context)
         plan = self._patiently(lambda: bound_plan(platform, context)).plan
@@ -124,7 +126,7 @@ class ConfirmPlan(ApprovalOperator):
         if answerer["id"] != user:
             raise AirflowFailException(f"{answerer['id']} answered, but {user} asked: trigger a new run")
         if event["chosen_options"] == [self.APPROVE]:
-            self._patiently(lambda: plans.confirm(platform, plan, by=user, at=event["responded_at"]))
+            self._patiently(lambda: confirming.confirm(platform, plan, by=user, at=event["responded_at"]))
         else:
             self._refuse(platform, plan, f"airflow:{user}", "rejected")
         return super().execute_complete(context, event)
@@ -132,9 +134,9 @@ class ConfirmPlan(ApprovalOperator):
     def _refuse(self, platform: Platform, plan: Plan, actor: str, why: str) -> None:
         """End the plan; fails where somebody has run it meanwhile, as from a command line."""
         from millrace.domain.plans.plan import PlanStatus
-        from millrace.usecases.plans import stored as plans
+        from millrace.usecases.plans import confirming
 
-        status = self._patiently(lambda: plans.refuse(platform, plan, actor=actor, why=why))
+        status = self._patiently(lambda: confirming.refuse(platform, plan, actor=actor, why=why))
         if status is not PlanStatus.REFUSED:
             raise AirflowFailException(
                 f"plan {plan.id} was {why}, but it is {status.value}: see `millrace plans show {plan.id}`"
@@ -155,15 +157,15 @@ class ConfirmPlan(ApprovalOperator):
             before_sleep=tell,
             reraise=True,
         )
-        with failing_unless_busy():
+        with failing_at_once(but_for=BusyPlanError):
             return retrying(call)
 
 
 class RunPlan(BaseOperator):
     """Runs the plan of its run if its row says that it was confirmed, as far as one run of it goes.
 
-    A rewind goes until the stream runs where it should, every other kind to its end. A plan that failed fails the task
-    for good, with what failed named.
+    A kind may leave its plan running, for a later task to see its end. A plan that failed fails the task for good, with
+    what failed named.
     """
 
     ui_color = "#6a994e"
@@ -174,7 +176,7 @@ class RunPlan(BaseOperator):
 
         platform = airflow_platform()
         operator_of(context)
-        with failing_unless_busy():
+        with failing_at_once(but_for=BusyPlanError):
             stored = go_on(platform, bound_plan(platform, context), self.log.info)
         self.log.info("plan %s is %s", stored.plan.id, state_of(stored))
 
@@ -189,18 +191,18 @@ def go_on(platform: Platform, stored: StoredPlan, tell: Callable[..., None]) -> 
 
     Raises:
         AirflowFailException: it was not confirmed, or it has come to nothing; now or before.
-        MillraceError: what `plans.run` raises.
+        MillraceError: what `running.run` raises.
     """
     from millrace.domain.plans.plan import PlanStatus
-    from millrace.usecases.plans import stored as plans
+    from millrace.usecases.plans import listing, running
 
     plan = stored.plan
     must_not_have_failed(stored)
     if stored.status is PlanStatus.DONE:
-        return plans.show(platform, plan.id)
+        return listing.show(platform, plan.id)
     if not stored.confirmed:
         raise AirflowFailException(f"plan {plan.id} was not confirmed by who asked for it")
-    ran = plans.run(platform, plan.id, actor=plan.by, tell=lambda text: tell("%s", text), patience=timedelta())
+    ran = running.run(platform, plan.id, actor=plan.by, tell=lambda text: tell("%s", text), patience=timedelta())
     must_not_have_failed(ran)
     return ran
 
@@ -211,9 +213,9 @@ def bound_plan(platform: Platform, context: Context) -> StoredPlan:
     Raises:
         AirflowFailException: there is none yet.
     """
-    from millrace.usecases.plans import stored as plans
+    from millrace.usecases.plans import listing
 
-    stored = plans.asked_in(platform, run_of(context))
+    stored = listing.asked_in(platform, run_of(context))
     if stored is None:
         raise AirflowFailException("no plan is bound to this run: its first task has not succeeded")
     return stored
@@ -262,17 +264,3 @@ def operator_of(context: Context) -> str:
             f"{user} may not change streams: the environment's operators are " + ", ".join(operators)
         )
     return str(user)
-
-
-@contextmanager
-def failing_unless_busy() -> Iterator[None]:
-    """No second try for what a second try cannot better."""
-    from millrace.errors import MillraceError, UnreachableError
-    from millrace.usecases.plans.stored import BusyPlanError
-
-    try:
-        yield
-    except (UnreachableError, BusyPlanError):
-        raise
-    except MillraceError as error:
-        raise AirflowFailException(str(error)) from error

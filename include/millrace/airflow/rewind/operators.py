@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from millrace.airflow.plans.operators import MakePlan, bound_plan, failing_unless_busy, go_on
+from millrace.airflow.plans.operators import MakePlan, bound_plan, go_on
+from millrace.airflow.shared.tasks import failing_at_once
+from millrace.errors import BusyPlanError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -46,10 +48,9 @@ class VerifyPlan(BaseSensorOperator):
         """Whether the plan is done. One who runs it meanwhile, as from a command line, looks for us."""
         from millrace.airflow.shared.settings import airflow_platform
         from millrace.domain.plans.plan import PlanStatus
-        from millrace.usecases.plans.stored import BusyPlanError
 
         platform = airflow_platform()
-        with failing_unless_busy():
+        with failing_at_once(but_for=BusyPlanError):
             bound = bound_plan(platform, context)
             if bound.status is PlanStatus.OPEN:
                 raise AirflowFailException(f"plan {bound.plan.id} was never run: clear task `run`")

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
 from millrace.airflow.shared.assets import topic_asset
+from millrace.errors import MillraceError, UnreachableError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -41,13 +42,15 @@ class FromTrigger(BaseOperator):
 
 
 @contextmanager
-def failing_at_once() -> Iterator[None]:
-    """No second try for what a second try cannot better: all that Millrace says but that a server does not answer."""
-    from millrace.errors import MillraceError, UnreachableError
+def failing_at_once(*, but_for: type[MillraceError] = UnreachableError) -> Iterator[None]:
+    """Fail the task for good on every error of Millrace that a retry cannot better.
 
+    Args:
+        but_for: an error that a retry may better, besides that of a server that does not answer.
+    """
     try:
         yield
-    except UnreachableError:
+    except (UnreachableError, but_for):
         raise
     except MillraceError as error:
         raise AirflowFailException(str(error)) from error

@@ -15,7 +15,7 @@ from millrace.cli.terminal.output import Text, emit, paragraph
 from millrace.cli.terminal.reason import Reason
 from millrace.domain.plans.plan import PlanStatus, StoredPlan
 from millrace.settings import open_settings
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import listing, running
 from millrace.wiring import open_platform
 
 app = typer.Typer(no_args_is_help=True, help="List, show, run and take back stored plans.")
@@ -30,7 +30,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """The latest plans, newest first."""
-    found = plans.list_plans(open_platform(open_settings()), status=status, limit=limit)
+    found = listing.list_plans(open_platform(open_settings()), status=status, limit=limit)
     document = {"schema": "millrace.plans.list/1", "plans": [stored_document(stored) for stored in found]}
     emit(document, as_json=as_json, text=lambda console: _print_list(console, found))
 
@@ -38,7 +38,7 @@ def list_(
 @app.command()
 def show(plan_id: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
     """One plan and what came of it."""
-    stored = plans.show(open_platform(open_settings()), plan_id)
+    stored = listing.show(open_platform(open_settings()), plan_id)
     document = {"schema": "millrace.plans.show/1", **stored_document(stored)}
     emit(document, as_json=as_json, text=lambda console: print_stored(console, stored))
 
@@ -53,7 +53,7 @@ def run(
 
     Ends with 1 where a change failed, 4 where the plan is no longer true or was run before.
     """
-    stored = plans.run(open_platform(open_settings()), plan_id, actor=actor(), reason=reason, tell=telling())
+    stored = running.run(open_platform(open_settings()), plan_id, actor=actor(), reason=reason, tell=telling())
     document = {"schema": "millrace.plans.run/1", **stored_document(stored)}
     emit(document, as_json=as_json, text=lambda console: print_stored(console, stored))
     if stored.status is not PlanStatus.DONE:
@@ -66,7 +66,7 @@ def abort(plan_id: Annotated[str, typer.Argument(metavar="ID")], reason: Reason,
 
     Ends with 4 where it is too late; then says why.
     """
-    stored = plans.abort(open_platform(open_settings()), plan_id, actor=actor(), reason=reason, tell=telling())
+    stored = running.abort(open_platform(open_settings()), plan_id, actor=actor(), reason=reason, tell=telling())
     document = {"schema": "millrace.plans.abort/1", **stored_document(stored)}
     emit(document, as_json=as_json, text=lambda console: print_stored(console, stored))
 

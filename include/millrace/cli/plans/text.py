@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.cli.terminal.output import Text, lines
-from millrace.domain.plans.plan import Facts, Outcome, Plan, PlanKind, StoredPlan
+from millrace.domain.plans.plan import Facts, Outcome, Plan, StoredPlan
+from millrace.usecases.plans.kinds import kind_of
 
 _MOST_TOLD = 20  # facts of a step
 
@@ -61,8 +62,7 @@ def print_plan(console: Console, plan: Plan) -> None:
         console.print(Text(f"{plan.target}: nothing to change"))
         return
     if plan.changes:
-        where = "in" if plan.kind is PlanKind.REDRIVE else "on cluster"  # a plan of that kind is about a sink
-        table = Table(title=f"{plan.target}: {plan.kind} {where} {plan.cluster_id}", title_justify="left")
+        table = Table(title=kind_of(plan).describe(plan), title_justify="left")
         for heading in ("change", "subject", "from", "to"):
             table.add_column(heading, overflow="fold")
         for change in plan.changes:

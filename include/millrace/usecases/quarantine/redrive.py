@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -24,14 +24,13 @@ from millrace.domain.quarantine.redrive import (
     taken,
 )
 from millrace.domain.topics.offsets import OffsetRange
-from millrace.errors import MillraceError, RefusedError, StalePlanError, UsageError
+from millrace.errors import MillraceError, RefusedError, UsageError
+from millrace.usecases.plans.kind import Kind, Runner, Tell, silent
 from millrace.usecases.sinks.tables import NO_PLACE, by_its_group, table_of
 from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
-
-Tell = Callable[[str], object]
 
 _STEP = "redrive"
 _VERIFY = "books"
@@ -65,7 +64,7 @@ def make_plan(
     reason: str,
     asked_in: str = "",
     now: datetime | None = None,
-    tell: Tell = lambda text: None,
+    tell: Tell = silent,
 ) -> Plan:
     """Store a plan that puts records through again, after each was tried with the app as it is now.
 
@@ -139,7 +138,7 @@ def _nothing(stream: str, tried: Redriven) -> RefusedError:
     )
 
 
-def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now: datetime, tell: Tell) -> None:
+def run(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
     """Put through what a plan selects, and hold the books of what was touched.
 
     A run that was killed is gone on with: what it has done stays done, and is logged with the rest.
@@ -147,10 +146,7 @@ def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now:
     Args:
         platform: the adapters.
         stored: the plan, open or running.
-        actor: who runs it.
-        reason: why; the plan's own where it is empty.
-        now: the present.
-        tell: told how it gets on.
+        runner: who runs it. It goes to the end, whatever the runner's patience.
 
     Raises:
         StalePlanError: it expired, or the app, its schemas or the sink are not those that it was tried with. Of one
@@ -160,8 +156,8 @@ def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now:
     """
     plan, plans = stored.plan, platform.control.plans
     redrive, given = redrive_of(plan), _declared(platform, plan.target)
-    work = _Work(platform, stored, redrive, actor, f"{reason or plan.reason} (plan {plan.id})", tell)
-    work.must_hold(given, now)
+    work = _Work(platform, stored, redrive, runner)
+    work.must_hold(given, runner.now)
     plans.begin(plan.id)
     if not work.is_put_through:
         plans.begin_step(plan.id, _STEP)
@@ -169,7 +165,7 @@ def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now:
             plan.target,
             redrive.selection,
             given.connections,
-            lambda done: tell(f"{plan.target}: {done:,} records put through"),
+            lambda done: runner.tell(f"{plan.target}: {done:,} records put through"),
             upto=redrive.upto,
             plan=plan.id,
         )
@@ -177,13 +173,13 @@ def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now:
     work.settle(given.stream, PlanStatus.DONE)
 
 
-def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, tell: Tell) -> None:
+def abort(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
     """End a plan: what it was begun with stays done, and is settled.
 
     Raises:
         UnreachableError: a server does not answer; try again.
     """
-    work = _Work(platform, stored, redrive_of(stored.plan), actor, f"{reason} (plan {stored.plan.id})", tell)
+    work = _Work(platform, stored, redrive_of(stored.plan), runner)
     if stored.status is PlanStatus.RUNNING:
         if not work.is_put_through:
             platform.control.plans.begin_step(stored.plan.id, _STEP)
@@ -191,12 +187,14 @@ def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, te
         try:
             stream = _declared(platform, stored.plan.target).stream
         except MillraceError as error:  # the books of a stream that is declared no more cannot be looked at
-            tell(f"its books are not looked at: {error}")
+            runner.tell(f"its books are not looked at: {error}")
             stream = None
         work.settle(stream, PlanStatus.ABORTED)
     else:
         platform.control.plans.finish(stored.plan.id, PlanStatus.ABORTED)
-    platform.control.log.append(actor=actor, action="plan.abort", subject=stored.plan.target, reason=work.reason)
+    platform.control.log.append(
+        actor=runner.actor, action="plan.abort", subject=stored.plan.target, reason=runner.because(stored.plan)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +204,7 @@ class _Work:
     platform: Platform
     stored: StoredPlan
     redrive: Redrive
-    actor: str
-    reason: str
-    tell: Tell
+    runner: Runner
 
     @property
     def is_put_through(self) -> bool:
@@ -234,11 +230,7 @@ class _Work:
             self.platform.control.plans.begin_step(plan.id, _STEP)
             self.note({})
             self.settle(stream if is_same_sink else None, PlanStatus.STALE)
-        raise StalePlanError(
-            f"this plan is no longer true: {why}",
-            where=plan.id,
-            next_step=f"make a new one with `millrace quarantine redrive {plan.target} --reason ...`",
-        )
+        raise REDRIVE_KIND.untrue(plan, why)
 
     def note(self, staying: Mapping[str, int]) -> None:
         """Write down what has left quarantine, by what the sink says, and what stays, by what the job says."""
@@ -251,12 +243,12 @@ class _Work:
             **staying,
         }
         told = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in done.items() if count)
-        self.tell(f"{plan.target}: {told or 'nothing has left quarantine'}")
+        self.runner.tell(f"{plan.target}: {told or 'nothing has left quarantine'}")
         control.log.append(
-            actor=self.actor,
+            actor=self.runner.actor,
             action=REDRIVE,
             subject=plan.target,
-            reason=self.reason,
+            reason=self.runner.because(plan),
             before={},
             after={name: str(count) for name, count in done.items()},
         )
@@ -273,7 +265,7 @@ class _Work:
         wrong = self._unlike() if status is PlanStatus.DONE else []
         if stream is not None:
             plans.begin_step(plan.id, _VERIFY)
-            self.tell(f"{plan.target}: holding the books of what was touched")
+            self.runner.tell(f"{plan.target}: holding the books of what was touched")
             findings = _unbalanced(self.platform, stream, plan)
             plans.end_step(plan.id, _VERIFY, facts({"findings": len(findings)}))
             wrong += [f"{one}" for one in findings[:_MOST_FINDINGS]]
@@ -329,3 +321,12 @@ def _declared(platform: Platform, stream: str) -> _Given:
         )
     table_of(app, NO_PLACE, f"to have its records read again, {by_its_group(app)}")
     return _Given(pipeline, app)
+
+
+REDRIVE_KIND = Kind(
+    PlanKind.REDRIVE,
+    make="millrace quarantine redrive {target} --reason ...",
+    place="in",  # the sink's database
+    run=run,
+    abort=abort,
+)

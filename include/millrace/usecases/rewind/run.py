@@ -20,15 +20,14 @@ from millrace.domain.rewind.plan import Rewind, rewind_of, stale, wrong_position
 from millrace.domain.streams.position import LogBounds, WorkRecord
 from millrace.domain.streams.supervision import DesiredState, StreamState
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.errors import MillraceError, PartFailedError, RefusedError, StalePlanError
+from millrace.errors import MillraceError, PartFailedError, RefusedError
+from millrace.usecases.plans.kind import Kind, Runner
 from millrace.usecases.rewind.plan import declared
 from millrace.usecases.streams import supervise as streams
 from millrace.usecases.streams.look import Supervised
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
-
-Tell = Callable[[str], None]
 
 STOPPED_WITHIN = timedelta(minutes=2)
 FREE_WITHIN = timedelta(seconds=30)  # the member's session is 10 s
@@ -62,27 +61,14 @@ class Step(StrEnum):
     ABORT = "abort"
 
 
-def run(
-    platform: Platform,
-    stored: StoredPlan,
-    *,
-    actor: str,
-    reason: str,
-    now: datetime,
-    tell: Tell,
-    patience: timedelta | None = None,
-) -> None:
+def run(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
     """Run a rewind, or go on with one whose runner died, to its verified end.
 
     Args:
         platform: the adapters.
         stored: its plan, open or running.
-        actor: who runs it.
-        reason: why; the plan's own where it is empty.
-        now: the present.
-        tell: told what it does.
-        patience: how long to wait for what is read again, once the stream runs where it should; then the plan is left
-            running, and the next runner looks again. None: to the end.
+        runner: who runs it. Patience begins once the stream runs where it should: it is for what is read again. Then
+            the plan is left running, and the next runner looks again.
 
     Guarantees: the group never points behind the work on record; a plan that is found stale after the stream was
     stopped leaves group and stream as they were.
@@ -96,20 +82,18 @@ def run(
     """
     rewind = rewind_of(stored.plan)
     with _alone(platform, stored, rewind):
-        at_work = _Work(
-            platform, stored, rewind, actor, f"{reason or stored.plan.reason} (plan {stored.plan.id})", tell
-        )
+        at_work = _Work(platform, stored, rewind, runner)
         if stored.status is PlanStatus.OPEN:
-            at_work.must_hold(now, resumed=False)
+            at_work.must_hold(runner.now, resumed=False)
             platform.control.plans.begin(stored.plan.id)
         elif at_work.is_taken_back:
             raise RefusedError(
                 "it is being taken back", where=stored.plan.id, next_step=f"`millrace plans abort {stored.plan.id}`"
             )
-        at_work.go_on(now, patience)
+        at_work.go_on(runner.now, runner.patience)
 
 
-def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, tell: Tell) -> None:
+def abort(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
     """Take a rewind back that has read nothing yet: group and stream are as they were before it was run.
 
     Raises:
@@ -119,7 +103,7 @@ def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, te
     """
     rewind = rewind_of(stored.plan)
     with _alone(platform, stored, rewind):
-        _Work(platform, stored, rewind, actor, f"{reason} (plan {stored.plan.id})", tell).take_back()
+        _Work(platform, stored, rewind, runner).take_back()
 
 
 @contextmanager
@@ -147,9 +131,17 @@ class _Work:
     platform: Platform
     stored: StoredPlan
     rewind: Rewind
-    actor: str
-    reason: str
-    tell: Tell
+    runner: Runner
+
+    @property
+    def actor(self) -> str:
+        """Return who does it."""
+        return self.runner.actor
+
+    @property
+    def reason(self) -> str:
+        """Return why, for the action log."""
+        return self.runner.because(self.stored.plan)
 
     @property
     def _id(self) -> str:
@@ -234,11 +226,7 @@ class _Work:
             self._put_back()
             self._want_again()
         self.platform.control.plans.finish(self._id, PlanStatus.STALE)
-        raise StalePlanError(
-            f"this plan is no longer true: {why}",
-            where=self._id,
-            next_step=f"make a new one with `millrace streams rewind {self.rewind.stream} --to ... --reason ...`",
-        )
+        raise REWIND_KIND.untrue(plan, why)
 
     # The steps
 
@@ -346,7 +334,7 @@ class _Work:
             if record.timeline != self.rewind.timeline + 1:
                 raise self._unlike(f"the stream is on timeline {record.timeline}: it was rewound again")
             left = sum(max(0, ends[move.partition] - record.next_offsets[move.partition]) for move in self.rewind.moved)
-            self.tell(f"{self.rewind.stream}: {todo - left:,} of {todo:,} records read again")
+            self.runner.tell(f"{self.rewind.stream}: {todo - left:,} of {todo:,} records read again")
             return not left
 
         report = self._until(
@@ -414,7 +402,7 @@ class _Work:
 
     def _begin(self, step: Step, detail: Facts = ()) -> None:
         self.platform.control.plans.begin_step(self._id, step.value, detail)
-        self.tell(f"{self.rewind.stream}: {step.value}")
+        self.runner.tell(f"{self.rewind.stream}: {step.value}")
 
     def _end(self, step: Step, **detail: str) -> None:
         self.platform.control.plans.end_step(self._id, step.value, facts(detail))
@@ -449,3 +437,12 @@ class _Work:
 def _shortened(values: Mapping[str, str]) -> dict[str, str]:
     """The first of many positions, for the log; the plan has them all."""
     return dict(sorted(values.items())[:_LOGGED])
+
+
+REWIND_KIND = Kind(
+    PlanKind.REWIND,
+    make="millrace streams rewind {target} --to ... --reason ...",
+    place="on cluster",
+    run=run,
+    abort=abort,
+)

@@ -9,12 +9,25 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration.pipeline import Pipeline
-from millrace.domain.plans.plan import LIFETIME, Change, ChangeResult, Outcome, Plan, PlanKind, Refusal, Standing
+from millrace.domain.plans.plan import (
+    LIFETIME,
+    Change,
+    ChangeResult,
+    Outcome,
+    Plan,
+    PlanKind,
+    PlanStatus,
+    Refusal,
+    Standing,
+    StoredPlan,
+    still_true,
+)
 from millrace.domain.retention.holds import least_kept
 from millrace.domain.topics import changes as topics
 from millrace.domain.topics.changes import ObservedTopic
-from millrace.errors import IncompleteError, MillraceError, StalePlanError, TopicAccessError
+from millrace.errors import IncompleteError, MillraceError, RefusedError, StalePlanError, TopicAccessError
 from millrace.ports.kafka import TopicAdmin
+from millrace.usecases.plans.kind import Kind, Runner, run_alone
 from millrace.usecases.retention import cuts, holds
 
 if TYPE_CHECKING:
@@ -162,8 +175,6 @@ def provision(
 
 
 def _provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str, *, asked: bool) -> ProvisionReport:
-    from millrace.usecases.plans import stored as plans  # plans runs what this module makes
-
     plan = propose(platform, pipeline, by=actor)
     unmade: tuple[str, ...] = ()
     if not asked:
@@ -174,8 +185,65 @@ def _provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str, 
     waiting = store(platform, unsafe) if unsafe.changes else None
     results: tuple[ChangeResult, ...] = ()
     if safe.changes:
-        results = plans.run(platform, store(platform, safe).id, actor=actor, reason=reason).results
+        runner = Runner(actor, reason, datetime.now(UTC))
+        results = run_alone(platform, store(platform, safe).id, lambda stored: TOPICS_KIND, runner).results
     return ProvisionReport(pipeline.name, results, waiting, plan.refusals, unmade)
+
+
+def run(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
+    """Make a plan's changes, if all is still as planned; or resume a run that died.
+
+    A plan that is refused before its first change stays as it is.
+
+    Raises:
+        StalePlanError: what was planned is no longer so.
+        RefusedError: as `guard`.
+        UnreachableError: a server does not answer; run it again.
+    """
+    plan, plans = stored.plan, platform.control.plans
+    cluster_id, standings = look(platform, plan)
+    resumed = stored.status is PlanStatus.RUNNING
+    if why := still_true(plan, standings, cluster_id=cluster_id, now=runner.now, resumed=resumed):
+        plans.finish(plan.id, PlanStatus.STALE)
+        raise TOPICS_KIND.untrue(plan, why)
+    guard(platform, plan, standings)
+    plans.begin(plan.id)
+    results = []
+    for change, result in run_changes(platform, plan, standings):
+        results.append(result)
+        _log(platform, plan, change, result, runner)
+    failed = any(result.outcome is Outcome.FAILED for result in results)
+    plans.finish(plan.id, PlanStatus.FAILED if failed else PlanStatus.DONE, results)
+
+
+def abort(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
+    """Take a plan back that was never run.
+
+    Raises:
+        RefusedError: it was begun.
+        UnreachableError: the control database does not answer.
+    """
+    plan = stored.plan
+    if stored.status is not PlanStatus.OPEN:
+        raise RefusedError(
+            "changes of topics are not taken back", where=plan.id, next_step=f"`millrace plans run {plan.id}`"
+        )
+    platform.control.plans.finish(plan.id, PlanStatus.ABORTED)
+    platform.control.log.append(
+        actor=runner.actor, action="plan.abort", subject=plan.target, reason=f"{runner.reason} (plan {plan.id})"
+    )
+
+
+def _log(platform: Platform, plan: Plan, change: Change, result: ChangeResult, runner: Runner) -> None:
+    platform.control.log.append(
+        actor=runner.actor,
+        action=change.action,
+        subject=change.subject,
+        reason=f"{runner.reason} (plan {plan.id})" if runner.reason else f"plan {plan.id}",
+        before=dict(change.before),
+        after=dict(change.before if result.outcome is Outcome.FAILED else change.after),
+        outcome=f"failed: {result.error}" if result.outcome is Outcome.FAILED else result.outcome.value,
+    )
 
 
 def look(platform: Platform, plan: Plan) -> tuple[str, tuple[Standing, ...]]:
@@ -263,3 +331,6 @@ def _observe(admin: TopicAdmin, names: Sequence[str]) -> tuple[Mapping[str, Obse
         if len(rest) == len(names):
             raise MillraceError("the cluster refused topics nobody asked for", where=", ".join(unreadable)) from error
         return admin.observe(rest), unreadable
+
+
+TOPICS_KIND = Kind(PlanKind.TOPICS, make="millrace topics plan {target}", place="on cluster", run=run, abort=abort)

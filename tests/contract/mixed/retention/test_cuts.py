@@ -12,7 +12,7 @@ from millrace.domain.groups.commits import BackupMetadata
 from millrace.domain.plans.plan import Plan, PlanStatus
 from millrace.embedded.stack import Stack
 from millrace.errors import RefusedError
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import running
 from millrace.usecases.retention import cuts
 from millrace.usecases.topics import plan as topics
 from support.retention.cut_projects import CutProject
@@ -47,7 +47,7 @@ def refused(project: CutProject, plan: Plan) -> str:
     """What the refusal of a plan says; it is left as it was, and so is the topic."""
     before = project.setting("retention.ms"), project.setting("retention.bytes")
     with pytest.raises(RefusedError) as caught:
-        plans.run(project.platform, plan.id, actor="test:me")
+        running.run(project.platform, plan.id, actor="test:me")
     assert caught.value.exit_code == 4
     assert project.platform.control.plans.get(plan.id).status is PlanStatus.OPEN
     assert (project.setting("retention.ms"), project.setting("retention.bytes")) == before
@@ -55,7 +55,7 @@ def refused(project: CutProject, plan: Plan) -> str:
 
 
 def runs(project: CutProject, plan: Plan) -> None:
-    assert plans.run(project.platform, plan.id, actor="test:me").status is PlanStatus.DONE
+    assert running.run(project.platform, plan.id, actor="test:me").status is PlanStatus.DONE
 
 
 def test_a_cut_waits_for_a_stopped_stream_and_names_what_it_would_lose(make: Make) -> None:

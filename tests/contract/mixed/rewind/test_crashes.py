@@ -19,7 +19,7 @@ from millrace.domain.plans.plan import PlanStatus
 from millrace.embedded.stack import Stack
 from millrace.errors import RefusedError, StalePlanError
 from millrace.settings import PostgresSettings, open_settings
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import running
 from millrace.usecases.rewind import run as rewinds
 from millrace.usecases.streams import supervise as streams
 from support.checks.tiers import calls_of_today
@@ -203,11 +203,11 @@ def test_a_runner_without_patience_leaves_the_reading_to_the_next(given: Surroun
     held = stream.apps.hold()
     with stream.platform_of() as platform:
         for _ in range(3):
-            stored = plans.run(platform, plan.id, actor=ACTOR, patience=timedelta())
+            stored = running.run(platform, plan.id, actor=ACTOR, patience=timedelta())
             assert (stored.status, stored.steps[-1].name) == (PlanStatus.RUNNING, rewinds.Step.PROGRESS)
         assert [step.name for step in stored.steps] == [step.value for step in rewinds.Step][: len(stored.steps)]
         held()
-        assert plans.run(platform, plan.id, actor=ACTOR, patience=timedelta()).status is PlanStatus.DONE
+        assert running.run(platform, plan.id, actor=ACTOR, patience=timedelta()).status is PlanStatus.DONE
     assert stream.wrong(rewound=BACK) == []
 
 

@@ -14,7 +14,7 @@ from millrace.domain.plans.plan import PlanStatus
 from millrace.domain.rewind.time_travel import EARLIEST, Policy
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError, RefusedError, StalePlanError, UsageError
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import listing, running
 from millrace.usecases.rewind import plan as rewind_plan
 from support.rewind.streams import ACTOR, RECORDS, RewoundStream, Surroundings
 from support.stack import embedded as runs
@@ -44,7 +44,7 @@ def refusal(stream: RewoundStream, target: Any, *, policy: Policy = Policy.FAIL,
 
 def _stored(stream: RewoundStream) -> list[Any]:
     with stream.platform_of() as platform:
-        return list(plans.list_plans(platform))
+        return list(listing.list_plans(platform))
 
 
 def test_what_is_larger_than_the_environment_lets_one_person_do_is_refused(
@@ -146,7 +146,7 @@ def test_a_plan_is_stale_once_what_it_saw_is_no_longer_so(stream: RewoundStream,
 def test_an_expired_plan_is_not_run(stream: RewoundStream) -> None:
     plan = stream.plan()
     with stream.platform_of() as platform, pytest.raises(StalePlanError, match="expired"):
-        plans.run(platform, plan.id, actor=ACTOR, now=plan.expires + timedelta(seconds=1))
+        running.run(platform, plan.id, actor=ACTOR, now=plan.expires + timedelta(seconds=1))
     stream.damage()
     assert stream.wrong(rewound=0) == []
 
@@ -164,7 +164,7 @@ def test_a_stream_that_upserts_is_rewound_and_its_rows_are_not_looked_for_by_sou
     assert about["quarantined"] == "0"
     stream.gives_one_of = 2
     with stream.platform_of() as platform:
-        done = plans.run(platform, planned.id, actor=ACTOR, reason="damaged")
+        done = running.run(platform, planned.id, actor=ACTOR, reason="damaged")
     assert done.status is PlanStatus.DONE
     asked = f"SELECT _timeline, count(*) FROM {stream.name}.rows GROUP BY 1 ORDER BY 1"
     counted = dict(stream.query(asked))

@@ -23,7 +23,7 @@ from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError, RefusedError, StalePlanError
 from millrace.ports.platform import Platform
 from millrace.settings import PostgresSettings, Settings, open_settings
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import running
 from millrace.usecases.topics import plan as topics
 from millrace.wiring.kafka import KafkaAdapters
 from millrace.wiring.platform import Adapters
@@ -105,7 +105,7 @@ def plan_and_run(life: Life, given: Surroundings, pipeline: Pipeline) -> Millrac
 
         def act() -> None:
             plan = topics.make_plan(mortal, pipeline, by=ACTOR)
-            plans.run(mortal, plan.id, actor=ACTOR, reason="a test of crashes")
+            running.run(mortal, plan.id, actor=ACTOR, reason="a test of crashes")
 
         return life.lived(act)
 
@@ -119,7 +119,7 @@ def plan_of(platform: Platform, pipeline: Pipeline) -> StoredPlan | None:
 def run_again(platform: Platform, plan_id: str) -> StoredPlan | None:
     """Run a plan; None where the server still counts the dead one as its runner."""
     try:
-        return plans.run(platform, plan_id, actor=ACTOR, reason="again")
+        return running.run(platform, plan_id, actor=ACTOR, reason="again")
     except StalePlanError:
         raise
     except RefusedError:
@@ -134,7 +134,7 @@ def go_on(platform: Platform, pipeline: Pipeline) -> list[str]:
         eventually(lambda: run_again(platform, plan_id), within=Deadline.METADATA, what="the right to run the plan")
     wrong = []
     try:
-        plans.run(platform, plan_id, actor=ACTOR, reason="once too often")
+        running.run(platform, plan_id, actor=ACTOR, reason="once too often")
         wrong.append("the plan was run twice")
     except StalePlanError:
         pass

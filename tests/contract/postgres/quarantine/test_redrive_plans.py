@@ -17,7 +17,7 @@ from millrace.embedded.stack import Stack
 from millrace.errors import PartFailedError, RefusedError, StalePlanError, UnreachableError, UsageError
 from millrace.ports.platform import Platform
 from millrace.settings import Settings
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import listing, running
 from millrace.usecases.quarantine.redrive import make_plan, selection_of
 from millrace.wiring import open_platform
 from support.fakes.platform import Instead
@@ -100,10 +100,10 @@ class World:
         return make_plan(self.platform, self.bench.stream, selection, by="cli:a", reason="mended", **more)
 
     def run(self, plan: Plan, **more: Any) -> StoredPlan:
-        return plans.run(self.platform, plan.id, actor="cli:b", **more)
+        return running.run(self.platform, plan.id, actor="cli:b", **more)
 
     def stored(self, plan: Plan) -> StoredPlan:
-        return plans.show(self.platform, plan.id)
+        return listing.show(self.platform, plan.id)
 
     def logged(self) -> list[tuple[str, dict[str, str]]]:
         entries = self.platform.control.log.list(subject=self.bench.stream, limit=100)
@@ -257,7 +257,7 @@ def test_a_plan_that_expired_or_is_for_another_sink_is_stale(world: World) -> No
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_plan_that_is_taken_back_in_the_midst_says_what_it_has_done(world: World, declared: bool) -> None:
     unborn = world.plan()
-    plans.abort(world.platform, unborn.id, actor="cli:b", reason="changed my mind")
+    running.abort(world.platform, unborn.id, actor="cli:b", reason="changed my mind")
     assert world.stored(unborn).status is PlanStatus.ABORTED
     plan = world.plan()
     world.job.dies_after = 1
@@ -265,7 +265,7 @@ def test_a_plan_that_is_taken_back_in_the_midst_says_what_it_has_done(world: Wor
         world.run(plan)
     if not declared:
         world.declaration.unlink()
-    ended = plans.abort(world.platform, plan.id, actor="cli:b", reason="changed my mind")
+    ended = running.abort(world.platform, plan.id, actor="cli:b", reason="changed my mind")
     assert (ended.status, counts(ended)["became_rows"]) == (PlanStatus.ABORTED, "1")
     assert [action for action, _ in world.logged()] == ["plan.abort", "quarantine.redrive", "plan.abort"]
     with pytest.raises(StalePlanError):

@@ -30,6 +30,7 @@ from millrace.domain.streams.position import LogBounds, WorkRecord
 from millrace.domain.topics.offsets import SourceAt, TopicPartition
 from millrace.errors import RefusedError, SinkFailedError, UnreachableError
 from millrace.usecases.activity.active import active
+from millrace.usecases.plans.kind import Runner
 from millrace.usecases.quality import books as quality_books
 from millrace.usecases.quality.columns import column_findings
 from millrace.usecases.quarantine import redrive
@@ -142,7 +143,7 @@ def test_a_redrive_of_what_wrote_to_a_table_once_can_be_aborted(root: Path) -> N
     stored: Any = SimpleNamespace(plan=plan, status=PlanStatus.RUNNING, steps=(put_through,))
     told: list[str] = []
 
-    redrive.abort(platform, stored, actor="cli:b", reason="it writes to Kafka now", tell=told.append)
+    redrive.abort(platform, stored, Runner("cli:b", "it writes to Kafka now", AT, told.append))
 
     assert ended == [PlanStatus.ABORTED]
     assert "its books are not looked at" in told[0]

@@ -15,6 +15,7 @@ from millrace.domain.plans.plan import ChangeResult, Plan, PlanKind, PlanStatus
 from millrace.domain.quality.books import Fault, Finding, Part
 from millrace.domain.quarantine.redrive import Redrive, Redriven, Selection, about, changes_of
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
+from millrace.usecases.plans.kind import Runner
 from millrace.usecases.quarantine import redrive
 from support.declarations import example_project, upsert_instead
 from support.fakes.platform import GroupedPlatform
@@ -68,6 +69,6 @@ def test_a_plan_that_is_aborted_holds_books_by_the_declared_key(
     stored: Any = SimpleNamespace(plan=plan, status=PlanStatus.RUNNING, steps=(put_through,))
     world: Any = World(tmp_path)
 
-    redrive.abort(world, stored, actor="cli:b", reason="the stream upserts now", tell=lambda _: None)
+    redrive.abort(world, stored, Runner("cli:b", "the stream upserts now", AT, lambda _: None))
 
     assert [result.error for result in world.results if result.error] == wrong

@@ -16,7 +16,7 @@ from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import RefusedError, UnreachableError
 from millrace.ports.platform import Platform
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import running
 from millrace.usecases.retention import cuts
 from millrace.usecases.topics import plan as topics
 from support.declarations import RETURNS, SHOP, replace_once, valid_project
@@ -60,7 +60,7 @@ def plan_of(fake: LogsPlatform, retention: str) -> Plan:
 
 
 def run(fake: LogsPlatform, plan: Plan) -> PlanStatus:
-    return plans.run(cast(Platform, fake), plan.id, actor="test").status
+    return running.run(cast(Platform, fake), plan.id, actor="test").status
 
 
 def retention(fake: LogsPlatform) -> str:

@@ -21,7 +21,7 @@ from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import IncompleteError, RefusedError, UnreachableError, UsageError
 from millrace.ports.platform import Platform
-from millrace.usecases.plans import stored as plans
+from millrace.usecases.plans import running
 from millrace.usecases.retention import holds
 from millrace.usecases.topics import plan as topics
 from support.declarations import RETURNS, SHOP, replace_once, valid_project
@@ -193,7 +193,7 @@ def test_a_plan_made_before_a_hold_does_not_cut_what_is_held(fake: LogsPlatform)
     plan = topics.make_plan(cast(Platform, fake), load_pipeline(fake.root, "shop"), by="test")
     hold(fake)
     with pytest.raises(RefusedError, match=r"held until .* by cli:ann: wrong totals"):
-        plans.run(cast(Platform, fake), plan.id, actor="test")
+        running.run(cast(Platform, fake), plan.id, actor="test")
     assert (fake.plans.get(plan.id).status, retention(fake)) == (PlanStatus.OPEN, "-1")
     holds.end(cast(Platform, fake), TOPIC, actor="cli:ann", reason="done with it", now=fake.clock.now)
 
@@ -341,7 +341,7 @@ def test_a_hold_that_begins_while_a_cut_is_measured_stops_it(
 
     monkeypatch.setattr(fake.log, "snapshot", and_hold)
     with pytest.raises(RefusedError, match="is held until"):
-        plans.run(cast(Platform, fake), plan.id, actor="test", now=fake.clock.now)
+        running.run(cast(Platform, fake), plan.id, actor="test", now=fake.clock.now)
     assert retention(fake) == fake.holds.rows[0].after["retention.ms"]
 
 
