@@ -7,8 +7,6 @@ from enum import Enum
 
 from millrace.domain.alarms.life import GROWS_BY, Extent
 
-ALL_QUARANTINED = "stream.all_quarantined"
-"""The kind of the alarm."""
 BREACH_BATCHES = 3
 BREACH_RECORDS = 1000
 

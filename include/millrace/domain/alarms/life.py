@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from millrace.domain.alarms.kinds import measure_of
+
 if TYPE_CHECKING:
     from millrace.domain.alarms.alarm import Alarm
 
@@ -29,7 +31,7 @@ class Extent:
     """How bad a breach is.
 
     Attributes:
-        measure: in the unit of its kind (`MEASURES`); None where nobody knows it, or the kind has none.
+        measure: in the unit of its kind (`domain/alarms/kinds.py`); None where nobody knows it, or the kind has none.
         fault: the kind of fault in a short, stable word, such as an exit reason; never with a time in it. Several stand
             with commas between them, in any order. Empty where nobody knows it, or the kind has none.
     """
@@ -40,44 +42,6 @@ class Extent:
 
 UNKNOWN = Extent()
 _COMMA = ", "
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """The unit of a kind of alarm. `shrinks`: the breach gets worse as the number falls, as with time that is left."""
-
-    unit: str
-    shrinks: bool = False
-
-
-NOTHING = Measure("")
-
-MEASURES: Mapping[str, Measure] = {
-    "stream.died": NOTHING,
-    "stream.stuck": NOTHING,
-    "stream.gave_up": NOTHING,
-    "stream.recreated": NOTHING,
-    "stream.host_lost": NOTHING,
-    "stream.sink_exhausted": NOTHING,
-    "stream.all_quarantined": Measure("records"),
-    "backup.lost": Measure("offsets"),
-    "backup.broken": Measure("faults"),
-    "backup.late": Measure("partitions"),
-    "backup.halted": NOTHING,
-    "backup.doomed": Measure("seconds left", shrinks=True),
-    "backup.silent": Measure("partitions or topics"),
-    "group.stuck": Measure("unread offsets"),
-    "group.risk": Measure("offsets"),
-    "topic.hold": Measure("offsets"),
-    "reader.headroom": Measure("seconds left", shrinks=True),
-    "topic.bound": Measure("bytes or seconds"),
-    "disk.full": Measure("bytes free", shrinks=True),
-    "quality.broken": Measure("rows"),
-    "quality.unchecked": NOTHING,
-    "books.unbalanced": Measure("offsets"),
-    "control.down": NOTHING,
-}
-"""Each kind of alarm, and what it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +66,6 @@ class Notified:
     def is_due(self) -> bool:
         """Return whether it is to be tried again."""
         return not self.told and self.failed <= len(RETRY_AFTER)
-
-
-def measure_of(kind: str) -> Measure:
-    """Return what a kind counts; a kind that nobody declared gets worse as its number grows."""
-    return MEASURES.get(kind, NOTHING)
 
 
 def has_grown(kind: str, known: Extent, seen: Extent) -> bool:
