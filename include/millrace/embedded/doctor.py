@@ -22,7 +22,7 @@ from millrace.embedded.jars.java import find_java
 from millrace.embedded.layout import Layout, cache_folder
 from millrace.errors import MillraceError
 from millrace.settings import Settings, ignored_extra, open_settings, read_environment_file, variable_name
-from millrace.usecases.alarms.notify import LOG_FILE
+from millrace.usecases.alarms.notifiers import LOG_FILE
 from millrace.usecases.declaration.environment import environment_of
 
 CONNECTIONS = (

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from millrace.domain.alarms.alarm import Alarm
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
 from millrace.domain.declaration.pipeline import Environment, Notifier
 from support.fakes.streams import Clock, FakePlatform
 

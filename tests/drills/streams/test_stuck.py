@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from millrace.adapters.apps.processes import Process, apps_of, send
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.streams.supervision import StreamState
-from millrace.usecases.streams.alarms import STUCK
 from support.drills.crashes import Drill
 from support.drills.plain_table import table
 from support.waiting import Deadline
@@ -93,7 +93,7 @@ def test_what_keeps_a_stream_from_getting_on_is_told_and_what_does_not_answer_is
         assert (seen.state, seen.epoch) == (StreamState.STUCK, 1)
         assert f"waits for a lock of pid {report.info.backend_pid} (user {report.info.user}" in seen.why
         assert ": merge since " in seen.why
-        assert case.open_alarms() == [STUCK]
+        assert case.open_alarms() == [AlarmKind.STREAM_STUCK]
     case.well(1)
 
     send(case.driver(), signal.SIGSTOP)

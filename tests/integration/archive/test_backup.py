@@ -12,13 +12,13 @@ import pytest
 
 from millrace.adapters.archive.chain import ChainWriter, resume
 from millrace.adapters.archive.objects import read_object
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
 from millrace.domain.streams.supervision import ExitReason
 from millrace.embedded.stack import Stack
-from millrace.runtime.backup.parts import HALTED
 from millrace.usecases.streams.epochs import newest_elsewhere
 from support.archive.tees import TeeWorld, Topics
 from support.streams.apps import Driven
@@ -158,7 +158,11 @@ def test_a_writer_that_nobody_knows_halts_one_topic_and_a_known_one_ends_the_app
     alarms = platform.control.alarms
 
     def halted() -> list[str]:
-        return [alarm.detail for alarm in alarms.list() if alarm.kind == HALTED and damaged in alarm.subject]
+        return [
+            alarm.detail
+            for alarm in alarms.list()
+            if alarm.kind == AlarmKind.BACKUP_HALTED and damaged in alarm.subject
+        ]
 
     def another_writes(name: str, epoch: int) -> None:
         tiling = resume(world.store, Incarnation(name, topics.topic_id(name)))

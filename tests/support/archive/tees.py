@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from millrace.adapters.archive.audits.inspection import Inspection, everything, inspect
 from millrace.adapters.archive.looks import Looks
 from millrace.adapters.archive.plain import PlainCopier
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Expiry

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from millrace.domain.alarms import life as domain
 from millrace.domain.alarms.alarm import Alarm
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.declaration.pipeline import BackupApp, S3Sink
 from millrace.domain.streams.control import Attempt, Claim, DesiredStream, StreamLook, StreamProgress

@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.declaration.pipeline import Pipeline, Stream, Topic
 from millrace.domain.sinks.batch import TaskResults
 from millrace.domain.streams.control import BatchSecond, StreamProgress

@@ -14,7 +14,8 @@ from millrace.adapters.control.database.connection import translated
 from millrace.adapters.control.database.rows import alarm_of, alarm_values
 from millrace.domain.alarms import life as domain
 from millrace.domain.alarms.alarm import Alarm
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.errors import UsageError
 from millrace.settings import PostgresSettings
 
@@ -29,7 +30,7 @@ class AlarmTable:
         self._engine = engine
         self._settings = settings
 
-    def open(self, kind: str, subject: str, detail: str, extent: Extent = UNKNOWN) -> bool:
+    def open(self, kind: AlarmKind, subject: str, detail: str, extent: Extent = UNKNOWN) -> bool:
         """Open an alarm, or hold the open one against what is seen now; `domain/alarms/life.py` decides.
 
         Args:

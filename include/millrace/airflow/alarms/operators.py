@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from millrace.domain.alarms.alarm import Alarm
     from millrace.domain.declaration.pipeline import Notifier
-    from millrace.usecases.alarms.notify import Tell
+    from millrace.usecases.alarms.notifiers import Tell
 
 
 class WaitForAlarm(FromTrigger):
@@ -47,12 +47,13 @@ class TellAlarms(BaseOperator):
         from datetime import timedelta
 
         from millrace.airflow.shared.settings import airflow_platform
-        from millrace.usecases.alarms import notify as alarms
+        from millrace.usecases.alarms.notifiers import notifiers_of, webhook_notifier
+        from millrace.usecases.alarms.notify import OVERDUE_AFTER, tell, untold
         from millrace.usecases.declaration.environment import environment_of
 
         platform = airflow_platform()
-        age = alarms.OVERDUE_AFTER if self.only_overdue else timedelta()
-        found = alarms.untold(platform, older_than=age)
+        age = OVERDUE_AFTER if self.only_overdue else timedelta()
+        found = untold(platform, older_than=age)
         if not found and self.only_overdue:
             return
         if not found:  # an earlier try of this task died after telling, or millrace.supervise told it: red all the same
@@ -61,16 +62,14 @@ class TellAlarms(BaseOperator):
                 "see `millrace alarms list --all`"
             )
         environment = environment_of(platform.settings.root)
-        notifiers = alarms.notifiers_of(
+        notifiers = notifiers_of(
             environment,
             platform.settings.state_folder,
             lambda notifier: (
-                _airflow_notifier(notifier, context)
-                if notifier.needs_airflow
-                else alarms.webhook_notifier(platform, notifier)
+                _airflow_notifier(notifier, context) if notifier.needs_airflow else webhook_notifier(platform, notifier)
             ),
         )
-        told = alarms.tell(platform, found, notifiers)
+        told = tell(platform, found, notifiers)
         for one in told:
             if not one.is_news:
                 self.log.info("told by all notifiers now, after a retry: %s", one)
@@ -86,7 +85,7 @@ def _airflow_notifier(notifier: Notifier, context: Context) -> Tell:
     """
     from airflow.sdk.module_loading import import_string
 
-    from millrace.usecases.alarms.notify import described
+    from millrace.usecases.alarms.notifiers import described
 
     def notify(alarm: Alarm) -> None:
         text = described(alarm)

@@ -14,9 +14,12 @@ from millrace.cli.terminal.actor import actor
 from millrace.cli.terminal.output import Text, emit, moment, paragraph
 from millrace.cli.terminal.reason import Reason
 from millrace.domain.alarms.alarm import Alarm
-from millrace.domain.alarms.life import Notified, growth, in_words
+from millrace.domain.alarms.extent import Notified
+from millrace.domain.alarms.kinds import facts_of, runbook_of
+from millrace.domain.alarms.life import growth, in_words
 from millrace.settings import open_settings
-from millrace.usecases.alarms import notify as alarms
+from millrace.usecases.alarms import listing as alarms
+from millrace.usecases.alarms.notify import NotifierGivenUpError
 from millrace.wiring import open_platform
 
 app = typer.Typer(help="What went wrong: list, show, acknowledge.", no_args_is_help=True)
@@ -64,7 +67,7 @@ def _acknowledged(alarm: Alarm, first: bool) -> str:
 
 def _document(alarm: Alarm) -> dict[str, object]:
     values = asdict(alarm)
-    return {"id": values.pop("identity"), "standing": alarm.standing, **values}
+    return {"id": values.pop("identity"), "standing": alarm.standing, **values, "runbook": runbook_of(alarm.kind)}
 
 
 def _print_list(console: Console, found: Sequence[Alarm], *, also_over: bool) -> None:
@@ -104,6 +107,9 @@ def _fared(notified: Notified) -> str:
     if notified.told:
         return f"{notified.name}: delivered" + (f" after {notified.failed} failures" if notified.failed else "")
     given_up = "" if notified.is_due else ", given up"
+    if not notified.called and notified.error == NotifierGivenUpError.__name__:
+        rounds = "1 round" if notified.failed == 1 else f"{notified.failed} rounds"
+        return f"{notified.name}: never called, skipped in {rounds} ({notified.error}){given_up}"
     return f"{notified.name}: failed {notified.failed} times ({notified.error}){given_up}"
 
 
@@ -112,9 +118,11 @@ def _print_one(console: Console, alarm: Alarm) -> None:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     by = f" by {alarm.acknowledged_by}" if alarm.acknowledged_by else ""
+    known = facts_of(alarm.kind)
     facts = {
         "alarm": f"{alarm.identity}, {alarm.standing.value}",
         "kind": alarm.kind,
+        "means": known.text if known else "",
         "subject": alarm.subject,
         "detail": alarm.detail,
         "measure": in_words(alarm.kind, alarm.extent),
@@ -127,6 +135,7 @@ def _print_one(console: Console, alarm: Alarm) -> None:
         "acknowledged": f"{moment(alarm.acknowledged_at)}{by}" if alarm.acknowledged_at else "",
         "reason": alarm.acknowledged_reason or "",
         "over": moment(alarm.closed_at) if alarm.closed_at else "",
+        "runbook": runbook_of(alarm.kind),
     }
     for name, text in facts.items():
         if text:

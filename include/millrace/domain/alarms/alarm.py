@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from millrace.domain.alarms.life import UNKNOWN, Extent, Notified
+from millrace.domain.alarms.extent import UNKNOWN, Extent, Notified
 
 
 class AlarmStanding(StrEnum):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from millrace.domain.alarms.life import GROWS_BY, Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.life import GROWS_BY
 
-ALL_QUARANTINED = "stream.all_quarantined"
-"""The kind of the alarm."""
 BREACH_BATCHES = 3
 BREACH_RECORDS = 1000
 

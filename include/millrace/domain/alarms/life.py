@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from millrace.domain.alarms.alarm import Alarm
+from millrace.domain.alarms.alarm import Alarm
+from millrace.domain.alarms.extent import RETRY_AFTER, Extent, Notified
+from millrace.domain.alarms.kinds import measure_of
 
 GROWS_BY = 10
 """An alarm is raised again when its measure is so many times what people know."""
@@ -20,93 +20,7 @@ AGAIN_AFTER = timedelta(hours=1)
 """People hear of one alarm again at most this often."""
 FAULTS_KNOWN = 20
 """At most so many faults of one alarm count as known; when one more comes, an older one is news again."""
-RETRY_AFTER = (timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=30))
-"""The pauses before the second, third and fourth try of a notifier that fails."""
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How bad a breach is.
-
-    Attributes:
-        measure: in the unit of its kind (`MEASURES`); None where nobody knows it, or the kind has none.
-        fault: the kind of fault in a short, stable word, such as an exit reason; never with a time in it. Several stand
-            with commas between them, in any order. Empty where nobody knows it, or the kind has none.
-    """
-
-    measure: float | None = None
-    fault: str = ""
-
-
-UNKNOWN = Extent()
 _COMMA = ", "
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """The unit of a kind of alarm. `shrinks`: the breach gets worse as the number falls, as with time that is left."""
-
-    unit: str
-    shrinks: bool = False
-
-
-NOTHING = Measure("")
-
-MEASURES: Mapping[str, Measure] = {
-    "stream.died": NOTHING,
-    "stream.stuck": NOTHING,
-    "stream.gave_up": NOTHING,
-    "stream.recreated": NOTHING,
-    "stream.host_lost": NOTHING,
-    "stream.sink_exhausted": NOTHING,
-    "stream.all_quarantined": Measure("records"),
-    "backup.lost": Measure("offsets"),
-    "backup.broken": Measure("faults"),
-    "backup.late": Measure("partitions"),
-    "backup.halted": NOTHING,
-    "backup.doomed": Measure("seconds left", shrinks=True),
-    "backup.silent": Measure("partitions or topics"),
-    "group.stuck": Measure("unread offsets"),
-    "group.risk": Measure("offsets"),
-    "topic.hold": Measure("offsets"),
-    "reader.headroom": Measure("seconds left", shrinks=True),
-    "topic.bound": Measure("bytes or seconds"),
-    "disk.full": Measure("bytes free", shrinks=True),
-    "quality.broken": Measure("rows"),
-    "quality.unchecked": NOTHING,
-    "books.unbalanced": Measure("offsets"),
-    "control.down": NOTHING,
-}
-"""Each kind of alarm, and what it counts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Notified:
-    """How one notifier fared with an alarm since it was last raised.
-
-    Attributes:
-        name: the notifier's.
-        told: it has delivered the alarm.
-        failed: in how many rounds it failed; a round that skipped it counts too.
-        error: the class of its last error, without its text: that may hold a secret.
-        called: how often it was really called.
-    """
-
-    name: str
-    told: bool = False
-    failed: int = 0
-    error: str = ""
-    called: int = 0
-
-    @property
-    def is_due(self) -> bool:
-        """Return whether it is to be tried again."""
-        return not self.told and self.failed <= len(RETRY_AFTER)
-
-
-def measure_of(kind: str) -> Measure:
-    """Return what a kind counts; a kind that nobody declared gets worse as its number grows."""
-    return MEASURES.get(kind, NOTHING)
 
 
 def has_grown(kind: str, known: Extent, seen: Extent) -> bool:

@@ -19,7 +19,6 @@ LONGEST_BACKOFF = timedelta(minutes=5)
 HEALTHY_AFTER = timedelta(minutes=10)
 _MOST_DOUBLED = 5
 SETTLING = timedelta(seconds=15)
-SINK_EXHAUSTED = "stream.sink_exhausted"  # the alarm of a driver whose sink lacks disk, memory or connections
 
 
 class DesiredState(StrEnum):

@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import Protocol
 
 from millrace.domain.alarms.alarm import Alarm
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
+from millrace.domain.alarms.kinds import AlarmKind
 
 
 class Alarms(Protocol):
     """Open and past alarms; at most one open per kind and subject."""
 
-    def open(self, kind: str, subject: str, detail: str, extent: Extent = UNKNOWN) -> bool:
+    def open(self, kind: AlarmKind, subject: str, detail: str, extent: Extent = UNKNOWN) -> bool:
         """Open an alarm, or hold the open one against what is seen now; `domain/alarms/life.py` decides."""
         ...
 

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import structlog
 
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.errors import MillraceError
 
 log = structlog.get_logger()
@@ -19,11 +20,11 @@ _AGAIN_SECONDS = 60.0
 class Alarms(Protocol):
     """Where alarms are kept."""
 
-    def open(self, kind: str, subject: str, detail: str, extent: Extent) -> bool:
+    def open(self, kind: AlarmKind, subject: str, detail: str, extent: Extent) -> bool:
         """Open one, or hold the open one against this."""
         ...
 
-    def close(self, kind: str, subject: str) -> bool:
+    def close(self, kind: AlarmKind, subject: str) -> bool:
         """Close the open one."""
         ...
 
@@ -39,10 +40,10 @@ class Breaches:
     def __init__(self, alarms: Alarms, clock: Callable[[], float] = time.monotonic) -> None:
         self._alarms = alarms
         self._clock = clock
-        self._waiting: dict[tuple[str, str], tuple[str | None, Extent]] = {}
+        self._waiting: dict[tuple[AlarmKind, str], tuple[str | None, Extent]] = {}
         self._not_before = 0.0
 
-    def say(self, kind: str, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
+    def say(self, kind: AlarmKind, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
         """Have the alarm of this kind and subject say this; None: it is over."""
         self._waiting[kind, subject] = (detail, extent)
 

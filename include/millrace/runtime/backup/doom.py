@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import structlog
 
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.retention.headroom import LEAST_HEADROOM, Headroom
 from millrace.errors import MillraceError
-from millrace.runtime.backup.parts import DOOMED, SayBreach
+from millrace.runtime.backup.parts import SayBreach
 
 log = structlog.get_logger()
 
@@ -68,7 +69,7 @@ class Doom:
         if text != self._told:
             self._told = text
             extent = Extent(found.left.total_seconds()) if found else UNKNOWN
-            self._say(DOOMED, self._app, text, extent)
+            self._say(AlarmKind.BACKUP_DOOMED, self._app, text, extent)
 
 
 def _text(found: Headroom) -> str:

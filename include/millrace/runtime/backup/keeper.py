@@ -10,7 +10,8 @@ from itertools import groupby
 import structlog
 
 from millrace.adapters.archive.chain import ChainWriter, forget_false_summaries, read_on, resume
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import LARGEST_EPOCH
 from millrace.domain.archive.manifest import Kind, ObjectEntry, PartitionSpan
@@ -23,7 +24,7 @@ from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import ChainFencedError, CorruptArchiveError, FencedError, MillraceError, UnreachableError
 from millrace.runtime.backup.chains import TopicChain
 from millrace.runtime.backup.expiring import Expirer
-from millrace.runtime.backup.parts import HALTED, LOST, Parts
+from millrace.runtime.backup.parts import Parts
 
 log = structlog.get_logger()
 
@@ -292,7 +293,7 @@ class Keeper:
         self._parts.step(f"take over the chain of {here.topic}")
         writer = ChainWriter.take_over(self._parts.store, tiling, self._parts.writer, look)
         self._resumed |= resumes
-        self._parts.breach(HALTED, str(here), None)
+        self._parts.breach(AlarmKind.BACKUP_HALTED, str(here), None)
         log.info("chain_taken_over", topic=here.topic, topic_id=here.topic_id, sequence=tiling.head.sequence)
         return TopicChain(writer, looks[-1])
 
@@ -323,7 +324,7 @@ class Keeper:
         self._halted[here] = why
         if (chain := self._chains.get(here.topic)) and chain.here == here:
             del self._chains[here.topic]
-        self._parts.breach(HALTED, str(here), why, Extent(fault=fault))
+        self._parts.breach(AlarmKind.BACKUP_HALTED, str(here), why, Extent(fault=fault))
 
     def _leave(self, chain: TopicChain, found: ObservedLog) -> None:
         """End a chain whose topic is gone: what was last seen of it, then that it is gone.
@@ -372,7 +373,9 @@ class Keeper:
         if tiles != chain.told:
             chain.told = tiles
             extent = Extent(sum(tile.next - tile.first for tile in tiles))
-            self._parts.breach(LOST, str(chain.here), lost_text(chain.here.topic, tiles) if tiles else None, extent)
+            self._parts.breach(
+                AlarmKind.BACKUP_LOST, str(chain.here), lost_text(chain.here.topic, tiles) if tiles else None, extent
+            )
 
     def append(
         self,

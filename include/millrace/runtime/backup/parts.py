@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Protocol
 
 from millrace.adapters.archive.cutting import Copied
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Done, Expiry
@@ -19,14 +20,11 @@ from millrace.domain.groups.commits import Committed
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.ports.objects import ObjectStore
 
-LOST, HALTED, DOOMED, SILENT = "backup.lost", "backup.halted", "backup.doomed", "backup.silent"
-"""The kinds of a backup's alarms."""
-
 
 class SayBreach(Protocol):
     """Opens or closes alarms."""
 
-    def __call__(self, kind: str, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
+    def __call__(self, kind: AlarmKind, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
         """Have the alarm of this kind and subject say this; without a detail it is over."""
         ...
 

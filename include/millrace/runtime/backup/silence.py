@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from millrace.domain.alarms.life import UNKNOWN, Extent
-from millrace.runtime.backup.parts import SILENT, SayBreach
+from millrace.domain.alarms.extent import UNKNOWN, Extent
+from millrace.domain.alarms.kinds import AlarmKind
+from millrace.runtime.backup.parts import SayBreach
 
 log = structlog.get_logger()
 
@@ -52,7 +53,7 @@ class Silence:
     def _tell(self, text: str | None, late: Sized) -> None:
         if text != self._told:
             self._told = text
-            self._say(SILENT, self._app, text, Extent(len(late)) if late else UNKNOWN)
+            self._say(AlarmKind.BACKUP_SILENT, self._app, text, Extent(len(late)) if late else UNKNOWN)
 
 
 def _text(silent: Mapping[str, str]) -> str:

@@ -20,7 +20,8 @@ from millrace.adapters.apps.host import read_host
 from millrace.adapters.control.store import ControlStore
 from millrace.adapters.kafka.log import KafkaLog
 from millrace.adapters.kafka.member import GroupMember
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import App, BackupApp
 from millrace.domain.streams.control import BatchSecond, StreamProgress
 from millrace.domain.streams.hosts import Host
@@ -200,7 +201,7 @@ class Life:
         saved = (*before, replace(last, lag=lag))
         self.control.streams.save_progress(replace(progress, lag=lag), saved)
 
-    def _set_alarm(self, kind: str, detail: str | None, extent: Extent) -> None:
+    def _set_alarm(self, kind: AlarmKind, detail: str | None, extent: Extent) -> None:
         alarms = self.control.alarms
         if detail is None:
             alarms.close(kind, self.launch.stream)

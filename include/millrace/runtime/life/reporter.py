@@ -11,7 +11,8 @@ from datetime import datetime
 
 import structlog
 
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.streams.control import BatchSecond, StreamProgress
 from millrace.errors import MillraceError
 
@@ -33,11 +34,11 @@ class Reporter:
             it is tried again with the next progress.
     """
 
-    def __init__(self, save: Save, set_alarm: Callable[[str, str | None, Extent], object]) -> None:
+    def __init__(self, save: Save, set_alarm: Callable[[AlarmKind, str | None, Extent], object]) -> None:
         self._save = save
         self._set_alarm = set_alarm
-        self._alarms: dict[str, Said] = {}  # as they are to be, by kind
-        self._alarms_set: dict[str, Said] = {}  # a kind that is missing: a former epoch may have left one open
+        self._alarms: dict[AlarmKind, Said] = {}  # as they are to be, by kind
+        self._alarms_set: dict[AlarmKind, Said] = {}  # a kind that is missing: a former epoch may have left one open
         self._alarm_waits = False
         self._waiting: StreamProgress | None = None
         self._history: dict[datetime, BatchSecond] = {}  # what is not saved yet, and the present second
@@ -54,7 +55,7 @@ class Reporter:
             self._waiting = progress
             self._condition.notify()
 
-    def alarm(self, kind: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
+    def alarm(self, kind: AlarmKind, detail: str | None, extent: Extent = UNKNOWN) -> None:
         """Have the stream's alarm of this kind say this, or be closed."""
         with self._condition:
             self._alarms[kind] = (detail, extent)
@@ -96,7 +97,7 @@ class Reporter:
             if closing:
                 return
 
-    def _try_to_set(self, kind: str, said: Said) -> None:
+    def _try_to_set(self, kind: AlarmKind, said: Said) -> None:
         if self._tried("alarm_not_set", lambda: self._set_alarm(kind, *said)):
             self._alarms_set[kind] = said
 

@@ -13,14 +13,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from millrace.adapters.kafka.reader import TopicReader
-from millrace.domain.alarms.all_quarantined import ALL_QUARANTINED, Refused, Verdict, judge
+from millrace.domain.alarms.all_quarantined import Refused, Verdict, judge
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import Pipeline, Stream
 from millrace.domain.groups.commits import stream_commits
 from millrace.domain.sinks.batch import Identity
 from millrace.domain.streams.batch_size import BatchSize
 from millrace.domain.streams.control import StreamProgress
 from millrace.domain.streams.position import Basis, OpenTimeline, Refusal, Refuse, Resume, Wishes, open_at
-from millrace.domain.streams.supervision import SINK_EXHAUSTED, Phase
+from millrace.domain.streams.supervision import Phase
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import (
     DataLossError,
@@ -268,9 +269,9 @@ class Driver:
     def _tell_of_wait(self, error: MillraceError | None) -> None:
         """Open an alarm for a wait that ends only when somebody acts; close it when a batch went through."""
         if error is None:
-            self._life.reporter.alarm(SINK_EXHAUSTED, None)
+            self._life.reporter.alarm(AlarmKind.STREAM_SINK_EXHAUSTED, None)
         elif isinstance(error, SinkExhaustedError):
-            self._life.reporter.alarm(SINK_EXHAUSTED, str(error))
+            self._life.reporter.alarm(AlarmKind.STREAM_SINK_EXHAUSTED, str(error))
 
     def _tell_of_refusals(self, report: BatchReport) -> None:
         """Open an alarm where every record of a while went to quarantine; close it with the first row."""
@@ -280,9 +281,9 @@ class Driver:
         )
         if verdict is Verdict.OPEN:
             detail = self._refused.detail(self._life.launch.stream)
-            self._life.reporter.alarm(ALL_QUARANTINED, detail, self._refused.extent)
+            self._life.reporter.alarm(AlarmKind.STREAM_ALL_QUARANTINED, detail, self._refused.extent)
         elif verdict is Verdict.CLOSE:
-            self._life.reporter.alarm(ALL_QUARANTINED, None)
+            self._life.reporter.alarm(AlarmKind.STREAM_ALL_QUARANTINED, None)
 
     def _report(self, timeline: int, report: BatchReport) -> None:
         log.info(

@@ -1,35 +1,27 @@
-"""Alarms: calling the notifiers for every alarm that is new or raised again, and listing and acknowledging alarms."""
+"""Call the notifiers for every alarm that is new or raised again, and record how each of them fared."""
 
 from __future__ import annotations
 
 import contextvars
-import json
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millrace.domain.alarms.life import growth, in_turn, measure_of
-from millrace.domain.declaration.pipeline import Environment, Notifier
+from millrace.domain.alarms.life import in_turn
 from millrace.domain.formats.printable import printable
+from millrace.usecases.alarms.notifiers import Tell, described
 
 if TYPE_CHECKING:
     from millrace.domain.alarms.alarm import Alarm
     from millrace.ports.platform import Platform
 
-LOG_FILE = "alarms.log"
-CONTROL_DOWN = "control.down"
-"""The kind of alarm that the watchdog tells; the control database cannot hold it."""
 OVERDUE_AFTER = timedelta(minutes=2)
 ANSWERS_WITHIN = timedelta(seconds=30)
 """How long a notifier may take for one alarm."""
 FAILURES_IN_A_ROW = 3
 """After so many, a run calls a notifier no more: ten thousand alarms must not wait for one that hangs."""
-
-Tell = Callable[["Alarm"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +47,6 @@ class Told:
         return f"{described(self.alarm)} (not told by {'; '.join(self.failures)}; {follows})"
 
 
-def described(alarm: Alarm) -> str:
-    """Return an alarm in one printable line; one that was raised again says why.
-
-    Its subject and detail may hold names of others, such as group ids, with any character in them.
-    """
-    why = growth(alarm.kind, alarm.known, alarm.extent) if alarm.raised > 1 and not alarm.is_known else ""
-    return printable(f"{alarm.kind} of {alarm.subject}: {alarm.detail}" + (f" (raised again: {why})" if why else ""))
-
-
 def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: datetime | None = None) -> Sequence[Alarm]:
     """Return the alarms whose notifiers are to be called now, and that nobody has acknowledged.
 
@@ -85,38 +68,6 @@ def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: date
     return [alarm for alarm in found if alarm.due_since <= before]
 
 
-def list_alarms(platform: Platform, *, also_over: bool = False, limit: int = 200) -> Sequence[Alarm]:
-    """The alarms whose cause is still there, acknowledged ones too, newest first; `also_over`: all there ever were.
-
-    Raises:
-        UnreachableError: the control database does not answer.
-    """
-    return platform.control.alarms.list(only_open=not also_over, limit=limit)
-
-
-def show(platform: Platform, identity: int) -> Alarm:
-    """One alarm.
-
-    Raises:
-        UsageError: there is none of this number.
-        UnreachableError: the control database does not answer.
-    """
-    return platform.control.alarms.get(identity)
-
-
-def acknowledge(platform: Platform, identity: int, *, actor: str, reason: str) -> tuple[Alarm, bool]:
-    """Say that somebody has taken an alarm up: it stays open, and its notifiers are called no more until it grows.
-
-    Returns:
-        The alarm, and whether this was the first acknowledgement. A later one changes nothing.
-
-    Raises:
-        UsageError: there is none of this number.
-        UnreachableError: the control database does not answer.
-    """
-    return platform.control.alarms.acknowledge(identity, actor=actor, reason=reason)
-
-
 def tell(
     platform: Platform,
     alarms: Sequence[Alarm],
@@ -127,7 +78,7 @@ def tell(
     """Call the notifiers for each alarm, and record what came of that before the next alarm.
 
     A notifier that has delivered an alarm is not called for it again. One that fails, or does not answer in time, is
-    tried again by a later run (`domain.alarms.life.RETRY_AFTER`) and keeps no other from telling. After three failures
+    tried again by a later run (`domain.alarms.extent.RETRY_AFTER`) and keeps no other from telling. After three failures
     in a row it is called no more in this run, and counts as failed for the alarms that are left. The next run begins
     with those (`domain.alarms.life.in_turn`).
 
@@ -205,62 +156,3 @@ def error_within(limit: timedelta, act: Callable[[], None]) -> BaseException | N
     thread.start()
     thread.join(limit / timedelta(seconds=1))
     return errors[0] if errors else TimeoutError(f"no answer within {limit.total_seconds():g} s")
-
-
-def notifiers_of(
-    environment: Environment, state_folder: Path, load: Callable[[Notifier], Tell]
-) -> list[tuple[str, Tell]]:
-    """Return the environment's notifiers by name. `log` is built in; all others are loaded by `load`.
-
-    A notifier is named by its kind; the second of a kind is `KIND#2`, so that each is tried again for itself. Where
-    the environment declares none, `log` is the only one.
-    """
-    found: list[tuple[str, Tell]] = []
-    counts: Counter[str] = Counter()
-    for notifier in environment.notifiers or (Notifier("log"),):
-        counts[notifier.kind] += 1
-        number = counts[notifier.kind]
-        name = notifier.kind if number == 1 else f"{notifier.kind}#{number}"
-        tell_one = log_notifier(state_folder / LOG_FILE) if notifier.kind == "log" else load(notifier)
-        found.append((name, tell_one))
-    return found
-
-
-def log_notifier(file: Path) -> Tell:
-    """A notifier that appends one JSON line an alarm."""
-
-    def write(alarm: Alarm) -> None:
-        line = json.dumps(document_of(alarm))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a", encoding="utf-8") as lines:
-            lines.write(line + "\n")
-
-    return write
-
-
-def webhook_notifier(platform: Platform, notifier: Notifier) -> Tell:
-    """Return a notifier that posts each alarm, with a sentence for people, to the address of its Connection."""
-    connection = dict(notifier.arguments)["connection"]
-
-    def post(alarm: Alarm) -> None:
-        platform.post(connection, document_of(alarm) | {"text": f"Millrace: {described(alarm)}"})
-
-    return post
-
-
-def document_of(alarm: Alarm) -> dict[str, object]:
-    """Return an alarm as a JSON document."""
-    return {
-        "schema": "millrace.alarm/1",
-        "id": alarm.identity,
-        "kind": alarm.kind,
-        "subject": alarm.subject,
-        "detail": alarm.detail,
-        "measure": alarm.extent.measure,
-        "unit": measure_of(alarm.kind).unit,
-        "fault": alarm.extent.fault,
-        "raised": alarm.raised,
-        "opened_at": alarm.opened_at.isoformat(),
-        "closed_at": alarm.closed_at.isoformat() if alarm.closed_at else None,
-        "told_at": datetime.now(UTC).isoformat(),
-    }

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from millrace.domain.alarms.alarm import Alarm
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.alarms.outage import (
     MOST_KEPT,
     OUTAGE_AFTER,
@@ -25,14 +26,8 @@ from millrace.domain.alarms.outage import (
 from millrace.domain.declaration.pipeline import Environment, Notifier
 from millrace.domain.formats.durations import roughly
 from millrace.errors import MillraceError
-from millrace.usecases.alarms.notify import (
-    ANSWERS_WITHIN,
-    CONTROL_DOWN,
-    Tell,
-    error_within,
-    notifiers_of,
-    webhook_notifier,
-)
+from millrace.usecases.alarms.notifiers import Tell, notifiers_of, webhook_notifier
+from millrace.usecases.alarms.notify import ANSWERS_WITHIN, error_within
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -150,7 +145,7 @@ class Watchdog:
             knows = f"{known}." if known else "Nothing is known of its streams."
             detail = f"the control database has not answered {host} for {lasted} ({cause}). Streams go on. {knows}"
             closed_at = None
-        return Alarm(0, CONTROL_DOWN, self._watched.subject, detail, now - found.lasted, closed_at, None)
+        return Alarm(0, AlarmKind.CONTROL_DOWN, self._watched.subject, detail, now - found.lasted, closed_at, None)
 
     def _save(self) -> None:
         self._try_to_write(lambda: self._files.save_outage(self._state))

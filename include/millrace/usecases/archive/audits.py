@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement, Known
 from millrace.domain.archive.audits.findings import Audit, Basis, Breach, BreachKind, Depth
 from millrace.domain.archive.audits.turn import is_deep_due
@@ -23,7 +24,11 @@ from millrace.usecases.archive.audit_page import page_of
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
 
-ALARMS = {BreachKind.LOST: "backup.lost", BreachKind.BROKEN: "backup.broken", BreachKind.LATE: "backup.late"}
+ALARMS = {
+    BreachKind.LOST: AlarmKind.BACKUP_LOST,
+    BreachKind.BROKEN: AlarmKind.BACKUP_BROKEN,
+    BreachKind.LATE: AlarmKind.BACKUP_LATE,
+}
 MOST_SPANS = 1_000
 _TOLD = 5
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.formats.durations import roughly
 from millrace.domain.formats.printable import printable
 from millrace.domain.groups.risks import Risk
@@ -18,8 +19,6 @@ from millrace.usecases.groups.listing import GroupList, GroupRow, clusters, decl
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
 
-STUCK = "group.stuck"
-RISK = "group.risk"
 TOO_OLD = timedelta(minutes=10)
 AHEAD = timedelta(minutes=1)  # of two machines' clocks
 MOST_JUDGED = 1_000  # groups; where there are more, only those of declared apps
@@ -109,23 +108,29 @@ def _left_out(found: GroupList) -> list[str]:
 
 def _hold_against(platform: Platform, found: GroupList, began: datetime, wrong: list[str], known: list[str]) -> None:
     alarms = platform.control.alarms
-    now_open = {(alarm.kind, alarm.subject) for alarm in alarms.list(limit=10_000) if alarm.kind in (STUCK, RISK)}
+    now_open = {
+        (alarm.kind, alarm.subject)
+        for alarm in alarms.list(limit=10_000)
+        if alarm.kind in (AlarmKind.GROUP_STUCK, AlarmKind.GROUP_RISK)
+    }
     still: set[tuple[str, str]] = set()
     for row in found.groups:
         if not row.declared:
             continue
         if row.reading.status is Status.STUCK:
             subject = _subject(found, row)
-            still.add((STUCK, subject))
-            alarms.open(STUCK, subject, row.reading.why, Extent(row.reading.lag))
+            still.add((AlarmKind.GROUP_STUCK, subject))
+            alarms.open(AlarmKind.GROUP_STUCK, subject, row.reading.why, Extent(row.reading.lag))
             wrong.append(f"{row.what} is stuck: {row.reading.why}")
         for risk in row.risks:
             if risk.risk in _NOT_OURS:
                 continue
             subject = f"{_subject(found, row)} {risk.risk.value}"
-            still.add((RISK, subject))
+            still.add((AlarmKind.GROUP_RISK, subject))
             text = f"{row.what}: {risk.risk.value}: {risk.detail}"
-            (wrong if alarms.open(RISK, subject, risk.detail, Extent(risk.measure)) else known).append(text)
+            (wrong if alarms.open(AlarmKind.GROUP_RISK, subject, risk.detail, Extent(risk.measure)) else known).append(
+                text
+            )
     for kind, subject in now_open - still:
         if _is_over(found, kind, subject):
             alarms.close(kind, subject, opened_before=began)
@@ -136,7 +141,7 @@ def _is_over(found: GroupList, kind: str, subject: str) -> bool:
     kafka, _, name = subject.partition("/")
     if kafka != found.kafka:
         return False
-    group = name if kind == STUCK else name.rpartition(" ")[0]
+    group = name if kind == AlarmKind.GROUP_STUCK else name.rpartition(" ")[0]
     row = next((row for row in found.groups if row.name == group), None)
     if row is None:
         return not found.snapshot.faults

@@ -5,15 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.quality.results import Outcome, QualityCheck
 from millrace.domain.quality.rules import Severity
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
 
-BROKEN = "quality.broken"
-UNCHECKED = "quality.unchecked"
 MOST_ALARMS = 10_000
 _SEPARATOR = ": "
 
@@ -31,19 +30,19 @@ def hold(platform: Platform, check: QualityCheck) -> tuple[tuple[str, ...], tupl
         UnreachableError: the control database does not answer.
     """
     alarms = platform.control.alarms
-    wanted: dict[tuple[str, str], tuple[str, Extent]] = {}
+    wanted: dict[tuple[AlarmKind, str], tuple[str, Extent]] = {}
     if check.problem:
-        wanted[UNCHECKED, check.stream] = (f"nothing could be checked: {check.problem}", UNKNOWN)
+        wanted[AlarmKind.QUALITY_UNCHECKED, check.stream] = (f"nothing could be checked: {check.problem}", UNKNOWN)
     for result in check.red:
         if not check.problem:
-            kind = BROKEN if result.outcome is Outcome.FAILED else UNCHECKED
+            kind = AlarmKind.QUALITY_BROKEN if result.outcome is Outcome.FAILED else AlarmKind.QUALITY_UNCHECKED
             wanted[kind, subject_of(check.stream, result.rule)] = (str(result), Extent(result.broken))
     untried = {result.rule for result in check.results if result.outcome is Outcome.SKIPPED or check.problem}
     mild = {result.rule for result in check.results if result.severity is Severity.WARN}
     keep = {subject_of(check.stream, rule): rule for rule in untried - mild}
-    for kind, subject in _open(platform, check.stream):
-        if (kind, subject) not in wanted and (subject not in keep or _held_last(platform, check, keep[subject])):
-            alarms.close(kind, subject, opened_before=check.began)
+    for held, subject in _open(platform, check.stream):
+        if (held, subject) not in wanted and (subject not in keep or _held_last(platform, check, keep[subject])):
+            alarms.close(held, subject, opened_before=check.began)
     new: list[str] = []
     known: list[str] = []
     for (kind, subject), (line, extent) in wanted.items():
@@ -77,5 +76,5 @@ def subject_of(stream: str, rule: str) -> str:
 
 def _open(platform: Platform, stream: str) -> list[tuple[str, str]]:
     found = platform.control.alarms.list(limit=MOST_ALARMS)
-    mine = [alarm for alarm in found if alarm.kind in (BROKEN, UNCHECKED)]
+    mine = [alarm for alarm in found if alarm.kind in (AlarmKind.QUALITY_BROKEN, AlarmKind.QUALITY_UNCHECKED)]
     return [(one.kind, one.subject) for one in mine if one.subject.partition(_SEPARATOR)[0] == stream]

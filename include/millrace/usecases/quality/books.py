@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import Pipeline, Stream
 from millrace.domain.quality.books import (
     MOST_NAMED,
@@ -38,7 +39,6 @@ MOST_OFFSETS = 100_000_000
 """A run that goes on where the last one ended looks at so many offsets at most."""
 LONGEST_RUN = timedelta(hours=1)
 """After so long no other run follows one that left something."""
-UNBALANCED = "books.unbalanced"
 _HELD = 1_000_000  # ranges in doubt that wait in memory until their witnesses are asked, all at once
 
 Progress = Callable[[str], object]
@@ -168,11 +168,11 @@ def _hold_alarm(platform: Platform, run: Reconciliation) -> None:
     alarms = platform.control.alarms
     if run.findings:
         extent = Extent(sum(run.faults.values()), ", ".join(sorted(fault.value for fault in run.faults)))
-        alarms.open(UNBALANCED, run.stream, f"{run}; {run.findings[0]}", extent)
+        alarms.open(AlarmKind.BOOKS_UNBALANCED, run.stream, f"{run}; {run.findings[0]}", extent)
     elif run.balance is Balance.BALANCED and not run.left:
         newest = platform.control.books.latest(run.stream)
         if newest is not None and newest.identity == run.identity:  # one that was stored since knows more
-            alarms.close(UNBALANCED, run.stream, opened_before=run.began)
+            alarms.close(AlarmKind.BOOKS_UNBALANCED, run.stream, opened_before=run.began)
 
 
 def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Reconciliation:
@@ -195,7 +195,7 @@ def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Re
         raise RefusedError(
             "a newer run came meanwhile", where=stream.qualified_name, next_step="look at it, and accept that one"
         )
-    platform.control.alarms.close(UNBALANCED, stream.qualified_name, opened_before=now)
+    platform.control.alarms.close(AlarmKind.BOOKS_UNBALANCED, stream.qualified_name, opened_before=now)
     return last
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.formats.durations import roughly
 from millrace.domain.formats.printable import printable
 from millrace.domain.groups.snapshots import Snapshot
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from millrace.domain.alarms.alarm import Alarm
     from millrace.ports.platform import Platform
 
-HEADROOM = "reader.headroom"
 MOST_ALARMS = 10_000
 _NAMED = 3
 
@@ -54,11 +54,11 @@ def hold_against(platform: Platform, found: Readers, *, began: datetime) -> list
             subject = subject_of(found, reader, topic)
             still.add(subject)
             text = in_words(reader, rooms)
-            if alarms.open(HEADROOM, subject, text, _extent(rooms)):
+            if alarms.open(AlarmKind.READER_HEADROOM, subject, text, _extent(rooms)):
                 lines.append(text)
     for subject in now_open - still:
         if _is_over(found, subject):
-            alarms.close(HEADROOM, subject, opened_before=began)
+            alarms.close(AlarmKind.READER_HEADROOM, subject, opened_before=began)
     return lines
 
 
@@ -70,7 +70,7 @@ def _extent(rooms: Iterable[Room]) -> Extent:
 
 def is_headroom(alarm: Alarm) -> bool:
     """Whether it is one of these."""
-    return alarm.kind == HEADROOM
+    return alarm.kind == AlarmKind.READER_HEADROOM
 
 
 def subject_of(found: Readers, reader: Reader, topic: str) -> str:

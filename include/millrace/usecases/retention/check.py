@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.formats.durations import roughly
 from millrace.domain.formats.sizes import roughly_bytes
@@ -22,7 +23,6 @@ from millrace.usecases.retention.sizing import Sizing, TopicSizing, size
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
 
-BOUND = "topic.bound"
 LOOKED_AT_LAST = timedelta(minutes=5)
 
 
@@ -99,7 +99,7 @@ def _alarmed(platform: Platform, readers: Readers) -> Iterator[tuple[Danger, str
 def _hold_bounds(platform: Platform, sizing: Sizing, began: datetime) -> tuple[list[str], list[str]]:
     """Breaches of bounds that are new, and those that were found before; those that are over are closed."""
     alarms = platform.control.alarms
-    now_open = {alarm.subject for alarm in alarms.list(limit=MOST_ALARMS) if alarm.kind == BOUND}
+    now_open = {alarm.subject for alarm in alarms.list(limit=MOST_ALARMS) if alarm.kind == AlarmKind.TOPIC_BOUND}
     new: list[str] = []
     old: list[str] = []
     still = set()
@@ -114,11 +114,13 @@ def _hold_bounds(platform: Platform, sizing: Sizing, began: datetime) -> tuple[l
                 (new if subject not in now_open else old).append(text)
             else:
                 still.add(subject)
-                (new if alarms.open(BOUND, subject, text, Extent(worst[breach.kind])) else old).append(text)
+                (new if alarms.open(AlarmKind.TOPIC_BOUND, subject, text, Extent(worst[breach.kind])) else old).append(
+                    text
+                )
     looked_at = {f"{sizing.kafka}/{one.name}" for one in sizing.topics if _is_known(one)}
     for subject in now_open - still:
         if subject.rpartition(" ")[0] in looked_at:
-            alarms.close(BOUND, subject, opened_before=began)
+            alarms.close(AlarmKind.TOPIC_BOUND, subject, opened_before=began)
     return new, old
 
 

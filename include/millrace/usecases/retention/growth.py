@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.formats.durations import roughly
 from millrace.domain.formats.sizes import roughly_bytes
@@ -34,7 +35,6 @@ from millrace.usecases.retention.sizing import TopicSizing, declared_topics
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
 
-DISK = "disk.full"
 SOON_DAYS = 7.0
 NEARLY_FULL = 0.1
 
@@ -161,15 +161,17 @@ def _hold_disks(
     platform: Platform, kafka: str, disks: Sequence[DiskForecast], began: datetime
 ) -> tuple[list[str], list[str]]:
     alarms = platform.control.alarms
-    now_open = {alarm.subject for alarm in alarms.list(limit=MOST_ALARMS) if alarm.kind == DISK}
+    now_open = {alarm.subject for alarm in alarms.list(limit=MOST_ALARMS) if alarm.kind == AlarmKind.DISK_FULL}
     new: list[str] = []
     known: list[str] = []
     for one in disks:
         subject = f"{kafka}/broker {one.disk.broker} {one.disk.folder}"
         if one.soon:
-            (new if alarms.open(DISK, subject, str(one), Extent(one.disk.usable_bytes)) else known).append(str(one))
+            (
+                new if alarms.open(AlarmKind.DISK_FULL, subject, str(one), Extent(one.disk.usable_bytes)) else known
+            ).append(str(one))
         elif subject in now_open:
-            alarms.close(DISK, subject, opened_before=began)
+            alarms.close(AlarmKind.DISK_FULL, subject, opened_before=began)
     return new, known
 
 

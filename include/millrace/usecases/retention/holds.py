@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.declarations import load
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import Manage, Pipeline, Topic
 from millrace.domain.formats.sizes import roughly_bytes
 from millrace.domain.groups.snapshots import Snapshot
@@ -26,7 +27,6 @@ from millrace.usecases.retention.measured import Measured
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
 
-ALARM = "topic.hold"
 RATE_OVER = timedelta(hours=1)
 
 
@@ -110,7 +110,7 @@ def hold(
         )
         budget = _within_budget(planned, budget_bytes, _free_bytes(seen, name))
         made = platform.control.holds.begin(planned.hold)
-        platform.control.alarms.close(ALARM, f"{kafka}/{name}")
+        platform.control.alarms.close(AlarmKind.TOPIC_HOLD, f"{kafka}/{name}")
         try:
             _set(platform, made, observed, made.after)
         except RefusedError as error:  # what was never raised is not held
@@ -247,7 +247,7 @@ def _end_or_wait(platform: Platform, hold: Hold, declared: Topic | None, actor: 
     if ending.refused is None:
         return ending.line
     waits = f"its hold is over and waits: {ending.refused.what}"
-    platform.control.alarms.open(ALARM, subject, f"{hold.topic}: {waits}", Extent(ending.records))
+    platform.control.alarms.open(AlarmKind.TOPIC_HOLD, subject, f"{hold.topic}: {waits}", Extent(ending.records))
     return f"{hold.topic}: {waits}"
 
 
@@ -277,7 +277,7 @@ def _note_end(
     platform: Platform, hold: Hold, actor: str, reason: str, now: datetime, *, after: Mapping[str, str], outcome: str
 ) -> None:
     control = platform.control
-    control.alarms.close(ALARM, f"{hold.kafka}/{hold.topic}")
+    control.alarms.close(AlarmKind.TOPIC_HOLD, f"{hold.kafka}/{hold.topic}")
     control.holds.end(hold, at=now, actor=actor, reason=reason, after=after, outcome=outcome)
 
 

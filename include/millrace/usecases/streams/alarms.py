@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.streams.supervision import (
-    SINK_EXHAUSTED,
     Adopt,
     DesiredState,
     ExitReason,
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from millrace.domain.streams.control import Attempt
     from millrace.ports.platform import Platform
 
-DIED, GAVE_UP, RECREATED, STUCK = "stream.died", "stream.gave_up", "stream.recreated", "stream.stuck"
-HOST_LOST = "stream.host_lost"
+OVER_WHEN_WELL = (
+    AlarmKind.STREAM_DIED,
+    AlarmKind.STREAM_GAVE_UP,
+    AlarmKind.STREAM_RECREATED,
+    AlarmKind.STREAM_STUCK,
+    AlarmKind.STREAM_HOST_LOST,
+)
 WELL_AFTER = timedelta(seconds=60)
 
 
@@ -40,26 +45,28 @@ def set_alarms(platform: Platform, seen: Seen) -> None:
         if wanted and found.exit_code != ExitReason.STOPPED and not seen.apps
     ]
     if isinstance(seen.action, GiveUp):
-        kind = RECREATED if seen.action.reason is ExitReason.RECREATED else GAVE_UP
+        kind = AlarmKind.STREAM_RECREATED if seen.action.reason is ExitReason.RECREATED else AlarmKind.STREAM_GAVE_UP
         past = [each for each in seen.attempts[:1] if each.ended_at and each.exit_code != ExitReason.STOPPED]
         texts = [text for text, _ in ends[:1]] or [_end_text(each) for each in past]  # the latter after the first look
         extent = Extent(fault=seen.action.reason.name.lower().replace("_", " "))
         alarms.open(kind, seen.stream, "; ".join([*texts, seen.action.why]), extent)
         return
     for text, extent in ends:
-        alarms.open(DIED, seen.stream, text, extent)
+        alarms.open(AlarmKind.STREAM_DIED, seen.stream, text, extent)
     if isinstance(seen.action, Restart | Stuck):
         extent = Extent(fault=seen.action.fault)
-        alarms.open(STUCK, seen.stream, f"epoch {seen.action.epoch} is stuck: {seen.action.why}", extent)
+        alarms.open(
+            AlarmKind.STREAM_STUCK, seen.stream, f"epoch {seen.action.epoch} is stuck: {seen.action.why}", extent
+        )
         return
     if seen.problem:
         extent = Extent(fault="declaration")
-        alarms.open(GAVE_UP, seen.stream, f"its declaration is wrong: {seen.problem.what}", extent)
+        alarms.open(AlarmKind.STREAM_GAVE_UP, seen.stream, f"its declaration is wrong: {seen.problem.what}", extent)
     elif _is_well(seen):
-        for kind in (DIED, GAVE_UP, RECREATED, STUCK, HOST_LOST):
+        for kind in OVER_WHEN_WELL:
             alarms.close(kind, seen.stream)
         if not seen.apps:  # stopped as wanted: nobody waits for the sink any more
-            alarms.close(SINK_EXHAUSTED, seen.stream)
+            alarms.close(AlarmKind.STREAM_SINK_EXHAUSTED, seen.stream)
 
 
 def _end_text(end: Ended | Attempt) -> str:
@@ -83,6 +90,8 @@ def set_host_alarm(platform: Platform, seen: Seen) -> None:
         return
     is_wanted = there.wanted is DesiredState.RUNNING
     if there.misses_host and is_wanted:
-        alarms.open(HOST_LOST, seen.stream, f"it is wanted running and belongs to {there.name}: {there.why}")
+        alarms.open(
+            AlarmKind.STREAM_HOST_LOST, seen.stream, f"it is wanted running and belongs to {there.name}: {there.why}"
+        )
     elif not is_wanted or there.is_well:
-        alarms.close(HOST_LOST, seen.stream)
+        alarms.close(AlarmKind.STREAM_HOST_LOST, seen.stream)

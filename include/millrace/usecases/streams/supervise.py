@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from millrace.declarations import load_pipeline
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import BackupApp
 from millrace.domain.streams.control import HISTORY_KEPT, StreamLook
 from millrace.domain.streams.supervision import DesiredState, Drain, ExitReason, Kill, Nothing, Phase, Restart, Start
 from millrace.domain.streams.vitals import trouble
 from millrace.errors import MillraceError, PartFailedError, RefusedError, UnreachableError, UsageError
 from millrace.ports.runner import RunningApp, RunState, Submission
-from millrace.usecases.streams.alarms import DIED, set_alarms, set_host_alarm
+from millrace.usecases.streams.alarms import set_alarms, set_host_alarm
 from millrace.usecases.streams.declared_apps import declared_app
 from millrace.usecases.streams.epochs import newest_elsewhere
 from millrace.usecases.streams.look import Seen, Supervised, look
@@ -236,7 +237,7 @@ def submit_app(platform: Platform, submission: Submission) -> RunningApp | None:
             submission.stream, submission.epoch, outcome="not started", detail=str(error)
         )
         platform.control.alarms.open(
-            DIED,
+            AlarmKind.STREAM_DIED,
             submission.stream,
             f"epoch {submission.epoch} did not start: {error.what}",
             Extent(fault="not started"),

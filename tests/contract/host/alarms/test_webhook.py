@@ -13,7 +13,7 @@ from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.declaration.pipeline import Notifier
 from millrace.errors import MillraceError, UnreachableError, UsageError
 from millrace.settings import Connection, Settings
-from millrace.usecases.alarms.notify import webhook_notifier
+from millrace.usecases.alarms.notifiers import webhook_notifier
 from millrace.wiring import open_platform
 from support.alarms.webhooks import Webhook, webhook
 

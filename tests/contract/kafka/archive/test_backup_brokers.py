@@ -16,6 +16,7 @@ from millrace.adapters.archive.plain import PlainCopier
 from millrace.adapters.kafka.log import KafkaLog
 from millrace.adapters.kafka.reader import TopicReader
 from millrace.adapters.kafka.topics import KafkaTopicAdmin
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict
@@ -25,7 +26,7 @@ from millrace.embedded.jars.parts import read_lock
 from millrace.embedded.layout import cache_folder
 from millrace.embedded.stack import Stack
 from millrace.errors import UnreachableError
-from millrace.runtime.backup.parts import LOST, Parts
+from millrace.runtime.backup.parts import Parts
 from millrace.runtime.backup.tee import Tee
 from support.archive.tees import Group
 from support.fakes.objects import MemoryStore
@@ -144,4 +145,4 @@ def test_a_broker_that_does_not_answer_holds_up_its_own_partitions_only(brokers:
         ignoring=(UnreachableError,),
     )
     assert backed.verdict() is Verdict.PROVEN
-    assert not any(detail for (kind, _), detail in backed.alarms.items() if kind == LOST)
+    assert not any(detail for (kind, _), detail in backed.alarms.items() if kind == AlarmKind.BACKUP_LOST)

@@ -15,13 +15,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from millrace.adapters.kafka.cluster.snapshot import ClusterReader
 from millrace.adapters.kafka.reader import TopicReader
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import Environment
 from millrace.domain.retention.headroom import Danger, Rule
 from millrace.domain.retention.readers import Room
 from millrace.embedded.jars.parts import read_lock
 from millrace.embedded.layout import cache_folder
 from millrace.embedded.stack import Stack
-from millrace.usecases.retention.alarms import HEADROOM, watch
+from millrace.usecases.retention.alarms import watch
 from millrace.usecases.retention.readers import Memory, look
 from millrace.usecases.retention.sizing import size
 from support.fakes.groups import GroupsPlatform, groups_platform
@@ -226,7 +227,7 @@ def test_with_ten_minutes_of_retention_the_alarm_comes_before_the_loss(
 
     def alarms() -> set[str]:
         watch(platform, KAFKA, platform.clusters[KAFKA].take(), memory)
-        return {alarm.subject for alarm in platform.control.alarms.list() if alarm.kind == HEADROOM}
+        return {alarm.subject for alarm in platform.control.alarms.list() if alarm.kind == AlarmKind.READER_HEADROOM}
 
     for name, age in (("fresh", 30.0), ("half", MINUTES_10 / 2 - SOON), ("late", MINUTES_10 - SOON)):
         world.make(name, retention_ms=MINUTES_10 * 1000, segment_ms=MINUTES_10 * 1000)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millrace.domain.alarms.alarm import Alarm
-from millrace.domain.alarms.all_quarantined import ALL_QUARANTINED
+from millrace.domain.alarms.kinds import AlarmKind
 from support.disturbed import DisturbedLife
 from support.stack.faults import Life
 from support.streams.crashed_streams import RECORDS, CrashedStream, CrashedStreams
@@ -30,7 +30,7 @@ def refuse_everything(stream: CrashedStream, *, per_batch: int) -> None:
 
 def alarms(stream: CrashedStream) -> list[Alarm]:
     found = stream.of.control.alarms.list(only_open=False)
-    return [one for one in found if (one.kind, one.subject) == (ALL_QUARANTINED, stream.stream)]
+    return [one for one in found if (one.kind, one.subject) == (AlarmKind.STREAM_ALL_QUARANTINED, stream.stream)]
 
 
 def test_a_table_that_refuses_everything_raises_an_alarm_until_the_first_row(streams: CrashedStreams) -> None:

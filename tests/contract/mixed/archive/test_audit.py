@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.audits.findings import BreachKind, Depth
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.declaration.pipeline import Backup
 from millrace.embedded.stack import Stack
 from millrace.errors import RefusedError
-from millrace.runtime.backup.parts import HALTED, LOST
 from millrace.usecases.archive import audits
 from millrace.usecases.archive.audits import Kept, exit_code_of
 from support.archive.audits.worlds import AuditWorld, archive_by_tee
@@ -139,9 +139,9 @@ def test_a_loss_is_red_until_the_tee_has_written_that_somebody_knows(
     red = world.audit(name)
     assert lines(red)[0] == "partition 0 [2, 6) is lost: deleted before it was read"
     assert code(red) == 1
-    said = world.open_alarms(here)[LOST]
+    said = world.open_alarms(here)[AlarmKind.BACKUP_LOST]
     world.archive_all(tee)
-    assert world.open_alarms(here)[LOST] == said, "audit and app mean one alarm, in the same words"
+    assert world.open_alarms(here)[AlarmKind.BACKUP_LOST] == said, "audit and app mean one alarm, in the same words"
     asked = audits.acknowledge_loss(
         topics.platform, world.backed(name), here, PartitionSpan(0, 0, 100), actor="cli:ann", reason="a short retention"
     )
@@ -218,7 +218,7 @@ def test_a_chain_whose_end_was_deleted_halts_the_tee_and_is_begun_again_when_som
     assert not world.store.get(here.manifest_key(head + 1)), "nothing is written behind the gap"
     red = world.audit(name)
     assert code(red) == 1
-    assert set(world.open_alarms(here)) >= {"backup.broken", HALTED}
+    assert set(world.open_alarms(here)) >= {"backup.broken", AlarmKind.BACKUP_HALTED}
     restarted = world.tee()
     restarted.round()
     assert here in restarted.halted

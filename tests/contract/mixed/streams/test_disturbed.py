@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
 from millrace.adapters.apps.status import beat_of
-from millrace.domain.streams.supervision import SINK_EXHAUSTED
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.streams.vitals import Trouble, trouble
 from millrace.embedded.stack import Stack
 from millrace.errors import MillraceError, RecreatedTopicError, SinkFailedError, UnreachableError
@@ -241,7 +241,11 @@ def test_a_sink_without_room_is_waited_for_with_an_alarm(streams: CrashedStreams
     stream, alarms = streams.new(), streams.control.alarms
 
     def open_alarms() -> list[str]:
-        return [one.detail for one in alarms.list() if (one.kind, one.subject) == (SINK_EXHAUSTED, stream.stream)]
+        return [
+            one.detail
+            for one in alarms.list()
+            if (one.kind, one.subject) == (AlarmKind.STREAM_SINK_EXHAUSTED, stream.stream)
+        ]
 
     life = DisturbedLife("sink.commit_batch", partial(raising, stream, ALWAYS, "53100"))
     ended: list[MillraceError | None] = []

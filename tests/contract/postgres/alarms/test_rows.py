@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from millrace.adapters.control.store import ControlStore
 from millrace.domain.alarms.alarm import Alarm
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
 from support.stack.control_databases import Databases
 from support.waiting import Deadline, at_once
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from millrace.adapters.control.store import ControlStore
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
 from millrace.domain.declaration.pipeline import Pipeline, PostgresSink, Stream
 from millrace.domain.quality.books import Balance, Fault, Reconciliation
 from millrace.domain.topics.offsets import TopicPartition

@@ -14,7 +14,7 @@ import pytest
 from millrace.adapters.control.store import ControlStore
 from millrace.adapters.quality.evidence import QualityEvidence
 from millrace.adapters.sinks.postgres.reader import SinkReader
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
 from millrace.domain.declaration.pipeline import Pipeline, PostgresSink, Stream
 from millrace.domain.quality.evidence import document_of, documents_of
 from millrace.domain.quality.ranges import Mark

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from millrace.adapters.archive.chain import links
 from millrace.adapters.chain.documents import decode
 from millrace.adapters.control.store import ControlStore
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.archive.audits.findings import Depth
 from millrace.domain.archive.manifest import Kind, Manifest
 from millrace.domain.archive.names import Incarnation

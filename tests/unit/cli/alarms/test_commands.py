@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from millrace.cli.alarms import commands as alarms
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent, Notified
 from millrace.errors import UsageError
 from support.commands import use_platform
 from support.fakes.streams import FakePlatform
@@ -50,10 +51,12 @@ def test_one_is_shown_whole_and_nothing_that_is_empty() -> None:
     assert lines == [
         "alarm 2, open",
         "kind stream.died",
+        "means a wanted app ended by itself, or did not start; it is tried again",
         "subject shop.purchases",
         "detail epoch 1 ended",
         "its log says why",
         "opened 2026-05-01 12:00:00 UTC",
+        "runbook docs/operations/supervision.md#states-of-millrace-streams-list",
     ]
 
 
@@ -107,3 +110,33 @@ def test_one_says_how_bad_it_is_what_waits_and_how_its_notifiers_fared(platform:
 def test_an_acknowledgement_says_what_it_covers(platform: FakePlatform) -> None:
     platform.alarms.open("backup.lost", "orders", "9,000,000 offsets lost", Extent(9_000_000))
     assert "9,000,000 offsets lost" in call("acknowledge", "3", "--reason", "looking at it").stdout
+
+
+def test_a_kind_of_another_release_is_listed_shown_and_acknowledged(platform: FakePlatform) -> None:
+    platform.alarms.open("moon.gone", "the tide", "9 seas are dry", Extent(9))
+    lines = [" ".join(line.split()) for line in call("show", "3").stdout.splitlines()]
+    assert lines == [
+        "alarm 3, open",
+        "kind moon.gone",
+        "subject the tide",
+        "detail 9 seas are dry",
+        "measure 9",
+        "opened 2026-05-01 12:00:00 UTC",
+    ]
+    assert json.loads(call("show", "3", "--json").stdout)["runbook"] == ""
+    assert numbers() == [3, 2]
+    assert "9 seas are dry" in call("acknowledge", "3", "--reason", "looking at it").stdout
+
+
+def test_a_notifier_that_was_never_called_is_not_said_to_have_failed(platform: FakePlatform) -> None:
+    [alarm] = [row for row in platform.alarms.rows if row.identity == 2]
+    skipped = Notified("pager", failed=4, error="NotifierGivenUpError")
+    failed = Notified("chat", failed=4, error="OSError")  # by an older release, which did not count calls
+    platform.alarms.rows = [replace(alarm, notified=(skipped, replace(skipped, name="mail", failed=1), failed))]
+    shown = [" ".join(line.split()) for line in call("show", "2").stdout.splitlines()]
+    for line in (
+        "notifiers pager: never called, skipped in 4 rounds (NotifierGivenUpError), given up",
+        "mail: never called, skipped in 1 round (NotifierGivenUpError)",
+        "chat: failed 4 times (OSError), given up",
+    ):
+        assert line in shown, shown

@@ -17,7 +17,7 @@ from millrace.adapters.archive.audits.evidence import EvidenceStore
 from millrace.adapters.archive.reading import ArchiveReader
 from millrace.cli.archive import audit as commands
 from millrace.cli.archive import commands as backup
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
 from support.archive.audits.in_memory import HERE, NOON, Audits

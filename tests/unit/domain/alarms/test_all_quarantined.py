@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from millrace.domain.alarms.all_quarantined import Refused, Verdict, judge
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
 
 Batch = tuple[int, int, int]
 """Records read, rows written, records in quarantine."""

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from millrace.domain.alarms.alarm import Alarm
+from millrace.domain.alarms.extent import UNKNOWN, Extent, Notified
 from millrace.domain.alarms.life import (
     AGAIN_AFTER,
     FAULTS_KNOWN,
-    MEASURES,
-    UNKNOWN,
-    Extent,
-    Notified,
     acknowledged,
     growth,
     has_grown,
@@ -31,7 +26,6 @@ from millrace.domain.alarms.life import (
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-DOCS = Path(__file__).parents[4] / "docs" / "operations" / "alarms.md"
 LOST, HEADROOM, DIED = "backup.lost", "reader.headroom", "stream.died"
 
 
@@ -318,12 +312,3 @@ def test_a_notifier_that_is_declared_no_more_is_not_waited_for() -> None:
     alarm = told(opened(), opened(), {"pager": "OSError"}, NOON)
     alarm = told(alarm, alarm, {"log": ""}, NOON + MINUTE)
     assert (alarm.told_at, alarm.notified) == (NOON + MINUTE, (Notified("log", told=True, called=1),))
-
-
-def test_the_guide_has_every_kind_with_its_measure() -> None:
-    rows = [line.split("|") for line in DOCS.read_text().splitlines() if line.startswith("| `")]
-    kinds = {row[1].strip(" `"): row for row in rows if re.fullmatch(r" `[a-z]+\.[a-z_]+` ", row[1])}
-    documented = {kind: row[4].strip() for kind, row in kinds.items()}
-    assert set(documented) == set(MEASURES)
-    for kind, measure in MEASURES.items():
-        assert documented[kind].startswith(measure.unit or "none"), kind

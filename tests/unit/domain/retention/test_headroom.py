@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.groups.commits import BackupMetadata, Committed, archived_to
 from millrace.domain.retention.headroom import Headroom, Limits, Rule, Unread, headroom
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import UnreachableError
 from millrace.runtime.backup.doom import Doom
-from millrace.runtime.backup.parts import DOOMED
 
 HERE = TopicPartition("shop.purchases", "A" * 22, 3)
 NOW_MS = 1_700_000_000_000
@@ -98,19 +98,19 @@ def test_an_alarm_says_what_may_be_deleted_and_closes_when_the_backup_keeps_up()
     assert world.measured == 1  # twice a minute at most
     ((kind, subject, text),) = world.said
     assert world.extents == [Extent(840)]
-    assert (kind, subject) == (DOOMED, "shop.backup")
+    assert (kind, subject) == (AlarmKind.BACKUP_DOOMED, "shop.backup")
     assert text is not None
     assert "shop.purchases/3 is not archived from offset 7 on, and may be deleted in 840 s" in text
     world.doom.look(keeps_up=True)
     world.doom.look(keeps_up=True)
-    assert world.said[1:] == [(DOOMED, "shop.backup", None)]
+    assert world.said[1:] == [(AlarmKind.BACKUP_DOOMED, "shop.backup", None)]
 
 
 def test_enough_headroom_and_brokers_that_do_not_answer_open_no_alarm() -> None:
     world = World()
     world.found = Headroom(unread(), timedelta(minutes=15), Rule.TIME)
     world.doom.look(keeps_up=False)
-    assert world.said == [(DOOMED, "shop.backup", None)]  # what a former epoch had left open is over
+    assert world.said == [(AlarmKind.BACKUP_DOOMED, "shop.backup", None)]  # what a former epoch had left open is over
     world.now += 31
     world.found = UnreachableError("away")
     world.doom.look(keeps_up=False)
@@ -128,4 +128,4 @@ def test_no_alarm_is_over_while_a_partition_cannot_be_measured() -> None:
     assert len(world.said) == 1
     world.now += 31
     world.doom.look(keeps_up=False)
-    assert world.said[1:] == [(DOOMED, "shop.backup", None)]
+    assert world.said[1:] == [(AlarmKind.BACKUP_DOOMED, "shop.backup", None)]

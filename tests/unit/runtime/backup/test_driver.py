@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from millrace.adapters.kafka.log import AnsweredBounds, Described
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import Backup, BackupApp, Topic
 from millrace.domain.retention.headroom import Headroom, Rule, Unread
 from millrace.domain.streams.position import LogBounds
@@ -23,7 +24,6 @@ from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import TopicAccessError, UnreachableError
 from millrace.runtime.backup import driver, silence
 from millrace.runtime.backup.driver import BackupDriver
-from millrace.runtime.backup.parts import DOOMED, SILENT
 from support.fakes.objects import MemoryStore
 from support.fakes.platform import PartsPlatform
 from support.fakes.topics import FakeTopicAdmin
@@ -191,8 +191,8 @@ def test_a_topic_that_may_not_be_described_hides_no_danger_of_another(
     else:
         lived.cluster.admin.unreadable = {A.topic: "not authorized"}
     lived.run(monkeypatch, lived.lose_store)
-    assert lived.alarms[DOOMED].startswith("shop.b/0 is not archived")
-    assert A.topic in lived.alarms[SILENT]
+    assert lived.alarms[AlarmKind.BACKUP_DOOMED].startswith("shop.b/0 is not archived")
+    assert A.topic in lived.alarms[AlarmKind.BACKUP_SILENT]
 
 
 @pytest.mark.parametrize("when", ["at its start", "later"])
@@ -207,8 +207,8 @@ def test_a_broker_that_hangs_while_the_store_is_away_is_named_and_hides_no_dange
         lived.cluster.silent = {A}
 
     lived.run(monkeypatch, both_go)
-    assert lived.alarms[DOOMED].startswith("shop.b/0 is not archived")
-    assert "shop.a/0" in lived.alarms[SILENT]
+    assert lived.alarms[AlarmKind.BACKUP_DOOMED].startswith("shop.b/0 is not archived")
+    assert "shop.a/0" in lived.alarms[AlarmKind.BACKUP_SILENT]
 
 
 def test_a_broker_that_comes_back_while_the_store_is_away_is_measured_again(
@@ -221,8 +221,8 @@ def test_a_broker_that_comes_back_while_the_store_is_away_is_measured_again(
         lived.cluster.hidden = set()
 
     lived.run(monkeypatch, store_goes_and_topic_comes_back)
-    assert lived.alarms[DOOMED].startswith("shop.a/0 is not archived")
-    assert SILENT not in lived.alarms
+    assert lived.alarms[AlarmKind.BACKUP_DOOMED].startswith("shop.a/0 is not archived")
+    assert AlarmKind.BACKUP_SILENT not in lived.alarms
 
 
 def test_an_alarm_of_silence_stays_while_no_broker_answers_at_all(
@@ -230,18 +230,18 @@ def test_an_alarm_of_silence_stays_while_no_broker_answers_at_all(
 ) -> None:
     lived.cluster.hidden = {A.topic}
     lived.run(monkeypatch, lambda: setattr(lived.cluster, "is_away", True))
-    assert A.topic in lived.alarms[SILENT]
-    assert SILENT not in lived.closed
+    assert A.topic in lived.alarms[AlarmKind.BACKUP_SILENT]
+    assert AlarmKind.BACKUP_SILENT not in lived.closed
 
 
 def test_a_backup_that_cannot_see_all_does_not_keep_up(lived: Lived, monkeypatch: pytest.MonkeyPatch) -> None:
     lived.cluster.hidden = {A.topic, B.topic}  # nothing can be measured, and nothing waits
-    lived.alarms[DOOMED] = "of the former epoch"
+    lived.alarms[AlarmKind.BACKUP_DOOMED] = "of the former epoch"
     lived.run(monkeypatch)
-    assert lived.alarms[DOOMED] == "of the former epoch"
+    assert lived.alarms[AlarmKind.BACKUP_DOOMED] == "of the former epoch"
 
 
 def test_a_backup_that_keeps_up_ends_the_alarm(lived: Lived, monkeypatch: pytest.MonkeyPatch) -> None:
-    lived.alarms[DOOMED] = "of the former epoch"
+    lived.alarms[AlarmKind.BACKUP_DOOMED] = "of the former epoch"
     lived.run(monkeypatch)
-    assert DOOMED not in lived.alarms
+    assert AlarmKind.BACKUP_DOOMED not in lived.alarms

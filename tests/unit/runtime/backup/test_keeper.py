@@ -11,7 +11,8 @@ import pytest
 
 from millrace.adapters.archive.chain import ChainWriter, put_summary
 from millrace.adapters.archive.cutting import Copied
-from millrace.domain.alarms.life import UNKNOWN, Extent
+from millrace.domain.alarms.extent import UNKNOWN, Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement
 from millrace.domain.archive.chain import LARGEST_EPOCH, Writer
 from millrace.domain.archive.expiry import Expiry
@@ -26,7 +27,7 @@ from millrace.domain.streams.position import LogBounds
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import FencedError, PartFailedError, UnreachableError
 from millrace.runtime.backup.asked import Claimants
-from millrace.runtime.backup.parts import HALTED, LOST, Parts
+from millrace.runtime.backup.parts import Parts
 from millrace.runtime.backup.silence import Silence
 from millrace.runtime.backup.tee import Tee
 from support.archive.audits.in_memory import NOON
@@ -134,8 +135,8 @@ def test_a_head_that_was_deleted_halts_its_own_topic_and_no_other(cause: str) ->
     for _ in range(2):
         tee.round()
     assert "is gone" in tee.halted[A]
-    assert world.alarms[HALTED, str(A)]
-    assert world.extents[HALTED, str(A)] == Extent(fault="corrupt")
+    assert world.alarms[AlarmKind.BACKUP_HALTED, str(A)]
+    assert world.extents[AlarmKind.BACKUP_HALTED, str(A)] == Extent(fault="corrupt")
     assert world.copied == [B.topic] * 2
     assert world.taken == []
 
@@ -147,8 +148,8 @@ def test_the_alarm_of_lost_offsets_says_how_many_there_are_each_time_it_is_said(
         tee.round()
         world.starts[A.topic] = start
         tee.round()
-        assert world.extents[LOST, str(A)] == Extent(start)
-        assert f"{start} offsets are not in the archive" in (world.alarms[LOST, str(A)] or "")
+        assert world.extents[AlarmKind.BACKUP_LOST, str(A)] == Extent(start)
+        assert f"{start} offsets are not in the archive" in (world.alarms[AlarmKind.BACKUP_LOST, str(A)] or "")
 
 
 def test_a_former_chain_that_another_app_wrote_on_holds_up_nothing() -> None:
@@ -161,7 +162,7 @@ def test_a_former_chain_that_another_app_wrote_on_holds_up_nothing() -> None:
     for _ in range(2):
         tee.round()
     assert world.copied == [A.topic, B.topic] * 2
-    assert (world.taken, world.alarms.get((HALTED, str(former)))) == ([], None)
+    assert (world.taken, world.alarms.get((AlarmKind.BACKUP_HALTED, str(former)))) == ([], None)
 
 
 def test_what_is_known_of_a_topic_that_is_gone_is_written_where_the_end_of_its_chain_is_gone_too() -> None:
@@ -201,7 +202,7 @@ def test_a_topic_that_gives_no_answer_waits_and_holds_up_no_other(silent: str) -
     assert set(done.silent) == {A.topic if silent == "hidden" else f"{A.topic}/0"}
     assert world.copied == [B.topic] * 3
     assert [manifest.sequence for manifest in read_chain(world.store, A)] == before
-    assert (world.alarms.get((LOST, str(A))), dict(tee.halted)) == (None, {})
+    assert (world.alarms.get((AlarmKind.BACKUP_LOST, str(A))), dict(tee.halted)) == (None, {})
     setattr(world, silent, set())
     world.copied.clear()
     assert not tee.round().silent
@@ -218,7 +219,7 @@ def test_a_topic_without_an_answer_from_the_start_is_taken_over_when_it_answers(
     setattr(world, silent, set())
     tee.round()
     assert set(world.copied) == {A.topic, B.topic}
-    assert world.alarms.get((LOST, str(A))) is None
+    assert world.alarms.get((AlarmKind.BACKUP_LOST, str(A))) is None
 
 
 @pytest.mark.parametrize("silent", ["hidden", "mute"])
@@ -227,19 +228,19 @@ def test_a_loss_that_was_told_stays_open_while_its_partition_gives_no_answer(sil
     tee = world.tee()
     world.starts[A.topic] = 4
     tee.round()
-    assert world.alarms.get((LOST, str(A))) is None  # the account begins with the first look
+    assert world.alarms.get((AlarmKind.BACKUP_LOST, str(A))) is None  # the account begins with the first look
     world.starts[A.topic] = 7
     tee.round()
-    told = world.alarms[LOST, str(A)]
+    told = world.alarms[AlarmKind.BACKUP_LOST, str(A)]
     assert "3 offsets are not in the archive" in str(told)
     setattr(world, silent, {A.topic})
     world.asked = [Acknowledgement(1, "shop.backup", A, PartitionSpan(0, 4, 7), None, "ann", "seen")]
     for _ in range(2):
         tee.round()
-    assert (world.taken, world.alarms[LOST, str(A)]) == ([], told)
+    assert (world.taken, world.alarms[AlarmKind.BACKUP_LOST, str(A)]) == ([], told)
     setattr(world, silent, set())
     tee.round()
-    assert (world.taken, world.alarms[LOST, str(A)]) == ([1], None)
+    assert (world.taken, world.alarms[AlarmKind.BACKUP_LOST, str(A)]) == ([1], None)
 
 
 def test_reads_of_a_leader_that_fell_silent_are_left_out_and_the_others_are_copied() -> None:
@@ -356,12 +357,12 @@ def test_a_head_of_an_epoch_that_nobody_claimed_halts_its_own_topic(meets: str) 
     tee.round()
     assert world.copied == [B.topic]
     assert sorted(world.store.objects) == before
-    told = world.alarms[HALTED, str(A)] or ""
+    told = world.alarms[AlarmKind.BACKUP_HALTED, str(A)] or ""
     assert f"epoch {epoch}, instance somebody's, that nobody claimed" in told
     assert "`millrace streams stop shop.backup --reason TEXT`, then `start`" in told
-    assert world.alarms[HALTED, str(B)] is None
+    assert world.alarms[AlarmKind.BACKUP_HALTED, str(B)] is None
     world.tee(10).round()
-    assert world.alarms[HALTED, str(A)] is None
+    assert world.alarms[AlarmKind.BACKUP_HALTED, str(A)] is None
 
 
 @pytest.mark.parametrize("meets", ["at its start", "while it runs"])
@@ -428,15 +429,15 @@ def test_a_loss_that_a_former_epoch_told_stays_told_while_its_partition_gives_no
     tee.round()
     world.starts[A.topic] = 7
     tee.round()
-    told = world.alarms[LOST, str(A)]
+    told = world.alarms[AlarmKind.BACKUP_LOST, str(A)]
     assert told
     world.mute = {A.topic}
     world.tee(2).round()
-    assert world.alarms[LOST, str(A)] == told
+    assert world.alarms[AlarmKind.BACKUP_LOST, str(A)] == told
     world.mute = set()
     later = world.tee(3)
     later.round()
-    assert world.alarms[LOST, str(A)]
+    assert world.alarms[AlarmKind.BACKUP_LOST, str(A)]
 
 
 def test_an_epoch_that_no_start_may_exceed_halts_its_topic_also_where_it_is_the_only_one() -> None:
@@ -446,7 +447,7 @@ def test_an_epoch_that_no_start_may_exceed_halts_its_topic_also_where_it_is_the_
     tee = world.tee(1)
     tee.round()
     assert set(tee.halted) == {A, B}
-    assert "remove what was made by hand" in (world.alarms[HALTED, str(A)] or "")
+    assert "remove what was made by hand" in (world.alarms[AlarmKind.BACKUP_HALTED, str(A)] or "")
 
 
 def test_claimants_are_not_asked_twice_in_a_minute_while_the_database_is_away() -> None:

@@ -15,7 +15,7 @@ from millrace.adapters.archive import cutting
 from millrace.adapters.archive.columns import to_batch
 from millrace.adapters.archive.cutting import Copied, copy_range
 from millrace.adapters.archive.objects import WrittenObject, read_object
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
 from millrace.domain.archive.pace import (
     LEAST_OBJECT_BYTES,
     MOST_OBJECT_BYTES,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
 from millrace.domain.streams.control import BatchSecond, StreamProgress
 from millrace.errors import UnreachableError
 from millrace.runtime.life.reporter import LONGEST_HISTORY, Reporter

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from millrace.domain.alarms.alarm import Alarm
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
 from millrace.domain.declaration.pipeline import Environment, Notifier
-from millrace.usecases.alarms import notify as alarms
+from millrace.usecases.alarms.listing import acknowledge, list_alarms, show
+from millrace.usecases.alarms.notifiers import Tell, notifiers_of
+from millrace.usecases.alarms.notify import OVERDUE_AFTER, Told, tell, untold
 from support.fakes.streams import FakePlatform
 from support.waiting import Deadline
 
@@ -22,16 +24,16 @@ def platform(tmp_path: Path) -> FakePlatform:
     return FakePlatform(tmp_path)
 
 
-def never(notifier: Notifier) -> alarms.Tell:
+def never(notifier: Notifier) -> Tell:
     raise AssertionError(f"{notifier.kind} was loaded")
 
 
 def test_each_alarm_is_told_once_in_the_log_file(platform: FakePlatform, tmp_path: Path) -> None:
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
     platform.alarms.open("stream.gave_up", "shop.refunds", "data loss")
-    notifiers = alarms.notifiers_of(Environment("embedded"), tmp_path, never)
+    notifiers = notifiers_of(Environment("embedded"), tmp_path, never)
     for _ in range(2):
-        alarms.tell(platform, alarms.untold(platform, now=platform.clock.now), notifiers)
+        tell(platform, untold(platform, now=platform.clock.now), notifiers)
     lines = [json.loads(line) for line in (tmp_path / "alarms.log").read_text().splitlines()]
     assert [(line["kind"], line["subject"]) for line in lines] == [
         ("stream.died", "shop.purchases"),
@@ -45,33 +47,33 @@ def test_a_notifier_that_fails_is_named_and_keeps_no_other_from_telling(platform
 
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
     environment = Environment("production", (Notifier("my.Pager"), Notifier("log")))
-    notifiers = alarms.notifiers_of(environment, tmp_path, lambda notifier: broken)
-    [told] = alarms.tell(platform, alarms.untold(platform, now=platform.clock.now), notifiers)
+    notifiers = notifiers_of(environment, tmp_path, lambda notifier: broken)
+    [told] = tell(platform, untold(platform, now=platform.clock.now), notifiers)
     assert told.failures == ("my.Pager: ConnectionError: no route",)
     assert "no route; tried again at 12:01:00 UTC" in str(told)
     assert (tmp_path / "alarms.log").exists()
-    assert not alarms.untold(platform, now=platform.clock.now)
+    assert not untold(platform, now=platform.clock.now)
 
 
 def test_overdue_are_those_that_waited(platform: FakePlatform) -> None:
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
-    assert not alarms.untold(platform, older_than=timedelta(minutes=2), now=platform.clock.now)
+    assert not untold(platform, older_than=timedelta(minutes=2), now=platform.clock.now)
     platform.clock.pass_seconds(121)
-    assert alarms.untold(platform, older_than=timedelta(minutes=2), now=platform.clock.now)
+    assert untold(platform, older_than=timedelta(minutes=2), now=platform.clock.now)
 
 
 def test_an_alarm_that_closed_before_anybody_was_told_is_told_all_the_same(platform: FakePlatform) -> None:
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
     platform.alarms.close("stream.died", "shop.purchases")
-    assert alarms.untold(platform, now=platform.clock.now)
+    assert untold(platform, now=platform.clock.now)
 
 
 def test_nobody_is_told_of_an_alarm_that_somebody_has_taken_up(platform: FakePlatform) -> None:
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
     platform.clock.pass_seconds(121)
-    alarms.acknowledge(platform, 1, actor="cli:ann", reason="looking at it")
-    assert not alarms.untold(platform, older_than=timedelta(minutes=2), now=platform.clock.now)
-    assert [alarm.identity for alarm in alarms.list_alarms(platform)] == [1]
+    acknowledge(platform, 1, actor="cli:ann", reason="looking at it")
+    assert not untold(platform, older_than=timedelta(minutes=2), now=platform.clock.now)
+    assert [alarm.identity for alarm in list_alarms(platform)] == [1]
 
 
 # Raised again
@@ -92,10 +94,10 @@ class Heard:
         self.details.append(alarm.detail)
 
 
-def run(platform: FakePlatform, **notifiers: alarms.Tell) -> list[alarms.Told]:
+def run(platform: FakePlatform, **notifiers: Tell) -> list[Told]:
     """One run of `millrace.alarms`."""
-    due = alarms.untold(platform, now=platform.clock.now)
-    return alarms.tell(platform, due, list(notifiers.items()))
+    due = untold(platform, now=platform.clock.now)
+    return tell(platform, due, list(notifiers.items()))
 
 
 def test_people_hear_of_a_later_larger_loss_once_the_hour_is_over_although_it_was_reported_once(
@@ -104,16 +106,16 @@ def test_people_hear_of_a_later_larger_loss_once_the_hour_is_over_although_it_wa
     log = Heard()
     platform.alarms.open("backup.lost", "orders", "10 offsets lost", Extent(10))
     run(platform, log=log)
-    alarms.acknowledge(platform, 1, actor="cli:ann", reason="looking at it")
+    acknowledge(platform, 1, actor="cli:ann", reason="looking at it")
     platform.clock.pass_seconds(300)
     platform.alarms.open("backup.lost", "orders", "9,000,000 offsets lost", Extent(9_000_000))
-    assert alarms.show(platform, 1).detail == "9,000,000 offsets lost"
+    assert show(platform, 1).detail == "9,000,000 offsets lost"
     assert run(platform, log=log) == []
     platform.clock.pass_seconds(3300)
     [told] = run(platform, log=log)
     assert log.details == ["10 offsets lost", "9,000,000 offsets lost"]
     assert "(raised again: from 10 to 9,000,000 offsets)" in str(told)
-    assert alarms.show(platform, 1).acknowledged_by is None
+    assert show(platform, 1).acknowledged_by is None
     assert run(platform, log=log) == []
 
 
@@ -122,9 +124,9 @@ def test_a_run_counts_an_alarm_as_waiting_since_it_was_to_be_raised_again(platfo
     run(platform, log=Heard())
     platform.alarms.open("backup.lost", "orders", "100 offsets lost", Extent(100))
     platform.clock.pass_seconds(3601)
-    assert not alarms.untold(platform, older_than=alarms.OVERDUE_AFTER, now=platform.clock.now)
+    assert not untold(platform, older_than=OVERDUE_AFTER, now=platform.clock.now)
     platform.clock.pass_seconds(120)
-    assert alarms.untold(platform, older_than=alarms.OVERDUE_AFTER, now=platform.clock.now)
+    assert untold(platform, older_than=OVERDUE_AFTER, now=platform.clock.now)
 
 
 # Notifiers that fail
@@ -145,7 +147,7 @@ def test_a_notifier_that_fails_is_tried_three_times_more_and_the_others_are_not_
     platform.clock.pass_seconds(86_400)
     assert run(platform, log=log, pager=pager) == []
     assert (log.calls, pager.calls) == (1, 4)
-    assert alarms.show(platform, 1).told_at is not None
+    assert show(platform, 1).told_at is not None
 
 
 def test_a_retry_that_delivers_makes_no_second_red_run(platform: FakePlatform) -> None:
@@ -165,9 +167,9 @@ def test_an_alarm_that_waits_for_a_retry_is_not_overdue_before_that(platform: Fa
         platform.clock.pass_seconds(pause)
     run(platform, pager=Heard(ConnectionError("no route")))
     platform.clock.pass_seconds(1800 + 119)
-    assert not alarms.untold(platform, older_than=alarms.OVERDUE_AFTER, now=platform.clock.now)
+    assert not untold(platform, older_than=OVERDUE_AFTER, now=platform.clock.now)
     platform.clock.pass_seconds(1)
-    assert alarms.untold(platform, older_than=alarms.OVERDUE_AFTER, now=platform.clock.now)
+    assert untold(platform, older_than=OVERDUE_AFTER, now=platform.clock.now)
 
 
 def test_no_text_of_an_error_is_stored_for_it_may_hold_a_secret(platform: FakePlatform) -> None:
@@ -183,13 +185,13 @@ def test_a_notifier_that_hangs_counts_as_failed_and_the_others_tell(platform: Fa
         release.wait(Deadline.THREAD.seconds)
 
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
-    due = alarms.untold(platform, now=platform.clock.now)
+    due = untold(platform, now=platform.clock.now)
     try:
-        notifiers: list[tuple[str, alarms.Tell]] = [
+        notifiers: list[tuple[str, Tell]] = [
             ("pager", lambda alarm: bool(release.wait(60)) or None),
             ("log", log),
         ]
-        [told] = alarms.tell(platform, due, notifiers, within=timedelta(milliseconds=20))
+        [told] = tell(platform, due, notifiers, within=timedelta(milliseconds=20))
     finally:
         release.set()
     assert told.failures == ("pager: TimeoutError: no answer within 0.02 s",)
@@ -211,8 +213,8 @@ def test_a_call_that_hangs_and_the_next_one_share_no_context_variable(platform: 
     for name in ("shop.a", "shop.b"):
         platform.alarms.open("stream.died", name, "ended")
     try:
-        due = alarms.untold(platform, now=platform.clock.now)
-        alarms.tell(platform, due, [("pager", hangs)], within=timedelta(milliseconds=20))
+        due = untold(platform, now=platform.clock.now)
+        tell(platform, due, [("pager", hangs)], within=timedelta(milliseconds=20))
     finally:
         release.set()
     assert all(ended.acquire(timeout=Deadline.THREAD.seconds) for _ in due)
@@ -224,8 +226,8 @@ def test_a_thousand_alarms_wait_for_a_notifier_that_is_dead_three_times_a_run(pl
     for number in range(1_000):
         platform.alarms.open("stream.died", f"shop.s{number}", "ended")
     runs = 0
-    while due := alarms.untold(platform, now=platform.clock.now):
-        alarms.tell(platform, due[:200], [("pager", pager), ("log", log)])
+    while due := untold(platform, now=platform.clock.now):
+        tell(platform, due[:200], [("pager", pager), ("log", log)])
         runs += 1
     assert (runs, pager.calls, log.calls) == (5, 15, 1_000)
     assert all(row.retry_at for row in platform.alarms.rows)
@@ -246,7 +248,7 @@ class Picky:
         self.delivered.append(alarm.subject)
 
 
-def run_until_all_end(platform: FakePlatform, notifier: alarms.Tell) -> None:
+def run_until_all_end(platform: FakePlatform, notifier: Tell) -> None:
     for pause in (60, 300, 1800, 0):
         run(platform, notifier=notifier)
         platform.clock.pass_seconds(pause)
@@ -325,7 +327,7 @@ def test_a_notifier_that_fails_now_and_then_is_called_for_every_alarm(platform: 
 
 def test_two_notifiers_of_one_class_are_tried_again_each_for_itself(tmp_path: Path) -> None:
     environment = Environment("production", (Notifier("my.Pager"), Notifier("log"), Notifier("my.Pager")))
-    notifiers = alarms.notifiers_of(environment, tmp_path, lambda notifier: Heard())
+    notifiers = notifiers_of(environment, tmp_path, lambda notifier: Heard())
     assert [name for name, _ in notifiers] == ["my.Pager", "log", "my.Pager#2"]
 
 

@@ -14,7 +14,7 @@ from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.outage import MOST_NAMED, LastKnown, LastSeen, OpenAlarm
 from millrace.domain.declaration.pipeline import Environment, Notifier
 from millrace.errors import UnreachableError, UsageError
-from millrace.usecases.alarms.notify import Tell
+from millrace.usecases.alarms.notifiers import Tell
 from millrace.usecases.alarms.watchdog import UsableNotifiers, Watchdog, Watched
 from support.fakes.streams import FakePlatform
 from support.waiting import Deadline

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
 from millrace.domain.groups.commits import BackupMetadata, CommitMetadata, Committed
 from millrace.domain.groups.snapshots import (
     SNAPSHOTS_KEPT,

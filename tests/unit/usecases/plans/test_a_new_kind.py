@@ -14,10 +14,9 @@ import pytest
 
 from millrace.domain.plans.plan import PlanKind
 from millrace.usecases.plans.kinds import KINDS
-from support.overlays import INCLUDE, overlaid
+from support.overlays import REPOSITORY, overlaid
 from support.waiting import Deadline
 
-REPOSITORY = INCLUDE.parent
 GUIDE = REPOSITORY / "docs" / "contributing" / "add-a-plan-kind.md"
 PACKAGE = "include/millrace/"
 NOTE_MODULE = '''"""Plans that write a note into their result."""

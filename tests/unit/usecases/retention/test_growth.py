@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from millrace.declarations import load_pipeline
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import Backup
 from millrace.domain.groups.snapshots import DiskSeen, LogSeen, Snapshot, TopicSeen
 from millrace.domain.retention.forecasts.errors import PastError
@@ -19,7 +20,6 @@ from millrace.domain.retention.inflow import Band, Growth
 from millrace.errors import UnreachableError
 from millrace.usecases.retention import growth
 from millrace.usecases.retention.growth import (
-    DISK,
     disk_forecasts,
     foresee,
     in_words,
@@ -103,12 +103,12 @@ def test_a_disk_that_is_full_soon_is_an_alarm_until_it_is_not(
     assert [line.split(":")[0] for line in first.new] == ["broker 1, /data"]
     again = foresee(platform, pipeline, now=BEGAN)
     assert (again.new, list(again.known)) == ([], list(first.new))
-    [alarm] = [a for a in platform.control.alarms.list() if a.kind == DISK]
+    [alarm] = [a for a in platform.control.alarms.list() if a.kind == AlarmKind.DISK_FULL]
     assert (alarm.subject, alarm.extent) == (f"{KAFKA}/broker 1 /data", Extent(GIB))
     platform.clusters[KAFKA] = FakeCluster(seen(disk(90 * GIB)))
     platform.clock.now += timedelta(minutes=1)
     assert foresee(platform, pipeline, now=BEGAN + timedelta(minutes=2)).new == []
-    assert [a for a in platform.control.alarms.list() if a.kind == DISK] == []
+    assert [a for a in platform.control.alarms.list() if a.kind == AlarmKind.DISK_FULL] == []
 
 
 def test_a_forecast_is_told_with_its_band_its_growth_and_its_past_error() -> None:

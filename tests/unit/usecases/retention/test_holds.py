@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from millrace.declarations import load_pipeline
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
 from millrace.domain.declaration.pipeline import Topic
 from millrace.domain.groups.snapshots import Snapshot
 from millrace.domain.plans.plan import PlanStatus

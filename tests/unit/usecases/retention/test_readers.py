@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from millrace.declarations import load_pipeline
-from millrace.domain.alarms.life import Extent
+from millrace.domain.alarms.extent import Extent
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.declaration.pipeline import Environment
 from millrace.domain.groups.commits import BackupMetadata, CommitMetadata, Committed
 from millrace.domain.groups.snapshots import GroupSeen, GroupType, LogSeen, Member, Partition, Snapshot, TopicSeen
@@ -22,8 +23,8 @@ from millrace.domain.streams.supervision import DesiredState
 from millrace.errors import UnreachableError
 from millrace.usecases.groups import snapshots
 from millrace.usecases.groups.snapshots import take_due
-from millrace.usecases.retention.alarms import HEADROOM, watch
-from millrace.usecases.retention.check import BOUND, check
+from millrace.usecases.retention.alarms import watch
+from millrace.usecases.retention.check import check
 from millrace.usecases.retention.readers import Memory, Reader, look, worst
 from support.declarations import example_project
 from support.fakes.groups import FakeCluster, GroupsPlatform, groups_platform
@@ -262,7 +263,7 @@ def test_the_greatest_danger_comes_first(platform: GroupsPlatform) -> None:
     ]
 
 
-def open_alarms(platform: GroupsPlatform, kind: str = HEADROOM) -> list[str]:
+def open_alarms(platform: GroupsPlatform, kind: str = AlarmKind.READER_HEADROOM) -> list[str]:
     return [alarm.subject for alarm in platform.control.alarms.list() if alarm.kind == kind]
 
 
@@ -317,7 +318,7 @@ def test_the_hourly_look_is_red_for_who_is_about_to_lose_and_for_new_breaches(pl
     platform.clusters[KAFKA] = FakeCluster(snapshot)
     first = check(platform, pipeline, now=BEGAN)
     assert [line.split(":")[0] for line in first.wrong] == ["stream shop.purchases", f"{TOPIC}/0 is future-dated"]
-    assert open_alarms(platform, BOUND) == [f"{KAFKA}/{TOPIC} future-dated"]
+    assert open_alarms(platform, AlarmKind.TOPIC_BOUND) == [f"{KAFKA}/{TOPIC} future-dated"]
     assert [line.split()[0] for line in first.told] == ["topic", TOPIC, "reader", STREAM]
     again = check(platform, pipeline, now=BEGAN)
     assert (len(again.wrong), len(again.known)) == (1, 1)
@@ -326,7 +327,7 @@ def test_the_hourly_look_is_red_for_who_is_about_to_lose_and_for_new_breaches(pl
     platform.clusters[KAFKA] = FakeCluster(well)
     after = check(platform, pipeline, now=BEGAN + MINUTE * 2)
     assert after.wrong == []
-    assert open_alarms(platform, BOUND) == open_alarms(platform) == []
+    assert open_alarms(platform, AlarmKind.TOPIC_BOUND) == open_alarms(platform) == []
 
 
 def test_a_declared_topic_that_is_not_there_is_told(platform: GroupsPlatform) -> None:

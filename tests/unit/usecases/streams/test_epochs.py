@@ -11,10 +11,11 @@ from confluent_kafka import KafkaError, KafkaException
 from millrace.adapters.archive.audits.claims import Claims
 from millrace.adapters.kafka.groups import KafkaGroups
 from millrace.adapters.kafka.log import Described
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.declaration.pipeline import BackupApp, Topic
 from millrace.domain.groups.commits import BackupMetadata, CommitMetadata, Committed
-from millrace.domain.streams.supervision import SINK_EXHAUSTED, DesiredState
+from millrace.domain.streams.supervision import DesiredState
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import UnreachableError
 from millrace.settings import KafkaSettings
@@ -114,9 +115,9 @@ def test_metadata_with_numbers_that_are_none_is_not_ours(text: str) -> None:
 
 def test_the_alarm_of_a_full_sink_is_over_when_the_stream_is_stopped(platform: FakePlatform) -> None:
     started(platform)
-    platform.alarms.open(SINK_EXHAUSTED, STREAM, "disk full")
+    platform.alarms.open(AlarmKind.STREAM_SINK_EXHAUSTED, STREAM, "disk full")
     streams.stop(platform, STREAM, "cli:me", "because")  # type: ignore[arg-type]
-    assert platform.alarms.open_kinds == [SINK_EXHAUSTED]
+    assert platform.alarms.open_kinds == [AlarmKind.STREAM_SINK_EXHAUSTED]
     platform.app_runner.end(STREAM, 1, 0)
     streams.supervise(platform, STREAM, "dag:test", now=platform.clock.now)  # type: ignore[arg-type]
     assert platform.alarms.open_kinds == []

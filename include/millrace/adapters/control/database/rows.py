@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from millrace.adapters.control.database.tables import stream_progress
 from millrace.domain.alarms.alarm import Alarm
-from millrace.domain.alarms.life import Extent, Notified
+from millrace.domain.alarms.extent import Extent, Notified
 from millrace.domain.formats.undeclared import UndeclaredFields, UndeclaredName
 from millrace.domain.streams.control import Action, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams.supervision import DesiredState, StreamState

@@ -11,6 +11,7 @@ import pytest
 from millrace.adapters.archive.chain import ChainWriter, links, read_on, resume
 from millrace.adapters.archive.looks import Looks
 from millrace.adapters.chain.documents import decode
+from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.manifest import Kind, Manifest, PartitionSpan
 from millrace.domain.archive.names import Incarnation
@@ -22,10 +23,11 @@ from millrace.domain.groups.commits import BackupMetadata, Committed
 from millrace.domain.streams.position import LogBounds
 from millrace.embedded.stack import Stack
 from millrace.errors import DataLossError, FencedError, MillraceError, PartFailedError, RefusedError
-from millrace.runtime.backup.parts import HALTED, LOST
 from millrace.runtime.backup.tee import Tee
 from support.archive.chains import what_is_wrong
 from support.archive.tees import TeeWorld, Topics
+
+LOST, HALTED = AlarmKind.BACKUP_LOST, AlarmKind.BACKUP_HALTED
 
 
 @pytest.fixture
