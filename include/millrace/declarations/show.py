@@ -179,11 +179,13 @@ def _sink(sink: Sink) -> Iterator[tuple[Path_, str]]:
         yield ("s3", "prefix"), sink.prefix
         yield ("s3", "event_date"), sink.event_date or "the timestamp of each record"
         return
-    yield ("postgres", "connection"), sink.connection
-    yield ("postgres", "table"), sink.table
-    yield ("postgres", "mode"), sink.mode.value
-    if sink.key:
-        yield ("postgres", "key"), ", ".join(sink.key)
+    table = sink.as_table
+    assert table is not None
+    yield ("postgres", "connection"), table.connection
+    yield ("postgres", "table"), table.table
+    yield ("postgres", "mode"), table.mode.value
+    if table.key:
+        yield ("postgres", "key"), ", ".join(table.key)
 
 
 def _source(source: SourceProgram) -> Iterator[tuple[Path_, str]]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration.pipeline import CONTROL, S3Sink
+from millrace.domain.declaration.pipeline import CONTROL, S3Sink, Sink
 from millrace.errors import RefusedError, UsageError
 from millrace.settings import Settings
+from millrace.wiring.sinks import HASTY_SECONDS, EpochReader, sink_epochs
 
 if TYPE_CHECKING:
     from millrace.adapters.archive.audits.auditor import Auditor
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 CONTROL_OWNER = "millrace_control_owner"
 SPARK = "millrace_spark"
 BOOKS_SECONDS = 600  # for one statement about a million offsets: in a table whose key was dropped it reads all rows
-HASTY_SECONDS = 5  # for one request to a bucket that can be left unanswered
 PAGE_SECONDS = 1.5  # for the statements of one page; the page as a whole has two seconds
 
 
@@ -203,14 +203,9 @@ class Platform:
 
         return DatasetReader(self.object_store(sink.store), Dataset(sink.prefix))
 
-    def hasty_dataset(self, sink: S3Sink) -> DatasetReader:
-        """The same for a start of the stream, for which others wait: each request is sent once, and has 5 s."""
-        from millrace.adapters.s3.store import S3Store
-        from millrace.adapters.sinks.s3.reading import DatasetReader
-        from millrace.domain.sinks.dataset.names import Dataset
-
-        store = S3Store(self.settings.s3(sink.store), attempts=1, read_seconds=HASTY_SECONDS)
-        return DatasetReader(store, Dataset(sink.prefix))
+    def sink_epochs(self, sink: Sink) -> Mapping[str, EpochReader]:
+        """Readers of epochs that a sink keeps beside its fence, by Connection; each request has 5 s."""
+        return sink_epochs(self.settings, sink)
 
     def fences(self, connection: str) -> FenceReader:
         """The fences in the sink database that a `postgres` Connection leads to."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from millrace.declarations import load_pipeline
 from millrace.domain.activity.readings import Reading, UnreadableRecords
 from millrace.errors import UsageError
-from millrace.usecases.sinks.tables import table_of
+from millrace.usecases.sinks.required import table_of
 
 if TYPE_CHECKING:
     from millrace.wiring import Platform

@@ -23,9 +23,10 @@ from millrace.domain.quarantine.redrive import (
     stayed,
     taken,
 )
+from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange
 from millrace.errors import MillraceError, RefusedError, StalePlanError, UsageError
-from millrace.usecases.sinks.tables import NO_PLACE, by_its_group, table_of
+from millrace.usecases.sinks.required import require, table_of
 from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
@@ -90,12 +91,6 @@ def make_plan(
         PartFailedError: Spark ended without an answer.
     """
     given = _declared(platform, stream)
-    if not given.stream.sink.appended:
-        raise RefusedError(
-            "a redrive puts rows by their source, and an upserted table has them by key",
-            where=stream,
-            next_step="rewind the stream to before the records; see docs/guide/rewind.md",
-        )
     code = platform.digest_of(given.pipeline, given.stream)
     tried = platform.redriving().attempt(
         stream, selection, given.connections, lambda done: tell(f"{stream}: {done:,} records tried")
@@ -327,5 +322,5 @@ def _declared(platform: Platform, stream: str) -> _Given:
             f"{stream} has no quarantine: a backup keeps every record as it is",
             next_step="name a stream that reads the topic; see `millrace streams list`",
         )
-    table_of(app, NO_PLACE, f"to have its records read again, {by_its_group(app)}")
+    require(app, Capability.REDRIVE)
     return _Given(pipeline, app)
