@@ -6,21 +6,20 @@ source of the JSON schema.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field, create_model
 
 from millrace.declarations.ddl import parse_schema
 from millrace.declarations.fields import (
     RESERVED_PIPELINES,
     ArchiveTime,
-    Prefix,
     RetentionSize,
     RetentionTime,
     Rule,
     Setting,
-    Table,
     TopicName,
     Wrong,
     bounded_duration,
@@ -33,6 +32,9 @@ from millrace.declarations.fields import (
     whole_number,
 )
 from millrace.declarations.rates import Growth, Rate
+from millrace.declarations.shapes import ConnectionName, Document, FieldName
+from millrace.declarations.sink_kind import SinkKind, Written
+from millrace.declarations.sinks import KINDS
 from millrace.domain.declaration.pipeline import (
     BACKUP,
     Backup,
@@ -42,7 +44,6 @@ from millrace.domain.declaration.pipeline import (
     OnBadRecord,
     OnRewind,
     Partitioner,
-    SinkMode,
     Start,
     Tombstones,
     ValueFormat,
@@ -68,14 +69,11 @@ StreamName = Annotated[
 ]
 SourceName = Annotated[str, pattern(_NAME, _RULE, "cdnow")]
 QualifiedName = Annotated[str, pattern(rf"{_NAME}\.{_NAME}", "PIPELINE.STREAM", "shop.purchases")]
-ConnectionNamed = pattern(r"[a-z][a-z0-9_]{0,62}", "a Connection's name in lower case", "millrace_kafka")
-ConnectionName = Annotated[str, ConnectionNamed]
 ModuleName = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,47}", "a Python module's name in lower case", "shop_purchases")]
 GroupName = Annotated[
     str, pattern(r"[A-Za-z0-9._-]{1,249}", "a consumer group's name: letters, digits, `.`, `_`, `-`", "my-team.shop")
 ]
 ConfigKey = Annotated[str, pattern(r"[a-z][a-z0-9]*(\.[a-z0-9]+)*", "a Kafka setting's name", "max.message.bytes")]
-FieldName = Annotated[str, pattern(r"[A-Za-z][A-Za-z0-9_]{0,62}", "a column's name", "customer_id")]
 Columns = Annotated[
     tuple[Column, ...],
     Rule(parse_schema, {"type": "string", "examples": ["id STRING NOT NULL, amount DECIMAL(12,2)"]}),
@@ -84,17 +82,6 @@ Description = Annotated[str, sentence(2000, "Purchases of the shop.")]
 Person = Annotated[str, sentence(100, "commerce-data")]
 _OTHER_FORMATS = {word: not_yet(f"the value format `{word}`") for word in ("avro", "protobuf", "csv", "text", "raw")}
 Format = Annotated[ValueFormat, choice(ValueFormat, _OTHER_FORMATS)]
-MOST_KEY_COLUMNS = 16
-KeyColumns = Annotated[
-    list[FieldName], Field(json_schema_extra={"minItems": 1, "maxItems": MOST_KEY_COLUMNS, "uniqueItems": True})
-]
-MOST_TOPICS = 100
-STORE = "millrace_s3"
-"""The Connection of the bucket, where a dataset names none."""
-TopicNames = Annotated[
-    list[TopicName], Field(json_schema_extra={"minItems": 1, "maxItems": MOST_TOPICS, "uniqueItems": True})
-]
-Mode = Annotated[SinkMode, choice(SinkMode)]
 Rewind = Annotated[OnRewind, choice(OnRewind, {"rebuild": not_yet("`on_rewind: {rebuild: ...}`")})]
 Trigger = Annotated[
     timedelta,
@@ -116,12 +103,6 @@ Partitions = Annotated[int, whole_number(1, 10_000)]
 Replication = Annotated[int, whole_number(1, 32_767)]
 Records = Annotated[int, whole_number(1, 10**15)]
 RecordSize = Annotated[int, bounded_size(1, 1024**3, "1B to 1GiB")]
-
-
-class Document(BaseModel):
-    """Base of all: an unknown field is an error."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class KeyDocument(Document):
@@ -179,40 +160,32 @@ class TopicDocument(Document):
     expect: ExpectDocument | None = None
 
 
-class PostgresDocument(Document):
-    """A table in PostgreSQL."""
-
-    connection: ConnectionName
-    table: Table
-    mode: Mode = SinkMode.APPEND
-    key: KeyColumns = Field(default_factory=list)
-
-
-class KafkaDocument(Document):
-    """Topics of the pipeline's cluster: one, or several of which each row names its own."""
-
-    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["topic"]}, {"required": ["topics"]}]})
-
-    topic: TopicName | None = None
-    topics: TopicNames | None = None
-
-
-class S3Document(Document):
-    """A dataset of Parquet objects in a bucket, partitioned by a date."""
-
-    connection: ConnectionName = STORE
-    prefix: Prefix
-    event_date: FieldName | None = None
-
-
-class WritesDocument(Document):
+class _Writes(Document):
     """Exactly one sink."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
-    postgres: PostgresDocument | None = None
-    kafka: KafkaDocument | None = None
-    s3: S3Document | None = None
+    def part(self, kind: SinkKind[Written, Any]) -> Written | None:
+        """Return the document of a sink of this kind; None where there is none, or it is not sound."""
+        found: Written | None = getattr(self, kind.word, None)
+        return found
+
+    def each(self) -> Iterator[tuple[SinkKind[Any, Any], Any]]:
+        """Return each sink with its kind; a sound document has one."""
+        for kind in KINDS:
+            if (document := self.part(kind)) is not None:
+                yield kind, document
+
+
+if TYPE_CHECKING:
+    WritesDocument = _Writes
+else:  # a field for each kind
+    WritesDocument = create_model(
+        "WritesDocument",
+        __base__=_Writes,
+        __doc__=_Writes.__doc__,
+        **{kind.word: (kind.document | None, None) for kind in KINDS},
+    )
 
 
 class ResourcesDocument(Document):
