@@ -87,7 +87,7 @@ FLAT_TESTS: dict[str, frozenset[str]] = {
     "dags": frozenset({"conftest"}),
     "drills": frozenset({"conftest"}),
     "bench": _words("accounting conftest limits produce scan workload"),
-    "support": _words("begun commands crash_walks declarations disturbed same_thread waiting"),
+    "support": _words("begun commands crash_walks declarations disturbed overlays same_thread waiting"),
 }
 
 # A room is a layer, or a module beside the layers. It may import itself, these rooms, and (but for domain and reader)
