@@ -53,7 +53,7 @@ def active(
 
     Raises:
         UsageError: the stream is not declared, or was never started.
-        RefusedError: it writes to Kafka or to S3.
+        RefusedError: its sink lacks the capability.
         InvalidDeclarationError: its declaration is wrong.
         UnreachableError: the sink database does not answer.
     """

@@ -91,7 +91,7 @@ def reconcile(
         UnreachableError: the sink or the control database does not answer. What kept witnesses from being asked is the
             run's `problem`.
         DeclarationError: the sink has no ledger, or its table lacks a column.
-        RefusedError: the stream writes to Kafka or to S3.
+        RefusedError: its sink lacks the capability.
     """
     written = table_of(stream, Capability.BOOKS)
     began = now or datetime.now(UTC)

@@ -77,7 +77,7 @@ def declared(pipelines: Sequence[Pipeline], name: str | None = None) -> list[tup
 
     Raises:
         UsageError: no stream of this name declares quality.
-        RefusedError: the stream writes to Kafka or to S3.
+        RefusedError: its sink lacks the capability.
     """
     found = [
         (pipeline, stream, stream.quality)
@@ -118,7 +118,7 @@ def check(
 
     Raises:
         UnreachableError: sink or control database do not answer, or for a window no broker.
-        RefusedError: the stream writes to Kafka or to S3; or of the window's records it cannot be told any more where
+        RefusedError: its sink lacks the capability; or of the window's records it cannot be told any more where
             they lie.
     """
     require(stream, Capability.QUALITY)

@@ -43,7 +43,7 @@ def recompute(
 
     Raises:
         UsageError: the sample is none, or too large.
-        RefusedError: the stream upserts, or writes to Kafka or to S3.
+        RefusedError: its sink lacks the capability.
         UnreachableError: Kafka or the sink does not answer.
         DeclarationError: the app or its table is not what it has to be.
         PartFailedError: Spark ended without an answer.

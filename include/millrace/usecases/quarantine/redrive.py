@@ -84,13 +84,13 @@ def make_plan(
 
     Raises:
         UsageError: there is no such stream.
-        RefusedError: the stream upserts, or writes to Kafka or to S3; nothing is selected, or nothing of it would leave
+        RefusedError: its sink lacks the capability; nothing is selected, or nothing of it would leave
             quarantine; it says why it would stay.
         DeclarationError: the app or its table is not what it has to be.
         UnreachableError: the sink or the control database does not answer.
         PartFailedError: Spark ended without an answer.
     """
-    given = _declared(platform, stream)
+    given = _declared(platform, stream, Capability.REDRIVE)
     code = platform.digest_of(given.pipeline, given.stream)
     tried = platform.redriving().attempt(
         stream, selection, given.connections, lambda done: tell(f"{stream}: {done:,} records tried")
@@ -154,7 +154,7 @@ def run(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, now:
         UnreachableError: a server does not answer; run it again.
     """
     plan, plans = stored.plan, platform.control().plans
-    redrive, given = redrive_of(plan), _declared(platform, plan.target)
+    redrive, given = redrive_of(plan), _declared(platform, plan.target, Capability.BOOKS)
     work = _Work(platform, stored, redrive, actor, f"{reason or plan.reason} (plan {plan.id})", tell)
     work.must_hold(given, now)
     plans.begin(plan.id)
@@ -184,7 +184,7 @@ def abort(platform: Platform, stored: StoredPlan, *, actor: str, reason: str, te
             platform.control().plans.begin_step(stored.plan.id, _STEP)
             work.note({})
         try:
-            stream = _declared(platform, stored.plan.target).stream
+            stream = _declared(platform, stored.plan.target, Capability.BOOKS).stream
         except MillraceError as error:  # the books of a stream that is declared no more cannot be looked at
             tell(f"its books are not looked at: {error}")
             stream = None
@@ -315,12 +315,12 @@ class _Given:
         return tuple(dict.fromkeys((self.stream.sink.connection, *self.stream.connections)))
 
 
-def _declared(platform: Platform, stream: str) -> _Given:
+def _declared(platform: Platform, stream: str, capability: Capability) -> _Given:
     pipeline, app = declared_app(platform.settings.root, stream)
     if isinstance(app, BackupApp):
         raise UsageError(
             f"{stream} has no quarantine: a backup keeps every record as it is",
             next_step="name a stream that reads the topic; see `millrace streams list`",
         )
-    require(app, Capability.REDRIVE)
+    require(app, capability)
     return _Given(pipeline, app)

@@ -85,7 +85,7 @@ def declared(platform: Platform, stream: str) -> _Stream:
 
     Raises:
         UsageError: no declaration names it, or it is a backup.
-        RefusedError: it writes to Kafka or to S3.
+        RefusedError: its sink lacks the capability.
         InvalidDeclarationError: its declaration is wrong.
     """
     pipeline, app = declared_app(platform.settings.root, stream)
@@ -123,7 +123,7 @@ def make_plan(
 
     Raises:
         UsageError: there is no such stream.
-        RefusedError: the stream writes to Kafka or to S3; the rewind may not be made, or would read nothing again; each
+        RefusedError: its sink lacks the capability; the rewind may not be made, or would read nothing again; each
             reason is named.
         UnreachableError: the cluster, the sink or the control database does not answer.
     """
