@@ -45,6 +45,9 @@ class Capabilities:
     """All capabilities of a sink: None where it has one, else what it lacks.
 
     There is no default: a new capability is answered by each sink, or mypy names those that do not.
+
+    Raises:
+        ValueError: a sink without books is said to rewind or to redrive, whose forms have the books checked afterwards.
     """
 
     table: Lack | None
@@ -55,6 +58,10 @@ class Capabilities:
     recompute: Lack | None
     files: Lack | None
     deletes: Lack | None
+
+    def __post_init__(self) -> None:
+        if self.books is not None and (self.rewind is None or self.redrive is None):
+            raise ValueError("a sink that can rewind or redrive has books")
 
     def lack(self, capability: Capability) -> Lack | None:
         """Return what is missing for a capability; None where the sink has it."""

@@ -52,6 +52,12 @@ def test_each_capability_is_answered_by_a_field_of_its_name() -> None:
     assert [each.name for each in fields(Capabilities)] == [each.value for each in Capability]
 
 
+@pytest.mark.parametrize("other", [Capability.REWIND, Capability.REDRIVE])
+def test_a_sink_without_books_can_neither_rewind_nor_redrive(other: Capability) -> None:
+    with pytest.raises(ValueError, match="has books"):
+        replace(TOPICS.capabilities, **{other.value: None})
+
+
 def test_a_way_out_names_stream_and_group_as_they_are() -> None:
     lack = Lack("{stream} cannot", "reset {group} of {stream}")
 
