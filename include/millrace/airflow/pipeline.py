@@ -14,6 +14,7 @@ from millrace.airflow.shared.settings import airflow_root
 from millrace.airflow.streams.dag import backup_dag, operate_dag, stream_dag
 from millrace.airflow.topics.dag import source_dag, topics_dag
 from millrace.declarations import load_pipeline
+from millrace.domain.sinks.capabilities import Capability
 
 
 def pipeline_dags(name: str) -> dict[str, DAG]:
@@ -37,10 +38,15 @@ def pipeline_dags(name: str) -> dict[str, DAG]:
         made.append(audit_dag(pipeline, pipeline.backup))
     if pipeline.apps:
         made.append(operate_dag(pipeline))
-    if pipeline.tabled:
+    if pipeline.able(Capability.REWIND):
         made.append(rewind_dag(pipeline))
-        if pipeline.redrivable:
-            made.append(redrive_dag(pipeline))
+    if pipeline.able(Capability.REDRIVE):
+        made.append(redrive_dag(pipeline))
+    if pipeline.able(Capability.BOOKS):
         made.append(books_dag(pipeline))
-    made += [quality_dag(pipeline, stream, stream.quality) for stream in pipeline.tabled if stream.quality is not None]
+    made += [
+        quality_dag(pipeline, stream, stream.quality)
+        for stream in pipeline.able(Capability.QUALITY)
+        if stream.quality is not None
+    ]
     return {dag.dag_id: dag for dag in made}

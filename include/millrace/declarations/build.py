@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from millrace.declarations.documents import (
-    SourceDocument,
-    StreamDocument,
-    TopicDocument,
-    ValueDocument,
-    WritesDocument,
-)
+from millrace.declarations.documents import SourceDocument, StreamDocument, WritesDocument
 from millrace.declarations.draft import Draft
+from millrace.declarations.topic_document import TopicDocument, ValueDocument
 from millrace.declarations.world import World
 from millrace.domain.declaration.pipeline import (
     BYTES_COLUMNS,
     Backup,
     Expect,
-    KafkaSink,
     Key,
     Manage,
     Pipeline,
-    PostgresSink,
     Resources,
     Retention,
-    S3Sink,
     Sink,
     SourceProgram,
     Stream,
@@ -123,15 +115,9 @@ def build_stream(pipeline: str, name: str, document: StreamDocument, rules: tupl
 
 
 def _sink(document: WritesDocument) -> Sink:
-    if (table := document.postgres) is not None:
-        return PostgresSink(table.connection, table.table, table.mode, tuple(table.key))
-    if (dataset := document.s3) is not None:
-        return S3Sink(dataset.connection, dataset.prefix, dataset.event_date)
-    topics = document.kafka
-    assert topics is not None
-    if topics.topic is not None:
-        return KafkaSink((topics.topic,))
-    return KafkaSink(tuple(topics.topics or ()), by_column=True)
+    ((kind, written),) = document.each()
+    sink: Sink = kind.build(written)
+    return sink
 
 
 def build_source(pipeline: str, name: str, document: SourceDocument) -> SourceProgram:

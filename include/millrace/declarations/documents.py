@@ -6,21 +6,15 @@ source of the JSON schema.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field, create_model
 
-from millrace.declarations.ddl import parse_schema
 from millrace.declarations.fields import (
     RESERVED_PIPELINES,
-    ArchiveTime,
-    Prefix,
-    RetentionSize,
-    RetentionTime,
     Rule,
-    Setting,
-    Table,
     TopicName,
     Wrong,
     bounded_duration,
@@ -32,20 +26,22 @@ from millrace.declarations.fields import (
     setting,
     whole_number,
 )
-from millrace.declarations.rates import Growth, Rate
+from millrace.declarations.shapes import ConnectionName, Document
+from millrace.declarations.sink_kind import SinkKind, Written
+from millrace.declarations.sinks import KINDS
+from millrace.declarations.topic_document import (
+    ExpectDocument,
+    Partitions,
+    Replication,
+    RetentionDocument,
+    TopicDocument,
+    not_yet,
+)
 from millrace.domain.declaration.pipeline import (
     BACKUP,
-    Backup,
-    Cleanup,
-    Column,
-    Manage,
     OnBadRecord,
     OnRewind,
-    Partitioner,
-    SinkMode,
     Start,
-    Tombstones,
-    ValueFormat,
 )
 from millrace.domain.streams.hosts import HOST_LOST_AFTER
 from millrace.domain.streams.vitals import STUCK_AFTER
@@ -54,47 +50,18 @@ _NAME = r"[a-z][a-z0-9_]{0,23}"
 _RULE = "a lower-case letter and up to 23 lower-case letters, digits and `_`"
 _RESERVED = {word: "Millrace names its own DAGs with it" for word in RESERVED_PIPELINES}
 
-_BACKUP = Backup()
-
-
-def not_yet(subject: str) -> str:
-    """What is said about a capability that the design has and this version has not."""
-    return f"{subject} does not exist in Millrace yet"
-
-
 PipelineName = Annotated[str, pattern(_NAME, _RULE, "shop", reserved=_RESERVED)]
 StreamName = Annotated[
     str, pattern(_NAME, _RULE, "purchases", reserved={BACKUP: "the backup of the pipeline has this name"})
 ]
 SourceName = Annotated[str, pattern(_NAME, _RULE, "cdnow")]
 QualifiedName = Annotated[str, pattern(rf"{_NAME}\.{_NAME}", "PIPELINE.STREAM", "shop.purchases")]
-ConnectionNamed = pattern(r"[a-z][a-z0-9_]{0,62}", "a Connection's name in lower case", "millrace_kafka")
-ConnectionName = Annotated[str, ConnectionNamed]
 ModuleName = Annotated[str, pattern(r"[a-z][a-z0-9_]{0,47}", "a Python module's name in lower case", "shop_purchases")]
 GroupName = Annotated[
     str, pattern(r"[A-Za-z0-9._-]{1,249}", "a consumer group's name: letters, digits, `.`, `_`, `-`", "my-team.shop")
 ]
-ConfigKey = Annotated[str, pattern(r"[a-z][a-z0-9]*(\.[a-z0-9]+)*", "a Kafka setting's name", "max.message.bytes")]
-FieldName = Annotated[str, pattern(r"[A-Za-z][A-Za-z0-9_]{0,62}", "a column's name", "customer_id")]
-Columns = Annotated[
-    tuple[Column, ...],
-    Rule(parse_schema, {"type": "string", "examples": ["id STRING NOT NULL, amount DECIMAL(12,2)"]}),
-]
 Description = Annotated[str, sentence(2000, "Purchases of the shop.")]
 Person = Annotated[str, sentence(100, "commerce-data")]
-_OTHER_FORMATS = {word: not_yet(f"the value format `{word}`") for word in ("avro", "protobuf", "csv", "text", "raw")}
-Format = Annotated[ValueFormat, choice(ValueFormat, _OTHER_FORMATS)]
-MOST_KEY_COLUMNS = 16
-KeyColumns = Annotated[
-    list[FieldName], Field(json_schema_extra={"minItems": 1, "maxItems": MOST_KEY_COLUMNS, "uniqueItems": True})
-]
-MOST_TOPICS = 100
-STORE = "millrace_s3"
-"""The Connection of the bucket, where a dataset names none."""
-TopicNames = Annotated[
-    list[TopicName], Field(json_schema_extra={"minItems": 1, "maxItems": MOST_TOPICS, "uniqueItems": True})
-]
-Mode = Annotated[SinkMode, choice(SinkMode)]
 Rewind = Annotated[OnRewind, choice(OnRewind, {"rebuild": not_yet("`on_rewind: {rebuild: ...}`")})]
 Trigger = Annotated[
     timedelta,
@@ -106,113 +73,39 @@ Trigger = Annotated[
     ),
 ]
 Patience = Annotated[timedelta, bounded_duration(timedelta(seconds=30), timedelta(days=1), "30s to 1d", {})]
-Pace = Annotated[timedelta, bounded_duration(timedelta(seconds=10), timedelta(hours=1), "10s to 1h", {})]
-ArchiveLag = Annotated[timedelta, bounded_duration(timedelta(minutes=1), timedelta(days=1), "1m to 1d", {})]
 Interval = Annotated[timedelta, bounded_duration(timedelta(minutes=5), timedelta(days=1), "5m to 1d", {})]
 EvidenceTime = Annotated[timedelta, bounded_duration(timedelta(days=1), timedelta(days=3650), "1d to 3650d", {})]
 Span = Annotated[timedelta, bounded_duration(timedelta(minutes=1), timedelta(days=3650), "1m to 3650d", {})]
 Memory = Annotated[int, bounded_size(512 * 1024**2, 1024**4, "512MiB to 1TiB")]
-Partitions = Annotated[int, whole_number(1, 10_000)]
-Replication = Annotated[int, whole_number(1, 32_767)]
 Records = Annotated[int, whole_number(1, 10**15)]
-RecordSize = Annotated[int, bounded_size(1, 1024**3, "1B to 1GiB")]
 
 
-class Document(BaseModel):
-    """Base of all: an unknown field is an error."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class KeyDocument(Document):
-    """The value field that the record key is made from."""
-
-    field: FieldName
-    partitioner: Annotated[Partitioner, choice(Partitioner)] = Partitioner.MURMUR2
-
-
-class RetentionDocument(Document):
-    """How long and how much a topic keeps."""
-
-    time: RetentionTime
-    size_per_partition: RetentionSize = None
-
-
-class ValueDocument(Document):
-    """The encoding and the columns of a topic's record values."""
-
-    format: Format = ValueFormat.JSON
-    columns: Columns = Field(default=(), alias="schema")
-    tombstones: Annotated[Tombstones, choice(Tombstones)] = Tombstones.QUARANTINE
-
-
-class BackupDocument(Document):
-    """How a topic is copied to the archive."""
-
-    every: Pace = _BACKUP.every
-    max_lag: ArchiveLag = _BACKUP.max_lag
-    keep: ArchiveTime = _BACKUP.keep
-
-
-class ExpectDocument(Document):
-    """What is expected of a topic: records over all partitions, their size, and how much more it becomes."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
-
-    rate: Rate | None = None
-    record: RecordSize | None = None
-    growth: Growth | None = None
-
-
-class TopicDocument(Document):
-    """A topic, declared once over all files."""
-
-    manage: Annotated[Manage, choice(Manage)] = Manage.FULL
-    partitions: Partitions | None = None
-    replication: Replication | None = None
-    key: KeyDocument | None = None
-    cleanup: Annotated[Cleanup, choice(Cleanup)] | None = None
-    retention: RetentionDocument | None = None
-    value: ValueDocument | None = None
-    config: dict[ConfigKey, Setting] = Field(default_factory=dict)
-    backup: BackupDocument | None = None
-    expect: ExpectDocument | None = None
-
-
-class PostgresDocument(Document):
-    """A table in PostgreSQL."""
-
-    connection: ConnectionName
-    table: Table
-    mode: Mode = SinkMode.APPEND
-    key: KeyColumns = Field(default_factory=list)
-
-
-class KafkaDocument(Document):
-    """Topics of the pipeline's cluster: one, or several of which each row names its own."""
-
-    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["topic"]}, {"required": ["topics"]}]})
-
-    topic: TopicName | None = None
-    topics: TopicNames | None = None
-
-
-class S3Document(Document):
-    """A dataset of Parquet objects in a bucket, partitioned by a date."""
-
-    connection: ConnectionName = STORE
-    prefix: Prefix
-    event_date: FieldName | None = None
-
-
-class WritesDocument(Document):
+class _Writes(Document):
     """Exactly one sink."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
-    postgres: PostgresDocument | None = None
-    kafka: KafkaDocument | None = None
-    s3: S3Document | None = None
+    def part(self, kind: SinkKind[Written, Any]) -> Written | None:
+        """Return the document of a sink of this kind; None where there is none, or it is not sound."""
+        found: Written | None = getattr(self, kind.word, None)
+        return found
+
+    def each(self) -> Iterator[tuple[SinkKind[Any, Any], Any]]:
+        """Return each sink with its kind; a sound document has one."""
+        for kind in KINDS:
+            if (document := self.part(kind)) is not None:
+                yield kind, document
+
+
+if TYPE_CHECKING:
+    WritesDocument = _Writes
+else:  # a field for each kind
+    WritesDocument = create_model(
+        "WritesDocument",
+        __base__=_Writes,
+        __doc__=_Writes.__doc__,
+        **{kind.word: (kind.document | None, None) for kind in KINDS},
+    )
 
 
 class ResourcesDocument(Document):

@@ -7,15 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from millrace.declarations.documents import (
-    HeaderDocument,
-    PipelineDocument,
-    SourceDocument,
-    StreamDocument,
-    TopicDocument,
-)
+from millrace.declarations.documents import HeaderDocument, PipelineDocument, SourceDocument, StreamDocument
 from millrace.declarations.findings import WHOLE_FILE, Finding, Place, Severity, errors, finding
 from millrace.declarations.reader import MAXIMUM_BYTES, Mapping, read
+from millrace.declarations.topic_document import TopicDocument
 from millrace.declarations.validate import Part, named_parts, validate
 from millrace.domain.quality.rules import Rule
 

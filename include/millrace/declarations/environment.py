@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from millrace.declarations.documents import STORE, ConnectionNamed, EnvironmentDocument, NotifierKind
+from millrace.declarations.documents import EnvironmentDocument, NotifierKind
 from millrace.declarations.draft import Draft, read_file
 from millrace.declarations.fields import Wrong, nearest
 from millrace.declarations.findings import Finding, Place, errors, finding
 from millrace.declarations.reader import NO_ENTRIES, Entry, Mapping, Node, Scalar, Sequence
+from millrace.declarations.shapes import ConnectionNamed
+from millrace.declarations.sinks import KINDS
 from millrace.declarations.validate import validate
 from millrace.domain.declaration.pipeline import NOTIFIER_ARGUMENTS, Environment, Notifier
 from millrace.domain.formats.printable import shown
@@ -157,9 +159,11 @@ def apply(overlay: Overlay, pipeline: str, tree: Mapping) -> Mapping:
     for stream in tree.mapping("streams").entries:
         tree = _override(tree, ("streams", stream), overlay.tree.mapping("all_streams"))
         tree = _override(tree, ("streams", stream), overlay.tree.mapping("streams", f"{pipeline}.{stream}"))
-        tree = _rename(overlay, tree, ("streams", stream, "writes", "postgres", "connection"))
-        if isinstance(tree.get("streams", stream, "writes", "s3"), Mapping):
-            tree = _rename(overlay, tree, ("streams", stream, "writes", "s3", "connection"), default=STORE)
+        for kind in KINDS:
+            field = kind.document.model_fields.get("connection")
+            if field is not None and isinstance(tree.get("streams", stream, "writes", kind.word), Mapping):
+                default = "" if field.is_required() else str(field.default)
+                tree = _rename(overlay, tree, ("streams", stream, "writes", kind.word, "connection"), default=default)
         if tree.get("streams", stream, "quality", "connection") is not None:
             tree = _rename(overlay, tree, ("streams", stream, "quality", "connection"))
     return _rename(overlay, tree, ("kafka",), default="millrace_kafka")

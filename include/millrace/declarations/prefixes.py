@@ -32,17 +32,22 @@ def overlaps(claims: Sequence[Claim], where: Callable[[Claim], tuple[str, str]])
             inside.setdefault(each, index)
 
 
-# A key `prefix`; with an escape, a key in double quotes may spell any word.
-_KEY = r"""(?:\bprefix["']?|"[^"\\]*\\[^"]*")\s*"""
+def _key(word: str) -> str:
+    """Return a key of this name; with an escape, a key in double quotes may spell any word."""
+    return rf"""(?:\b{re.escape(word)}["']?|"[^"\\]*\\[^"]*")\s*"""
+
+
 # A value that is neither plain text nor quoted whole on the key's line: on a later line, behind a comment, anchor or
 # tag, in a block, with an escape.
 _UNCLEAR_VALUE = r"""[^\w"' \t]|["']\s|"[^"\\\r\n]*[\\\r\n]|'[^'\r\n]*[\r\n]"""
-# A key behind `?`, or a comment between the key and its colon.
-_UNCLEAR_KEY = rf"(?<![^\s{{\[,-])\?\s|{_KEY}#"
 
 
-def overlapping(prefix: str) -> str:
+def overlapping(prefix: str, word: str = "prefix") -> str:
     """A regular expression of the text of files that declare a prefix which overlaps this one.
+
+    Args:
+        prefix: the one that is known.
+        word: the field that has the others.
 
     Guarantees:
         Each such file has a match.
@@ -54,4 +59,6 @@ def overlapping(prefix: str) -> str:
     for segment in reversed(prefix.split("/")):
         above = re.escape(segment) + (f"(?:/{above})?" if above else "")
     value = rf"""["']?(?:{above}(?![\w./-])|{re.escape(prefix)}/)"""
-    return rf"{_KEY}:[ \t]*(?:{value}|{_UNCLEAR_VALUE})|{_UNCLEAR_KEY}"
+    key = _key(word)
+    unclear = rf"(?<![^\s{{\[,-])\?\s|{key}#"  # a key behind `?`, or a comment between the key and its colon
+    return rf"{key}:[ \t]*(?:{value}|{_UNCLEAR_VALUE})|{unclear}"

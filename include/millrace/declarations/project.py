@@ -35,8 +35,8 @@ from millrace.declarations.quality import check_quality, column_advice, value_co
 from millrace.declarations.quality import unused as unused_rules
 from millrace.declarations.reader import Mapping
 from millrace.declarations.rules import PIPELINES, check_pipeline
-from millrace.declarations.targets import written_topics
-from millrace.declarations.world import World
+from millrace.declarations.sinks import written_topics
+from millrace.declarations.world import World, claims_of
 from millrace.domain.declaration.pipeline import Environment, Pipeline
 from millrace.errors import UsageError
 
@@ -160,9 +160,7 @@ def load(root: Path, environment: str | None = None) -> Project:
     sound = [draft for draft in found.drafts.values() if draft.sound]
     fed = {source.document.writes for draft in sound for source in draft.sources.values()}
     warnings = [each for draft in sound for each in advice.warnings(draft, embedded=embedded, fed=fed)]
-    warnings += [each for draft in sound for each in advice.upsert_warnings(draft, world)]
-    warnings += [each for draft in sound for each in advice.table_warnings(draft, world)]
-    warnings += [each for draft in sound for each in advice.dataset_warnings(draft)]
+    warnings += [each for draft in sound for each in advice.sink_warnings(draft, world)]
     warnings += [each for draft in sound for each in _of_columns(root, draft, world)]
     warnings += [each for each in findings if each.severity is Severity.WARNING]
     return Project(root, found.overlay.environment, pipelines, errors(findings), in_order(warnings))
@@ -240,10 +238,11 @@ def _related(draft: Draft) -> re.Pattern[str] | None:
         words.add(stream.document.group or f"millrace.{draft.name}.{name}")
         words.update(stream.document.reads or ())
         words.update(topic for _, topic in written_topics(stream.tree))
-        if stream.document.writes and stream.document.writes.postgres:
-            words.add(stream.document.writes.postgres.table)
-        if stream.document.writes and stream.document.writes.s3:
-            keys.append(overlapping(stream.document.writes.s3.prefix))
+        for _, claim in claims_of(stream.document.writes):
+            if claim.nests:
+                keys.append(overlapping(claim.name, claim.what))
+            else:
+                words.add(claim.name)
     words.update(source.document.writes for source in draft.sources.values() if source.document.writes)
     return re.compile("|".join([re.escape(word) for word in words] + keys)) if words or keys else None
 

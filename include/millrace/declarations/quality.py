@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.declarations.documents import ValueDocument
 from millrace.declarations.draft import Draft, read_file
 from millrace.declarations.fields import nearest
 from millrace.declarations.findings import WHOLE_FILE, Finding, Place, Severity, errors, finding
 from millrace.declarations.quality_documents import RuleDocument, RulesDocument
 from millrace.declarations.reader import Mapping
+from millrace.declarations.topic_document import ValueDocument
 from millrace.declarations.validate import Part, named_parts
 from millrace.domain.declaration.pipeline import BYTES_COLUMNS, Column, Stream, ValueFormat
 from millrace.domain.formats.printable import shown

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from millrace.declarations.documents import Document
 from millrace.declarations.fields import (
     Rule,
     Table,
@@ -19,6 +18,7 @@ from millrace.declarations.fields import (
     pattern,
     whole_number,
 )
+from millrace.declarations.shapes import Document
 from millrace.domain.formats.printable import shown
 from millrace.domain.quality.rules import Comparison, Severity
 

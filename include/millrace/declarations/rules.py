@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from millrace.declarations.documents import MOST_KEY_COLUMNS, StreamDocument, TopicDocument, WritesDocument
 from millrace.declarations.draft import SECTIONS, Draft
 from millrace.declarations.fields import KAFKAS_OWN, PIPELINE_NAME, nearest
 from millrace.declarations.findings import WHOLE_FILE, Place
 from millrace.declarations.reader import Mapping, Scalar, Sequence
+from millrace.declarations.sinks import KINDS
 from millrace.declarations.spelling import spell_duration
-from millrace.declarations.targets import check_sink
+from millrace.declarations.topic_document import TopicDocument
 from millrace.declarations.validate import EXAMPLES, Part
 from millrace.domain.declaration.pipeline import (
     BYTES_COLUMNS,
     Cleanup,
     ColumnType,
     Manage,
-    SinkMode,
     Tombstones,
     ValueFormat,
 )
-from millrace.domain.declaration.sinks import SYSTEM_COLUMNS
 from millrace.domain.formats.printable import shown
 
 PIPELINES = "include/pipelines"
@@ -212,9 +210,10 @@ def _stream(draft: Draft, name: str, root: Path) -> None:
         what = f"the group `{group}` is reserved: `millrace.` begins the groups Millrace names itself"
         draft.say(stream.place("group"), what, "remove `group`, or choose a name that begins otherwise")
     _sinks(draft, stream.tree, stream.place("writes"))
-    check_sink(draft, stream)
-    if stream.document.writes and stream.document.writes.postgres:
-        _sink_key(draft, stream, stream.document.writes.postgres.mode)
+    for kind in KINDS:
+        if stream.tree.get("writes", kind.word) is not None:
+            writes = stream.document.writes
+            kind.check(draft.say, stream, writes.part(kind) if writes else None)
     _reads(draft, stream.tree, stream.place("reads"))
 
 
@@ -223,46 +222,10 @@ def _sinks(draft: Draft, tree: Mapping, place: Place) -> None:
     if len(sinks) > 1:
         what = f"the stream has {len(sinks)} sinks: {', '.join(shown(each) for each in sinks)}"
         draft.say(place, what, "keep one; a second stream can read the same topic and write the other")
-    if isinstance(tree.get("writes"), Mapping) and not set(sinks) & set(WritesDocument.model_fields):
+    if isinstance(tree.get("writes"), Mapping) and not set(sinks) & {kind.word for kind in KINDS}:
         what = "the stream has no sink that exists yet" if sinks else "the stream has no sink"
-        others = f"`kafka: {{topic: {EXAMPLES['topic']}}}`, or `s3: {{prefix: {EXAMPLES['prefix']}}}`"
-        draft.say(place, what, f"write `postgres: {EXAMPLES['postgres']}`, {others}")
-
-
-def _sink_key(draft: Draft, stream: Part[StreamDocument], mode: SinkMode) -> None:
-    """What identifies a row: said of a sink with `mode: upsert`, and of no other."""
-    place, key = stream.place("writes", "postgres", "key"), stream.tree.get("writes", "postgres", "key")
-    if mode is not SinkMode.UPSERT:
-        if key is not None:
-            what = "a sink with `mode: append` keeps every row, so it has no `key`"
-            draft.say(place, what, "remove `key`, or write `mode: upsert`")
-        return
-    if "quality" in stream.tree.entries:
-        what = "quality rules are held against appended rows only, and this sink has `mode: upsert`"
-        draft.say(stream.place("quality"), what, "remove `quality`, or write `mode: append`")
-    if key is None:
-        what = "a sink with `mode: upsert` keeps the last row of each key, and this one has no `key`"
-        draft.say(place, what, f"add `key: {EXAMPLES['key']}`: the columns of the app's rows that tell them apart")
-    elif isinstance(key, Sequence):
-        _key_columns(draft, key, place)
-
-
-def _key_columns(draft: Draft, key: Sequence, place: Place) -> None:
-    if not key.items:
-        draft.say(place, "the key has no column", f"name at least one, like {EXAMPLES['key']}")
-    if len(key.items) > MOST_KEY_COLUMNS:
-        what = f"the key has {len(key.items)} columns, more than {MOST_KEY_COLUMNS}"
-        draft.say(place, what, "name the fewest that tell rows apart")
-    seen: set[str] = set()
-    for item in key.items:
-        if isinstance(item, Scalar):
-            name = str(item.value)
-            if name.casefold() in seen:
-                draft.say(item.place, f"the column `{shown(name)}` is in the key twice", "remove one of them")
-            seen.add(name.casefold())
-            if name in SYSTEM_COLUMNS:
-                what = f"PostgreSQL has a system column `{name}` in every table, so no column of rows has this name"
-                draft.say(item.place, what, "name another column, and let the app give it")
+        *first, last = [f"`{kind.word}: {kind.example}`" for kind in KINDS]
+        draft.say(place, what, f"write {', '.join(first)}, or {last}")
 
 
 def _reads(draft: Draft, tree: Mapping, place: Place) -> None:

@@ -12,14 +12,12 @@ from millrace.declarations.build import build_pipeline
 from millrace.declarations.environment import BUILT_IN, ENVIRONMENTS
 from millrace.declarations.project import survey_pipeline
 from millrace.declarations.reader import Mapping, Sequence
+from millrace.declarations.sinks import kind_of
 from millrace.declarations.spelling import spell_duration, spell_growth, spell_rate, spell_size
 from millrace.domain.declaration.pipeline import (
     Backup,
     Expect,
-    KafkaSink,
     Pipeline,
-    S3Sink,
-    Sink,
     SourceProgram,
     Stream,
     Tombstones,
@@ -153,7 +151,8 @@ def _expect(expect: Expect) -> Iterator[tuple[Path_, str]]:
 def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:
     yield ("app",), stream.app
     yield ("reads",), ", ".join(stream.reads)
-    yield from ((("writes", *path), value) for path, value in _sink(stream.sink))
+    kind = kind_of(stream.sink.kind)
+    yield from ((("writes", kind.word, name), value) for name, value in kind.show(stream.sink))
     yield ("trigger",), spell_duration(stream.trigger)
     yield ("stuck_after",), spell_duration(stream.stuck_after)
     yield ("start",), stream.start.value
@@ -168,22 +167,6 @@ def _stream(stream: Stream) -> Iterator[tuple[Path_, str]]:
         yield ("quality", "every"), spell_duration(stream.quality.every)
         yield ("quality", "keep"), spell_duration(stream.quality.keep)
         yield ("quality", "connection"), stream.quality.connection or stream.sink.connection
-
-
-def _sink(sink: Sink) -> Iterator[tuple[Path_, str]]:
-    if isinstance(sink, KafkaSink):
-        yield ("kafka", "topics" if sink.by_column else "topic"), ", ".join(sink.topics)
-        return
-    if isinstance(sink, S3Sink):
-        yield ("s3", "connection"), sink.store
-        yield ("s3", "prefix"), sink.prefix
-        yield ("s3", "event_date"), sink.event_date or "the timestamp of each record"
-        return
-    yield ("postgres", "connection"), sink.connection
-    yield ("postgres", "table"), sink.table
-    yield ("postgres", "mode"), sink.mode.value
-    if sink.key:
-        yield ("postgres", "key"), ", ".join(sink.key)
 
 
 def _source(source: SourceProgram) -> Iterator[tuple[Path_, str]]:

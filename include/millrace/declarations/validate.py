@@ -18,16 +18,17 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from millrace.declarations.documents import not_yet
 from millrace.declarations.fields import SeveralWrong, Wrong, described, nearest
 from millrace.declarations.findings import Finding, Place, finding
 from millrace.declarations.reader import BROKEN, Mapping, Node, Scalar, Sequence, plain
+from millrace.declarations.sinks import KINDS
+from millrace.declarations.topic_document import not_yet
 from millrace.domain.formats.printable import shown
 
 Model = TypeVar("Model", bound=BaseModel)
 Location = tuple[str | int, ...]
 
-NOT_YET = {
+NOT_YET: dict[tuple[str, ...], str] = {
     ("topics", "*", "hold"): "holding a topic's retention (`hold`)",
     ("topics", "*", "max_age"): "a limit of age on topic and archive together (`max_age`)",
     ("topics", "*", "backup", "max_age"): "a limit of age on topic and archive together (`max_age`)",
@@ -36,28 +37,21 @@ NOT_YET = {
     ("streams", "*", "tables"): "joining lookup tables (`tables`)",
     ("streams", "*", "window"): "windows of event time (`window`)",
     ("streams", "*", "idle_after"): "windows of event time (`idle_after`)",
-    ("streams", "*", "writes", "postgres", "subject"): "naming a row's person (`postgres.subject`)",
-    ("streams", "*", "writes", "postgres", "shards"): "sharding a sink (`postgres.shards`)",
+    **{("streams", "*", "writes", kind.word, name): text for kind in KINDS for name, text in kind.not_yet.items()},
 }
 EXAMPLES = {
     "pipeline": "shop",
     "owner": "commerce-data",
     "app": "shop_purchases",
     "reads": "[shop.purchases]",
-    "writes": "{postgres: {connection: millrace_sink, table: shop.purchases}}",
-    "postgres": "{connection: millrace_sink, table: shop.purchases}",
-    "connection": "millrace_sink",
-    "table": "shop.purchases",
-    "topic": "shop.purchases",
-    "topics": "[shop.purchases, shop.returns]",
-    "prefix": "lake/purchases",
+    "writes": f"{{{KINDS[0].word}: {KINDS[0].example}}}",
     "field": "customer_id",
-    "key": "[customer_id]",
     "time": "7d",
     "schema": '"id STRING NOT NULL, amount DECIMAL(12,2)"',
     "program": "cdnow",
     "rules": "shop_purchases",
     "partitions": "4",
+    **{name: example for kind in KINDS for name, example in kind.examples.items()},
 }
 _SHAPES = {"list_type": "a list", "dict_type": "a group of fields", "model_type": "a group of fields"}
 

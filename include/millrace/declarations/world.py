@@ -13,12 +13,15 @@ from functools import cached_property
 from itertools import pairwise
 
 from millrace.declarations.circles import Flow, circles
-from millrace.declarations.documents import StreamDocument, TopicDocument
+from millrace.declarations.documents import StreamDocument, WritesDocument
 from millrace.declarations.draft import Draft
 from millrace.declarations.fields import KAFKAS_OWN, nearest
 from millrace.declarations.findings import Place, errors
 from millrace.declarations.prefixes import overlaps
-from millrace.declarations.targets import misfits, read_topics, written_topics
+from millrace.declarations.sink_kind import Claim
+from millrace.declarations.sinks import KINDS, written_topics
+from millrace.declarations.topic_document import TopicDocument
+from millrace.declarations.topic_names import read_topics
 from millrace.declarations.validate import Part
 from millrace.domain.formats.printable import shown
 
@@ -50,15 +53,20 @@ class _Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Dataset:
-    """A stream that writes to a prefix of a bucket, `PIPELINE.STREAM`; of those that overlap, the first keeps it."""
+class _Claimed:
+    """A thing that a stream claims; the first by `order` keeps it."""
 
     order: tuple[bool, str, int]
     draft: Draft
     name: str
     place: Place
-    connection: str
-    prefix: str
+    claim: Claim
+
+    @property
+    def where(self) -> tuple[str, str]:
+        """The Connection, and the thing's name; a slash in it parts the names of things that contain others."""
+        claim = self.claim
+        return claim.connection, claim.name if claim.nests else claim.name.replace("/", "\0")
 
 
 @dataclass
@@ -102,10 +110,9 @@ class World:
             what = f"what the stream writes comes back to it through others, without end: {way}"
             step = "read or write another topic: a stream leaves its own records out, and knows no others"
             draft.say(place, what, step)
-        self._one_user(draft, "group", self._groups())
-        self._one_user(draft, "table", self._tables())
-        for place, what in self._overlaps.get(draft.name, ()):
-            draft.say(place, what, "give this stream a prefix of its own")
+        self._one_group(draft)
+        for place, what, step in self._taken.get(draft.name, ()):
+            draft.say(place, what, step)
 
     def downstream(self, draft: Draft) -> set[str]:
         """The topics that its streams write to, and those to which other streams carry that on."""
@@ -176,8 +183,8 @@ class World:
     def _written(self, draft: Draft, stream: Part[StreamDocument], place: Place, name: str) -> None:
         part = self._reference(draft, place, name, _WRITE)
         self._kafkas_own(draft, place, name)
-        by_column = stream.tree.get("writes", "kafka", "topics") is not None
-        for what, step in misfits(name, part.document, by_column=by_column) if part else ():
+        misfits = [each for kind in KINDS if part for each in kind.misfits(stream.tree, name, part.document)]
+        for what, step in misfits:
             draft.say(place, what, step)
 
     @staticmethod
@@ -235,57 +242,56 @@ class World:
         about += tuple(f"topics.{name}.{each}." for each in fields)
         return not fields or not any(f"{each.field}:".startswith(about) for each in errors(owner.findings))
 
-    def _groups(self) -> Iterator[tuple[tuple[object, ...], object, Draft, str]]:
+    def _groups(self) -> Iterator[tuple[tuple[bool, str, int], str, Draft, str]]:
         for draft in self.drafts.values():
             for index, (name, stream) in enumerate(draft.streams.items()):
                 group = stream.document.group or f"millrace.{draft.name}.{name}"
                 yield (stream.document.group is not None, draft.name, index), group, draft, name
 
-    def _tables(self) -> Iterator[tuple[tuple[object, ...], object, Draft, str]]:
+    @cached_property
+    def _claims(self) -> dict[str, list[_Claimed]]:
+        """The things that streams claim, by what they are, in the order in which they keep them."""
+        found: dict[str, list[_Claimed]] = defaultdict(list)
         for draft in self.drafts.values():
             for index, (name, stream) in enumerate(draft.streams.items()):
-                if stream.document.writes and (sink := stream.document.writes.postgres):
-                    place = (*_precedence(draft, sink.table), index)
-                    yield place, (sink.connection, sink.table), draft, name
+                for word, claim in claims_of(stream.document.writes):
+                    order = (*_precedence(draft, claim.owner), index)
+                    place = stream.place("writes", word, claim.what)
+                    found[f"{word}.{claim.what}"].append(_Claimed(order, draft, name, place, claim))
+        return {what: sorted(claims, key=lambda each: each.order) for what, claims in found.items()}
 
     @cached_property
-    def _overlaps(self) -> dict[str, list[tuple[Place, str]]]:
-        """By pipelines, which of their prefixes are, contain, or lie inside that of a stream that keeps it."""
-        found: dict[str, list[tuple[Place, str]]] = defaultdict(list)
-        prefixes = sorted(self._prefixes(), key=lambda claim: claim.order)
-        for claim, first in overlaps(prefixes, lambda claim: (claim.connection, claim.prefix)):
-            own = f"the prefix `{claim.prefix}` of `{claim.connection}`"
-            what = f"{own} is used by the stream {shown(first.name)} already"
-            if len(first.prefix) != len(claim.prefix):
-                way = "lies inside" if len(first.prefix) < len(claim.prefix) else "contains"
-                what = f"{own} {way} `{first.prefix}`, which is used by the stream {shown(first.name)} already"
-            found[claim.draft.name].append((claim.place, what))
+    def _taken(self) -> dict[str, list[tuple[Place, str, str]]]:
+        """By pipelines, which of their things another stream keeps: what is wrong, and the next step."""
+        found: dict[str, list[tuple[Place, str, str]]] = defaultdict(list)
+        for claims in self._claims.values():
+            for claimed, first in overlaps(claims, lambda each: each.where):
+                claim, other = claimed.claim, first.claim.name
+                what = f"the {claim.what} `{claim.name}` of `{claim.connection}`"
+                used = f"used by the stream {shown(f'{first.draft.name}.{first.name}')} already"
+                if claim.name == other:
+                    what = f"{what} is {used}"
+                else:
+                    way = "lies inside" if len(other) < len(claim.name) else "contains"
+                    what = f"{what} {way} `{other}`, which is {used}"
+                found[claimed.draft.name].append((claimed.place, what, f"give this stream a {claim.what} of its own"))
         return found
 
-    def _prefixes(self) -> Iterator[_Dataset]:
-        for draft in self.drafts.values():
-            for index, (name, stream) in enumerate(draft.streams.items()):
-                if stream.document.writes and (sink := stream.document.writes.s3):
-                    order = (*_precedence(draft, sink.prefix.replace("/", ".")), index)
-                    place = stream.place("writes", "s3", "prefix")
-                    yield _Dataset(order, draft, f"{draft.name}.{name}", place, sink.connection, sink.prefix)
+    def _one_group(self, draft: Draft) -> None:
+        """Each group has one stream: others would move what it has done."""
+        users: dict[str, tuple[Draft, str]] = {}
+        for _, group, user, name in sorted(self._groups(), key=lambda claim: claim[0]):
+            holder, first = users.setdefault(group, (user, name))
+            if user is draft and (holder, first) != (user, name):
+                what = f"the group `{group}` is used by the stream {holder.name}.{first} already"
+                user.say(user.streams[name].place("group"), what, "give this stream a group of its own")
 
-    def _one_user(
-        self, draft: Draft, what: str, claims: Iterator[tuple[tuple[object, ...], object, Draft, str]]
-    ) -> None:
-        """Each group, and each table, has one stream: others would move or replace what it has done."""
-        users: dict[object, tuple[Draft, str]] = {}
-        for _, thing, user, name in sorted(claims, key=lambda claim: claim[0]):
-            holder, first = users.setdefault(thing, (user, name))
-            if user is not draft or (holder, first) == (user, name):
-                continue
-            place = user.streams[name].place(*(("group",) if what == "group" else ("writes", "postgres", "table")))
-            label = f"{thing[1]}` of `{thing[0]}" if isinstance(thing, tuple) else thing
-            user.say(
-                place,
-                f"the {what} `{label}` is used by the stream {holder.name}.{first} already",
-                f"give this stream a {what} of its own",
-            )
+
+def claims_of(document: WritesDocument | None) -> Iterator[tuple[str, Claim]]:
+    """Return the things that a sink claims, each with the word of the sink; none where it is not sound."""
+    for kind, written in document.each() if document else ():
+        for claim in kind.claims(written):
+            yield kind.word, claim
 
 
 def _metric_name(topic: str) -> str:

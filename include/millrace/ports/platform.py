@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from millrace.domain.declaration.pipeline import BackupApp, Pipeline, S3Sink, Stream
+from millrace.domain.declaration.pipeline import BackupApp, Pipeline, S3Sink, Sink, Stream
 from millrace.domain.streams.hosts import Host
 from millrace.ports.archive import ArchiveReader, AuditEvidence, Auditor, ChainHeads, Claims, Collector
 from millrace.ports.control.database import Control
@@ -78,8 +78,12 @@ class Sinks(Protocol):
         """Return a reader of the dataset that a stream writes to."""
         ...
 
-    def hasty_dataset(self, sink: S3Sink) -> DatasetReader:
-        """Return the same for a start, for which others wait: each request is sent once and has 5 s."""
+    def epochs(self, sink: Sink) -> Mapping[str, Callable[[str], int]]:
+        """Return readers of epochs that a sink keeps beside its fence, by Connection.
+
+        Each takes a stream, PIPELINE.STREAM, and returns its newest epoch, 0 where there is none. A request has 5 s,
+        because a start waits for it.
+        """
         ...
 
     def checker(self, connection: str) -> QualityChecker:

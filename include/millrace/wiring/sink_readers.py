@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration.pipeline import S3Sink
+from millrace.domain.declaration.pipeline import S3Sink, Sink
 from millrace.settings import Settings
-from millrace.wiring.objects import HASTY_SECONDS, ObjectAdapters
+from millrace.wiring.objects import ObjectAdapters
+from millrace.wiring.sinks import EpochReader, sink_epochs
 
 if TYPE_CHECKING:
     from millrace.adapters.postgres.activity import ActivityReader
@@ -59,14 +61,9 @@ class SinkAdapters:
 
         return DatasetReader(self.objects.store(sink.store), Dataset(sink.prefix))
 
-    def hasty_dataset(self, sink: S3Sink) -> DatasetReader:
-        """Return the same for a start of the stream: each request is sent once and has 5 s."""
-        from millrace.adapters.s3.store import S3Store
-        from millrace.adapters.sinks.s3.reading import DatasetReader
-        from millrace.domain.sinks.dataset.names import Dataset
-
-        store = S3Store(self.settings.s3(sink.store), attempts=1, read_seconds=HASTY_SECONDS)
-        return DatasetReader(store, Dataset(sink.prefix))
+    def epochs(self, sink: Sink) -> Mapping[str, EpochReader]:
+        """Return readers of epochs that a sink keeps beside its fence, by Connection."""
+        return sink_epochs(self.settings, sink)
 
     def checker(self, connection: str) -> QualityChecker:
         """Return the checker of rules on tables of a sink's database."""

@@ -13,7 +13,7 @@ from millrace.domain.alarms import life as domain
 from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.archive.names import Incarnation
-from millrace.domain.declaration.pipeline import BackupApp, S3Sink
+from millrace.domain.declaration.pipeline import BackupApp, Sink
 from millrace.domain.streams.control import Attempt, Claim, DesiredStream, StreamLook, StreamProgress
 from millrace.domain.streams.hosts import Heartbeat, Host, HostSign
 from millrace.domain.streams.supervision import DesiredState
@@ -423,8 +423,8 @@ class FakePlatform(GroupedPlatform):
     def kafka_groups(self, connection: str) -> SimpleNamespace:
         return SimpleNamespace(newest_epoch=lambda group, topics, stream: self._epoch("group"))
 
-    def sinks_hasty_dataset(self, sink: S3Sink) -> SimpleNamespace:
-        return SimpleNamespace(newest_epoch=lambda stream: self._epoch("dataset"))
+    def sinks_epochs(self, sink: Sink) -> dict[str, Callable[[str], int]]:
+        return {store: lambda stream: self._epoch("dataset") for store in sink.connections if sink.as_dataset}
 
     def archive_claims(self, app: BackupApp, kafka: str) -> SimpleNamespace:
         return SimpleNamespace(incarnations=lambda: {Incarnation(topic, "A" * 22) for topic in app.reads})

@@ -15,6 +15,7 @@ from millrace import declarations
 from millrace.declarations.circles import Flow, circles
 from millrace.declarations.show import effective
 from millrace.domain.declaration.pipeline import KafkaSink
+from millrace.domain.sinks.capabilities import Capability
 from support.declarations import RETURNS, SHOP, replace_once, valid_project
 
 ITEMS = "{postgres: {connection: millrace_sink, table: returns.items}}"
@@ -59,7 +60,7 @@ def test_a_stream_writes_to_one_topic_or_to_those_that_its_rows_name(root: Path)
     assert returns.stream("items").sink == KafkaSink(("shop.customers",))
     assert shop.stream("customers").sink == KafkaSink(("shop.customers", "last.seen"), by_column=True)
     assert (shop.stream("customers").reads_itself, returns.stream("items").reads_itself) == (True, False)
-    assert shop.redrivable == (shop.stream("purchases"),)
+    assert shop.able(Capability.REDRIVE) == (shop.stream("purchases"),)
     assert [pipeline.name for pipeline in declarations.load(root).pipelines] == ["last", "returns", "shop"]
 
 

@@ -24,6 +24,7 @@ from millrace.domain.declaration.pipeline import (
     Retention,
     SinkMode,
 )
+from millrace.domain.sinks.capabilities import Capability
 from millrace.errors import DeclarationError, UsageError
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
 from support.waiting import Deadline
@@ -329,7 +330,7 @@ def test_a_stream_may_upsert_by_some_columns(root: Path) -> None:
     purchases, customers = declarations.load_pipeline(root, "shop", "production").streams
     assert customers.sink == PostgresSink("warehouse", "shop.customers", SinkMode.UPSERT, ("id", "name"))
     assert (purchases.sink.mode, purchases.sink.key) == (SinkMode.APPEND, ())
-    assert declarations.load_pipeline(root, "shop").redrivable == (
+    assert declarations.load_pipeline(root, "shop").able(Capability.REDRIVE) == (
         declarations.load_pipeline(root, "shop").stream("purchases"),
     )
 

@@ -22,6 +22,7 @@ from millrace.declarations.show import effective
 from millrace.domain.archive import names as archive
 from millrace.domain.declaration.pipeline import S3Sink
 from millrace.domain.quality import evidence as quality
+from millrace.domain.sinks.capabilities import Capability
 from support.declarations import PRODUCTION, RETURNS, SHOP, replace_once, valid_project
 
 ITEMS = "{postgres: {connection: millrace_sink, table: returns.items}}"
@@ -65,8 +66,8 @@ def test_a_stream_writes_to_a_dataset(root: Path) -> None:
     assert (items.connections, customers.connections) == (("other_s3",), ("millrace_s3",))
     assert (items.sink.connection, items.sink.named) == ("millrace_control", "dataset lake/items")
     assert (items.writes_topics, items.reads_itself) == ((), False)
-    assert (returns.tabled, returns.redrivable) == ((), ())
-    assert shop.tabled == shop.redrivable == (shop.stream("purchases"),)
+    assert [returns.able(each) for each in (Capability.TABLE, Capability.REDRIVE)] == [(), ()]
+    assert shop.able(Capability.TABLE) == shop.able(Capability.REDRIVE) == (shop.stream("purchases"),)
 
 
 def test_without_a_value_a_record_is_bad_for_a_dataset_whatever_its_topic_says(root: Path) -> None:
@@ -79,7 +80,7 @@ def test_without_a_value_a_record_is_bad_for_a_dataset_whatever_its_topic_says(r
     (declared,), (read,) = pipeline.topics[1:], pipeline.topics_of(stream).values()
     assert declared.value is not None
     assert read.value is not None
-    assert (declared.value.tombstones, read.value.tombstones, stream.sink.deletes) == (True, False, False)
+    assert (declared.value.tombstones, read.value.tombstones, stream.able(Capability.DELETES)) == (True, False, False)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from millrace.airflow.shared.assets import topic_asset
 from millrace.airflow.shared.defaults import RETRIED, common, daily
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.quality.recompute import MOST_SAMPLED
+from millrace.domain.sinks.capabilities import Capability
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,7 +36,7 @@ TOLD = 50
 
 def books_dag(pipeline: Pipeline) -> DAG:
     """A task a stream that writes to a table: one that is broken, or large, holds up no other."""
-    streams = pipeline.tabled
+    streams = pipeline.able(Capability.BOOKS)
     dag = DAG(
         dag_id=names.books(pipeline),
         description=f"Prove that every record is in the sinks of {pipeline.name} once, daily.",
@@ -146,8 +147,8 @@ class ReconcileBooks(BaseOperator):
         from millrace.usecases.quality import recompute as quality_recompute
 
         stream = pipeline.stream(self.stream)
-        if not stream.sink.appended:
-            self.log.warning("no row is made again: %s", quality_recompute.UPSERTED)
+        if (lack := stream.lack(Capability.RECOMPUTE)) is not None:
+            self.log.warning("no row is made again: %s", lack.reason)
             return
         found = quality_recompute.recompute(
             platform,
@@ -213,7 +214,7 @@ def counts_of(run: Reconciliation) -> dict[str, int | str]:
 
 
 def _doc(pipeline: Pipeline) -> str:
-    rows = "\n".join(f"| `{stream.name}` | {stream.sink.named} |" for stream in pipeline.tabled)
+    rows = "\n".join(f"| `{stream.name}` | {stream.sink.named} |" for stream in pipeline.able(Capability.BOOKS))
     return (
         "Daily, and after each rewind or redrive by form, it proves of every offset that a stream has done, from where "
         "it is proven on, that it is a row, in quarantine, dropped by the transform, or held no record.\n\n"

@@ -12,6 +12,7 @@ from millrace.airflow.shared import names
 from millrace.airflow.shared.defaults import PATIENT, RETRIED, common
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.quarantine.rules import Rule
+from millrace.domain.sinks.capabilities import Capability
 
 
 def redrive_dag(pipeline: Pipeline) -> DAG:
@@ -26,7 +27,7 @@ def redrive_dag(pipeline: Pipeline) -> DAG:
         schedule=None,
         allowed_run_types=["manual"],
         params={
-            "stream": stream_param(pipeline.redrivable, preset=True),
+            "stream": stream_param(pipeline.able(Capability.REDRIVE), preset=True),
             "rule": Param(
                 default=None,
                 type=["null", "string"],

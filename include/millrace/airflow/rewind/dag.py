@@ -14,6 +14,7 @@ from millrace.airflow.shared import names
 from millrace.airflow.shared.defaults import PATIENT, RETRIED, common
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.rewind.time_travel import EARLIEST, Policy
+from millrace.domain.sinks.capabilities import Capability
 
 
 def rewind_dag(pipeline: Pipeline) -> DAG:
@@ -36,7 +37,7 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
         schedule=None,
         allowed_run_types=["manual"],
         params={
-            "stream": stream_param(pipeline.tabled, preset=True),
+            "stream": stream_param(pipeline.able(Capability.REWIND), preset=True),
             "to": Param(
                 type="string",
                 minLength=len(EARLIEST),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.domain.declaration.pipeline import App, Pipeline, SourceProgram, Stream, is_backup
+from millrace.domain.sinks.capabilities import Capability
 
 SUPERVISE = "millrace.supervise"
 ALARMS = "millrace.alarms"
@@ -90,9 +91,10 @@ def of_pipeline(pipeline: Pipeline) -> Iterator[str]:
         yield backup_audit(pipeline)
     if pipeline.apps:
         yield operate(pipeline)
-    if pipeline.tabled:
+    if pipeline.able(Capability.REWIND):
         yield rewind(pipeline)
-        if pipeline.redrivable:
-            yield redrive(pipeline)
+    if pipeline.able(Capability.REDRIVE):
+        yield redrive(pipeline)
+    if pipeline.able(Capability.BOOKS):
         yield books(pipeline)
-    yield from (quality(stream) for stream in pipeline.tabled if stream.quality is not None)
+    yield from (quality(stream) for stream in pipeline.able(Capability.QUALITY) if stream.quality is not None)

@@ -29,7 +29,7 @@ from millrace.settings import open_settings
 from millrace.usecases.quality import books as quality_books
 from millrace.usecases.quality import check as quality
 from millrace.usecases.quality.evidence import page_of
-from millrace.usecases.sinks.tables import table_of
+from millrace.usecases.sinks.required import table_of
 from millrace.wiring import open_platform
 
 app = typer.Typer(no_args_is_help=True, help="Quality of what reached the sinks: rules, books, rows made again.")

@@ -14,13 +14,15 @@ from millrace.cli.quality.recompute import any_seed, print_recomputed, recompute
 from millrace.cli.terminal.actor import actor
 from millrace.cli.terminal.declared import pipelines_of
 from millrace.cli.terminal.output import Text, emit, error_document, paragraph, show_error
+from millrace.domain.declaration.pipeline import Stream
 from millrace.domain.quality.books import OPEN, Balance, Finding, Reconciliation
 from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.recompute import MOST_SAMPLED, Likeness, Recomputed
+from millrace.domain.sinks.capabilities import Capability
 from millrace.errors import MillraceError, RefusedError
 from millrace.settings import open_settings
 from millrace.usecases.quality import books as quality_books
-from millrace.usecases.quality.recompute import UPSERTED, recompute
+from millrace.usecases.quality.recompute import recompute
 from millrace.wiring import open_platform
 
 _STYLES = {
@@ -55,15 +57,15 @@ def reconcile(
     platform = open_platform(open_settings())
     runs, problems = list[Reconciliation](), list[MillraceError]()
     again: list[tuple[str, int, Recomputed]] = []
-    left_out = list[str]()
+    left_out = list[Stream]()
     for pipeline, stream in quality_books.declared(pipelines_of(platform, name), name):
         try:
             with _working(stream.qualified_name) as progress:
                 runs += quality_books.reconcile_on(
                     platform, pipeline, stream, actor=actor(), deep=deep, progress=progress
                 )
-            if sample and name is None and not stream.sink.appended:
-                left_out.append(stream.qualified_name)
+            if sample and name is None and not stream.able(Capability.RECOMPUTE):
+                left_out.append(stream)
             elif sample:
                 with working(stream.qualified_name) as counting:
                     seed = any_seed()
@@ -77,7 +79,7 @@ def reconcile(
         "schema": "millrace.quality.reconcile/1",
         "runs": [books_document(run) for run in runs],
         "recomputed": [recompute_document(*one) for one in again],
-        "not_recomputed": left_out,
+        "not_recomputed": [stream.qualified_name for stream in left_out],
         "problems": [error_document(problem) for problem in problems],
     }
     emit(document, as_json=as_json, text=lambda console: _print(console, runs, again))
@@ -109,9 +111,10 @@ def _exit_code(
     return refused[0].exit_code if refused else 0
 
 
-def _show_left_out(stream: str) -> None:
+def _show_left_out(stream: Stream) -> None:
     """Say on standard error that a sample has nothing of a stream, and why."""
-    text = f"{stream}: no row is made again: {UPSERTED}"
+    lack = stream.lack(Capability.RECOMPUTE)
+    text = f"{stream.qualified_name}: no row is made again: {lack.reason if lack else ''}"
     Console(stderr=True).print(paragraph(text), soft_wrap=True)
 
 

@@ -18,6 +18,7 @@ from millrace.domain.declaration.sinks import S3Sink as S3Sink
 from millrace.domain.declaration.sinks import Sink as Sink
 from millrace.domain.declaration.sinks import SinkMode as SinkMode
 from millrace.domain.quality.rules import StreamQuality
+from millrace.domain.sinks.capabilities import Capability, Lack
 from millrace.domain.streams.hosts import HOST_LOST_AFTER
 from millrace.domain.streams.vitals import STUCK_AFTER
 
@@ -248,18 +249,21 @@ class Stream:
     @property
     def connections(self) -> tuple[str, ...]:
         """The Connections that its app needs beside Kafka's and the control database's."""
-        match self.sink:
-            case KafkaSink():
-                return ()
-            case S3Sink(store=store):
-                return (store,)
-            case PostgresSink(connection=connection):
-                return (connection,)
+        return self.sink.connections
 
     @property
     def writes_topics(self) -> tuple[str, ...]:
         """The topics that it writes to."""
-        return self.sink.topics if isinstance(self.sink, KafkaSink) else ()
+        return self.sink.topics
+
+    def able(self, capability: Capability) -> bool:
+        """Return whether its sink has a capability."""
+        return capability in self.sink.capabilities
+
+    def lack(self, capability: Capability) -> Lack | None:
+        """Return why its sink lacks a capability, and the way out; None where it has it."""
+        lack = self.sink.capabilities.lack(capability)
+        return lack and lack.of(self.qualified_name, self.group)
 
     @property
     def reads_itself(self) -> bool:
@@ -360,7 +364,7 @@ class Pipeline:
         the topic says.
         """
         topics = {name: self.topic(name) for name in stream.reads}
-        if stream.sink.deletes:
+        if stream.able(Capability.DELETES):
             return topics
         return {
             name: replace(topic, value=replace(topic.value, tombstones=False)) if topic.value else topic
@@ -385,15 +389,9 @@ class Pipeline:
         """Every app of this pipeline: its streams, then the backup."""
         return (*self.streams, *([self.backup] if self.backup else []))
 
-    @property
-    def redrivable(self) -> tuple[Stream, ...]:
-        """The streams whose quarantine can be put through again: those whose rows have a place by source."""
-        return tuple(stream for stream in self.streams if stream.sink.appended)
-
-    @property
-    def tabled(self) -> tuple[Stream, ...]:
-        """The streams that write to a table."""
-        return tuple(stream for stream in self.streams if isinstance(stream.sink, PostgresSink))
+    def able(self, capability: Capability) -> tuple[Stream, ...]:
+        """Return the streams whose sinks have a capability."""
+        return tuple(stream for stream in self.streams if stream.able(capability))
 
     def app(self, name: str) -> App:
         """The stream of this name, or the backup; `KeyError` where there is none."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from millrace.declarations import load_pipeline
 from millrace.domain.activity.readings import Reading, UnreadableRecords
 from millrace.errors import UsageError
-from millrace.usecases.sinks.tables import table_of
+from millrace.usecases.sinks.required import table_of
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -53,7 +53,7 @@ def active(
 
     Raises:
         UsageError: the stream is not declared, or was never started.
-        RefusedError: it writes to Kafka or to S3.
+        RefusedError: its sink lacks the capability.
         InvalidDeclarationError: its declaration is wrong.
         UnreachableError: the sink database does not answer.
     """

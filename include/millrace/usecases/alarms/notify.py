@@ -78,9 +78,9 @@ def tell(
     """Call the notifiers for each alarm, and record what came of that before the next alarm.
 
     A notifier that has delivered an alarm is not called for it again. One that fails, or does not answer in time, is
-    tried again by a later run (`domain.alarms.extent.RETRY_AFTER`) and keeps no other from telling. After three failures
-    in a row it is called no more in this run, and counts as failed for the alarms that are left. The next run begins
-    with those (`domain.alarms.life.in_turn`).
+    tried again by a later run (`domain.alarms.extent.RETRY_AFTER`) and keeps no other from telling. After three
+    failures in a row it is called no more in this run, and counts as failed for the alarms that are left. The next
+    run begins with those (`domain.alarms.life.in_turn`).
 
     Guarantees: a notifier is called at least once for each alarm, unless it failed for three other alarms in a row in
     each of the alarm's four rounds. These are twelve different alarms if no other notifier fails.

@@ -20,7 +20,7 @@ from millrace.errors import PartFailedError
 from millrace.usecases.example.backup import ProvenBackup
 from millrace.usecases.example.quality import TableVerdict
 from millrace.usecases.example.topic import Quarantined, QuarantineEntry, look_at, misplaced, name_quarantined
-from millrace.usecases.sinks.tables import table_of
+from millrace.usecases.sinks.required import table_of
 
 PIPELINE = "shop"
 SOURCE = "cdnow"

@@ -26,11 +26,12 @@ from millrace.domain.quality.books import (
     together,
 )
 from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, reached
+from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import MillraceError, RefusedError, UsageError
 from millrace.ports.sinks import Books
 from millrace.usecases.quality.witness import MOST_READ, Witnesses
-from millrace.usecases.sinks.tables import has_table, table_of
+from millrace.usecases.sinks.required import table_of
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -51,7 +52,9 @@ def declared(pipelines: Sequence[Pipeline], name: str | None = None) -> list[tup
         UsageError: there is no stream of this name.
     """
     streams = [(pipeline, stream) for pipeline in pipelines for stream in pipeline.streams]
-    found = [one for one in streams if (has_table(one[1]) if name is None else one[1].qualified_name == name)]
+    found = [
+        one for one in streams if (one[1].able(Capability.BOOKS) if name is None else one[1].qualified_name == name)
+    ]
     if name is not None and not found:
         raise UsageError(f"there is no stream `{name}`", next_step="see `millrace streams list`")
     return found
@@ -88,9 +91,9 @@ def reconcile(
         UnreachableError: the sink or the control database does not answer. What kept witnesses from being asked is the
             run's `problem`.
         DeclarationError: the sink has no ledger, or its table lacks a column.
-        RefusedError: the stream writes to Kafka or to S3.
+        RefusedError: its sink lacks the capability.
     """
-    written = table_of(stream, "its sink keeps no ledger")
+    written = table_of(stream, Capability.BOOKS)
     began = now or datetime.now(UTC)
     name = stream.qualified_name
     quality = stream.quality

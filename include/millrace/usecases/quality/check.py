@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration.pipeline import Pipeline, PostgresSink, Stream
+from millrace.domain.declaration.pipeline import Pipeline, Stream
 from millrace.domain.quality.evidence import documents_of
 from millrace.domain.quality.holding import Asked, Found
 from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, reached, within
@@ -21,13 +21,14 @@ from millrace.domain.quality.results import (
 )
 from millrace.domain.quality.rules import StreamQuality, Volume
 from millrace.domain.quality.volume import SETTLED, SINCE, usual
+from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.usecases.quality import alarms as quality_alarms
 from millrace.usecases.quality.evidence import upload_waiting
 from millrace.usecases.quality.freshness import known_ages, look_at_freshness, with_events
 from millrace.usecases.quality.windows import ranges_between
-from millrace.usecases.sinks.tables import has_table, table_of
+from millrace.usecases.sinks.required import require, table_of
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -76,18 +77,18 @@ def declared(pipelines: Sequence[Pipeline], name: str | None = None) -> list[tup
 
     Raises:
         UsageError: no stream of this name declares quality.
-        RefusedError: the stream writes to Kafka or to S3.
+        RefusedError: its sink lacks the capability.
     """
     found = [
         (pipeline, stream, stream.quality)
         for pipeline in pipelines
         for stream in pipeline.streams
-        if stream.quality is not None and has_table(stream) and name in (None, stream.qualified_name)
+        if stream.quality is not None and stream.able(Capability.QUALITY) and name in (None, stream.qualified_name)
     ]
     if name is not None and not found:
         known = {stream.qualified_name: stream for pipeline in pipelines for stream in pipeline.streams}
         if name in known:
-            _table(known[name])
+            require(known[name], Capability.QUALITY)
         what = f"{name} declares no quality" if name in known else f"there is no stream `{name}`"
         raise UsageError(what, next_step="add `quality: {rules: NAME}` to a stream; `millrace quality list`")
     return found
@@ -117,10 +118,10 @@ def check(
 
     Raises:
         UnreachableError: sink or control database do not answer, or for a window no broker.
-        RefusedError: the stream writes to Kafka or to S3; or of the window's records it cannot be told any more where
+        RefusedError: its sink lacks the capability; or of the window's records it cannot be told any more where
             they lie.
     """
-    _table(stream)
+    require(stream, Capability.QUALITY)
     quality = stream.quality
     if quality is None:
         raise UsageError(f"{stream.qualified_name} declares no quality", next_step="add `quality: {rules: NAME}` to it")
@@ -139,12 +140,6 @@ def check(
     new, known = quality_alarms.hold(platform, kept)
     platform.control.quality.tidy(began)
     return Checked(kept, new, known, warned, upload_waiting(platform, stream, quality.keep, began))
-
-
-def _table(stream: Stream) -> PostgresSink:
-    """The table whose rows are looked at."""
-    next_step = "a second stream can read the topic and write its rows to a table, which rules are held against"
-    return table_of(stream, "there is no table to hold rules against", next_step)
 
 
 def check_on(
@@ -226,7 +221,7 @@ def _hold(
     if not looked.work:
         seen = looked.mark.offsets or (looked.last is not None and looked.last.reached.offsets)
         return None, "its record of work, which an earlier check has seen, is not there" if seen else ""
-    sink = _table(stream)
+    sink = table_of(stream)
     checker = platform.sinks.checker(quality.connection or sink.connection)
     try:
         found = checker.hold(

@@ -10,9 +10,10 @@ from millrace.declarations.quality import misfits
 from millrace.domain.declaration.pipeline import Pipeline, Stream
 from millrace.domain.quality.columns import problems
 from millrace.domain.quality.rules import Exists
+from millrace.domain.sinks.capabilities import Capability
 from millrace.errors import MillraceError
 from millrace.ports.platform import Platform
-from millrace.usecases.sinks.tables import has_table, table_of
+from millrace.usecases.sinks.required import table_of
 
 Tables = Mapping[str, Mapping[str, str]]
 """Columns and their types by table; none where the table is not there."""
@@ -46,7 +47,7 @@ def column_findings(platform: Platform, pipelines: Iterable[Pipeline]) -> Column
         stream
         for pipeline in pipelines
         for stream in pipeline.streams
-        if stream.quality is not None and has_table(stream)
+        if stream.quality is not None and stream.able(Capability.QUALITY)
     ]
     for connection in sorted({stream.sink.connection for stream in streams}):
         of_sink = [stream for stream in streams if stream.sink.connection == connection]

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from millrace.domain.declaration.pipeline import Pipeline, Stream
 from millrace.domain.quality.recompute import MOST_SAMPLED, Recomputed, readable, sampled
-from millrace.errors import RefusedError, UsageError
-from millrace.usecases.sinks.tables import NO_PLACE, table_of
+from millrace.domain.sinks.capabilities import Capability
+from millrace.errors import UsageError
+from millrace.usecases.sinks.required import table_of
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
-
-UPSERTED = "rows of an upserted table are the last of their key, not of their offset"
-"""Why none of them is held against the record that it came from."""
 
 Progress = Callable[[int, int], object]
 """Told how many offsets are done, and of how many."""
@@ -45,20 +43,14 @@ def recompute(
 
     Raises:
         UsageError: the sample is none, or too large.
-        RefusedError: the stream upserts, or writes to Kafka or to S3.
+        RefusedError: its sink lacks the capability.
         UnreachableError: Kafka or the sink does not answer.
         DeclarationError: the app or its table is not what it has to be.
         PartFailedError: Spark ended without an answer.
     """
     if not 1 <= sample <= MOST_SAMPLED:
         raise UsageError(f"a sample is of 1 to {MOST_SAMPLED:,} offsets, not of {sample:,}")
-    sink = table_of(stream, NO_PLACE)
-    if not sink.appended:
-        raise RefusedError(
-            UPSERTED,
-            where=stream.qualified_name,
-            next_step=f"hold its books, without a sample: `millrace quality reconcile {stream.qualified_name}`",
-        )
+    sink = table_of(stream, Capability.RECOMPUTE)
     work, _ = platform.sinks.tables(sink.connection).work(stream.qualified_name)
     log = platform.kafka.logs(pipeline.kafka)
     ranges = sampled(readable(work, log.bounds(log.partitions(stream.reads))), sample, Random(seed))

@@ -23,10 +23,11 @@ from millrace.domain.quarantine.redrive import (
     stayed,
     taken,
 )
+from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange
 from millrace.errors import MillraceError, RefusedError, UsageError
 from millrace.usecases.plans.kind import Kind, Runner, Tell, silent
-from millrace.usecases.sinks.tables import NO_PLACE, by_its_group, table_of
+from millrace.usecases.sinks.required import require, table_of
 from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
@@ -82,19 +83,13 @@ def make_plan(
 
     Raises:
         UsageError: there is no such stream.
-        RefusedError: the stream upserts, or writes to Kafka or to S3; nothing is selected, or nothing of it would leave
+        RefusedError: its sink lacks the capability; nothing is selected, or nothing of it would leave
             quarantine; it says why it would stay.
         DeclarationError: the app or its table is not what it has to be.
         UnreachableError: the sink or the control database does not answer.
         PartFailedError: Spark ended without an answer.
     """
-    given = _declared(platform, stream)
-    if not given.stream.sink.appended:
-        raise RefusedError(
-            "a redrive puts rows by their source, and an upserted table has them by key",
-            where=stream,
-            next_step="rewind the stream to before the records; see docs/guide/rewind.md",
-        )
+    given = _declared(platform, stream, Capability.REDRIVE)
     code = platform.apps.digest_of(given.pipeline, given.stream)
     tried = platform.apps.redriving().attempt(
         stream, selection, given.connections, lambda done: tell(f"{stream}: {done:,} records tried")
@@ -155,7 +150,7 @@ def run(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
         UnreachableError: a server does not answer; run it again.
     """
     plan, plans = stored.plan, platform.control.plans
-    redrive, given = redrive_of(plan), _declared(platform, plan.target)
+    redrive, given = redrive_of(plan), _declared(platform, plan.target, Capability.BOOKS)
     work = _Work(platform, stored, redrive, runner)
     work.must_hold(given, runner.now)
     plans.begin(plan.id)
@@ -185,7 +180,7 @@ def abort(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
             platform.control.plans.begin_step(stored.plan.id, _STEP)
             work.note({})
         try:
-            stream = _declared(platform, stored.plan.target).stream
+            stream = _declared(platform, stored.plan.target, Capability.BOOKS).stream
         except MillraceError as error:  # the books of a stream that is declared no more cannot be looked at
             runner.tell(f"its books are not looked at: {error}")
             stream = None
@@ -312,14 +307,14 @@ class _Given:
         return tuple(dict.fromkeys((self.stream.sink.connection, *self.stream.connections)))
 
 
-def _declared(platform: Platform, stream: str) -> _Given:
+def _declared(platform: Platform, stream: str, capability: Capability) -> _Given:
     pipeline, app = declared_app(platform.settings.root, stream)
     if isinstance(app, BackupApp):
         raise UsageError(
             f"{stream} has no quarantine: a backup keeps every record as it is",
             next_step="name a stream that reads the topic; see `millrace streams list`",
         )
-    table_of(app, NO_PLACE, f"to have its records read again, {by_its_group(app)}")
+    require(app, capability)
     return _Given(pipeline, app)
 
 

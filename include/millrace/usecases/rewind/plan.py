@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.declarations import load
-from millrace.domain.declaration.pipeline import BackupApp, KafkaSink, Pipeline, PostgresSink, S3Sink, Stream
+from millrace.domain.declaration.pipeline import BackupApp, Pipeline, Stream
 from millrace.domain.plans.plan import LIFETIME, Plan, PlanKind, facts
 from millrace.domain.rewind.plan import LEAST_GROWTH, changes_of, foreign_commits
 from millrace.domain.rewind.time_travel import (
@@ -26,10 +26,11 @@ from millrace.domain.rewind.time_travel import (
     resolve,
     resolve_offset,
 )
+from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.usecases.declaration.environment import environment_of
-from millrace.usecases.sinks.tables import by_its_group, table_of
+from millrace.usecases.sinks.required import require
 from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def declared(platform: Platform, stream: str) -> _Stream:
 
     Raises:
         UsageError: no declaration names it, or it is a backup.
-        RefusedError: it writes to Kafka or to S3.
+        RefusedError: its sink lacks the capability.
         InvalidDeclarationError: its declaration is wrong.
     """
     pipeline, app = declared_app(platform.settings.root, stream)
@@ -93,8 +94,7 @@ def declared(platform: Platform, stream: str) -> _Stream:
             f"{stream} cannot be rewound: a backup reads every record once; there is nothing to rewind",
             next_step="rewind the stream whose rows you want written again; see `millrace streams list`",
         )
-    whose = "dataset" if isinstance(app.sink, S3Sink) else "group"
-    table_of(app, f"its work on record is its {whose}'s", by_its_group(app))
+    require(app, Capability.REWIND)
     return _Stream(pipeline, app)
 
 
@@ -123,7 +123,7 @@ def make_plan(
 
     Raises:
         UsageError: there is no such stream.
-        RefusedError: the stream writes to Kafka or to S3; the rewind may not be made, or would read nothing again; each
+        RefusedError: its sink lacks the capability; the rewind may not be made, or would read nothing again; each
             reason is named.
         UnreachableError: the cluster, the sink or the control database does not answer.
     """
@@ -296,24 +296,14 @@ def _rounded(duration: timedelta) -> str:
 def _not_repaired(platform: Platform, given: _Stream) -> list[str]:
     """Other streams that read the same topics or write to the same place: each has positions of its own."""
     project = load(platform.settings.root)
-    reads, writes = set(given.stream.reads), _targets(given.pipeline, given.stream)
+    reads, writes = set(given.stream.reads), given.stream.sink.places(given.pipeline.kafka)
     return sorted(
         other.qualified_name
         for pipeline in project.pipelines
         for other in pipeline.streams
-        if other.qualified_name != given.name and (reads & set(other.reads) or writes & _targets(pipeline, other))
+        if other.qualified_name != given.name
+        and (reads & set(other.reads) or writes & other.sink.places(pipeline.kafka))
     )
-
-
-def _targets(pipeline: Pipeline, stream: Stream) -> set[tuple[str, str]]:
-    """What a stream writes to, a table, topics or a dataset, each with the Connection that leads there."""
-    match stream.sink:
-        case PostgresSink(connection=connection, table=table):
-            return {(connection, table)}
-        case KafkaSink(topics=topics):
-            return {(pipeline.kafka, topic) for topic in topics}
-        case S3Sink(store=store, prefix=prefix):
-            return {(store, prefix)}
 
 
 def _order(platform: Platform, given: _Stream, moved: Sequence[Move]) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from millrace.domain.declaration.pipeline import S3Sink, Stream
 from millrace.domain.sinks.dataset.names import NO_DATE
 from millrace.errors import RefusedError, UsageError
+from millrace.usecases.sinks.required import dataset_of
 from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
@@ -144,10 +145,4 @@ def _dataset_of(platform: Platform, stream: str) -> S3Sink:
             f"{stream} is a backup, which writes an archive and no dataset",
             next_step="read it by `millrace backup cat` or `millrace backup restore`",
         )
-    if not isinstance(app.sink, S3Sink):
-        raise RefusedError(
-            f"{stream} writes to the {app.sink.named}, and no dataset",
-            where=stream,
-            next_step="ask for a stream whose declaration has `writes.s3`",
-        )
-    return app.sink
+    return dataset_of(app)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from millrace.declarations import load_pipeline
-from millrace.domain.declaration.pipeline import BackupApp, S3Sink, Stream
+from millrace.domain.declaration.pipeline import BackupApp, Stream
 from millrace.errors import MillraceError, UnreachableError
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ _ASK_AGAIN_SECONDS = 60.0  # hundreds of starts would each wait for the same ser
 def newest_elsewhere(platform: Platform, stream: str) -> int:
     """The greatest epoch that a stream's fence in its sink, or its group's commits, name; 0 where none does.
 
-    Of a stream that writes to S3 the fence is in the control database, which may be what was restored: the chain in the
-    bucket is asked as well. A backup has no sink: its group is asked, and the ends of the chains it writes.
+    A fence may be in the control database, which may be what was restored: a sink that keeps epochs with its rows, as
+    the chain of a dataset does, is asked as well. A backup has no sink: its group is asked, and the ends of the chains
+    it writes.
 
     A start that is not above it is fenced. A server that does not answer is left out, for a minute by all starts: such
     a start then ends as fenced, and a later one asks again.
@@ -44,8 +45,10 @@ def newest_elsewhere(platform: Platform, stream: str) -> int:
     if isinstance(declared, Stream):
         fence = declared.sink.connection
         asked = {fence: partial(_of_fence, platform, fence, stream), **asked}
-        if isinstance(declared.sink, S3Sink):
-            asked[declared.sink.store] = partial(_of_dataset, platform, declared.sink, stream)
+        asked |= {
+            connection: partial(newest_epoch, stream)
+            for connection, newest_epoch in platform.sinks.epochs(declared.sink).items()
+        }
     else:  # before the group: chains can be asked while the group's coordinator is away
         asked = {declared.store: partial(_of_chains, platform, pipeline.kafka, declared), **asked}
     newest = 0
@@ -68,10 +71,6 @@ def _is_left_out(platform: Platform, connection: str) -> bool:
 
 def _of_fence(platform: Platform, connection: str, stream: str) -> int:
     return platform.sinks.fences(connection).epoch(stream)
-
-
-def _of_dataset(platform: Platform, sink: S3Sink, stream: str) -> int:
-    return platform.sinks.hasty_dataset(sink).newest_epoch(stream)
 
 
 def _of_chains(platform: Platform, kafka: str, app: BackupApp) -> int:

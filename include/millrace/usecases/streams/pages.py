@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from millrace.declarations import load_pipeline
 from millrace.declarations.show import EffectiveValue, effective
-from millrace.domain.declaration.pipeline import KafkaSink, S3Sink, Stream, is_backup
+from millrace.domain.declaration.pipeline import Stream, is_backup
+from millrace.domain.declaration.sinks import SinkFacts
 from millrace.domain.quarantine.rules import RuleCount
+from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.streams.control import StreamHistory
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.streams.standing import Level, Standing, StreamFacts, standing
 from millrace.domain.streams.supervision import StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
-from millrace.usecases.sinks.tables import has_table
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -83,27 +84,19 @@ class SinkPart:
     """What the sink says of one stream: its record of work, and its quarantine by rule.
 
     Attributes:
-        connection: which leads to what is written to.
-        table: what is written to; empty where that are topics, or a dataset.
-        record: its record of work; nothing where that is its group's, or in its dataset.
-        quarantine: what it put aside, by rule.
-        problem: why that is not counted; the rest is known all the same.
-        topics: what is written to; none where that is a table, or a dataset.
-        group: whose commits are the record of work; empty where the sink keeps that.
-        kept_in: the Connection that leads to the quarantine, where that is another.
-        prefix: what the keys of the dataset begin with that is written to; empty where that is none.
+        facts: what is written to, and where the record of work is.
+        kept_in: the Connection of the database with the quarantine.
+        record: the record of work; nothing where it is not in that database.
+        quarantine: the bad records by rule.
+        problem: why those are not counted; the rest is known all the same.
     """
 
     at: datetime
-    connection: str
-    table: str
+    facts: SinkFacts
+    kept_in: str
     record: WorkRecord
-    quarantine: Sequence[RuleCount]
+    quarantine: Sequence[RuleCount] = ()
     problem: str = ""
-    topics: Sequence[str] = ()
-    group: str = ""
-    kept_in: str = ""
-    prefix: str = ""
 
 
 def overview(platform: Platform, readable: Readable, now: datetime) -> Overview:
@@ -160,14 +153,9 @@ def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
         raise UsageError(f"no declaration names {stream}, so its sink is not known") from None
     sink = declared.sink
     reader = platform.sinks.hasty_tables(sink.connection)
-    if isinstance(sink, KafkaSink):
-        found = SinkPart(
-            now, pipeline.kafka, "", WorkRecord(), (), topics=sink.topics, group=declared.group, kept_in=sink.connection
-        )
-    elif isinstance(sink, S3Sink):
-        found = SinkPart(now, sink.store, "", WorkRecord(), (), kept_in=sink.connection, prefix=sink.prefix)
-    else:
-        found = SinkPart(now, sink.connection, sink.table, reader.record_of_work(stream), ())
+    found = SinkPart(now, sink.facts(pipeline.kafka, declared.group), sink.connection, WorkRecord())
+    if not found.facts.record:
+        found = replace(found, record=reader.record_of_work(stream))
     try:
         return replace(found, quarantine=reader.quarantine_counts(stream, COUNTS))
     except UnreachableError as error:
@@ -212,5 +200,5 @@ def _declared(platform: Platform, stream: str, page: StreamPage) -> StreamPage:
         return replace(page, problem=str(error))
     starts = (f"streams.{name}.", *(f"topics.{topic}." for topic in declared.reads))
     shown = [value for value in values if value.field.startswith(starts) or "." not in value.field]
-    rewinds = isinstance(declared, Stream) and has_table(declared)
+    rewinds = isinstance(declared, Stream) and declared.able(Capability.REWIND)
     return replace(page, declaration=shown, reads=declared.reads, rewinds=rewinds)

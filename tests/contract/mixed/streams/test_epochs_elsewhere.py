@@ -85,21 +85,22 @@ def test_the_commits_of_a_backup_name_the_epochs_that_made_them(kafka: Stack, na
 @pytest.mark.usefixtures("postgres")
 def test_the_chain_of_a_dataset_names_the_epoch_that_writes_it(s3: Stack, name: str) -> None:
     world = DatasetWorld(s3, name)
-    asked = open_platform(s3.settings()).sinks.hasty_dataset(world.declared)
-    assert asked.newest_epoch(world.stream) == 0
+    (newest_epoch,) = open_platform(s3.settings()).sinks.epochs(world.declared).values()
+    assert newest_epoch(world.stream) == 0
     for epoch in (40, 41):
         sink = world.sink(epoch)
         sink.take_over()
         sink.close()
-        assert asked.newest_epoch(world.stream) == epoch
+        assert newest_epoch(world.stream) == epoch
 
 
 def test_a_bucket_that_cannot_be_asked_has_not_said_that_there_is_no_chain(s3: Stack) -> None:
     extra = {"endpoint_url": "http://127.0.0.1:1"}
     connection = json.dumps({"conn_type": "aws", "login": "a", "password": "b", "extra": extra})
     settings = replace(s3.settings(), lookup={"millrace_s3": connection}.get)
+    epochs = open_platform(settings).sinks.epochs(S3Sink("millrace_s3", "test/nobody"))
     with pytest.raises(UnreachableError):
-        open_platform(settings).sinks.hasty_dataset(S3Sink("millrace_s3", "test/nobody")).newest_epoch("a.s")
+        epochs["millrace_s3"]("a.s")
 
 
 def rename_example(root: Path, name: str) -> None:
