@@ -39,6 +39,7 @@ from millrace.usecases.streams import supervise as streams
 from millrace.wiring.apps import AppAdapters
 from millrace.wiring.platform import Adapters
 from millrace.wiring.sinks import open_sink
+from support.fakes.platform import Instead
 from support.stack.faults import Life, watched_control
 from support.streams.project import StreamProject, committed
 from support.waiting import Deadline, eventually
@@ -201,10 +202,10 @@ class RewoundStream(StreamProject):
 
             held: Any = watched_control(life, control) if life else control
             made: Any = Adapters(settings, control=held)
-            made.kafka = SimpleNamespace(
-                groups=lambda name=KAFKA: adapters.groups, logs=lambda name=KAFKA: adapters.log
+            made.kafka = Instead(
+                made.kafka, groups=lambda name=KAFKA: adapters.groups, logs=lambda name=KAFKA: adapters.log
             )
-            made.sinks = SimpleNamespace(tables=lambda connection: adapters.sink)
+            made.sinks = Instead(made.sinks, tables=lambda connection: adapters.sink)
             made.apps = AppAdapters(settings, [watch("runner", self.apps)])
             yield made
 

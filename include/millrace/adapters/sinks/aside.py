@@ -106,26 +106,7 @@ class Aside(StagedConnection):
             FencedError: a newer epoch has taken over.
             SinkFailedError: one of them is on record already, and begins or stands elsewhere.
         """
-        stream, epoch = self.identity.stream, self.identity.epoch
-
-        def write(cursor: Cursor) -> None:
-            self._hold_fence(cursor, alone=True)
-            cursor.executemany(
-                "INSERT INTO millrace.timelines AS held "
-                "(stream, timeline, topic, topic_id, partition, first_offset, next_offset, epoch) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) "
-                "ON CONFLICT (stream, timeline, topic_id, partition) DO UPDATE SET epoch = excluded.epoch "
-                "WHERE held.first_offset = excluded.first_offset AND held.next_offset = excluded.next_offset",
-                [(stream, timeline, p.topic, p.topic_id, p.partition, at, at, epoch) for p, at in positions.items()],
-            )
-            if cursor.rowcount != len(positions):
-                raise SinkFailedError(
-                    f"{len(positions) - cursor.rowcount} partitions stand on timeline {timeline} already, elsewhere",
-                    where=f"stream {stream}, table millrace.timelines",
-                    next_step="the next start reads the timelines again",
-                )
-
-        self._bounded("open positions", write)
+        self._bounded("open positions", self._put_on_record("timelines", timeline, positions))
 
     def reached(self, timeline: int, positions: Mapping[TopicPartition, int], *, begun: bool) -> None:
         """Write up to where the work on a timeline is done, at least.

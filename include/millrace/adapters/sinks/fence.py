@@ -7,18 +7,20 @@ SQLSTATE, and with the name of the statement.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from millrace.adapters.postgres.connection import Fault, address, connect, connect_error, fault_of, sink_error
 from millrace.adapters.postgres.locks import BOUNDS, Answer, Blocker, blockers_of, in_turns, is_locked
 from millrace.adapters.postgres.schema import ensure_schema
 from millrace.adapters.sinks.postgres.tables import Cursor
 from millrace.domain.sinks.batch import Identity
+from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import (
     FencedError,
     MillraceError,
@@ -152,6 +154,53 @@ class FencedConnection:
         )
         if cursor.fetchone() != (self.identity.epoch, self.identity.instance):
             raise self._fenced("a newer instance has raised the fence")
+
+    def _put_on_record(
+        self, table: str, timeline: int, positions: Mapping[TopicPartition, int], **key: int
+    ) -> Callable[[Cursor], None]:
+        """Return what puts the beginning of partitions on a timeline on record, under the fence; twice is once.
+
+        Args:
+            table: the one in schema `millrace` that has it.
+            timeline: theirs.
+            positions: the first offset of each partition.
+            key: further columns of the table's key, with their values.
+
+        Raises:
+            FencedError: a newer epoch has taken over.
+            SinkFailedError: one of them is on record already, and begins or stands elsewhere.
+        """
+        stream, epoch = self.identity.stream, self.identity.epoch
+        target = sql.Identifier("millrace", table)
+        keys = [*map(sql.Identifier, ["stream", "timeline", *key, "topic_id", "partition"])]
+        others = [*map(sql.Identifier, ["topic", "first_offset", "next_offset", "epoch"])]
+        statement = sql.SQL(
+            "INSERT INTO {} AS held ({}) VALUES ({}) ON CONFLICT ({}) DO UPDATE SET epoch = excluded.epoch "
+            "WHERE held.first_offset = excluded.first_offset AND held.next_offset = excluded.next_offset"
+        ).format(
+            target,
+            sql.SQL(", ").join([*keys, *others]),
+            sql.SQL(", ").join([sql.Placeholder()] * (len(keys) + len(others))),
+            sql.SQL(", ").join(keys),
+        )
+
+        def write(cursor: Cursor) -> None:
+            self._hold_fence(cursor, alone=True)
+            cursor.executemany(
+                statement,
+                [
+                    (stream, timeline, *key.values(), p.topic_id, p.partition, p.topic, offset, offset, epoch)
+                    for p, offset in positions.items()
+                ],
+            )
+            if cursor.rowcount != len(positions):
+                raise SinkFailedError(
+                    f"{len(positions) - cursor.rowcount} partitions stand on timeline {timeline} already, elsewhere",
+                    where=f"stream {stream}, table millrace.{table}",
+                    next_step="the next start reads them again",
+                )
+
+        return write
 
     def _fenced(self, what: str) -> FencedError:
         return FencedError(

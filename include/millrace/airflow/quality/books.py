@@ -19,6 +19,7 @@ from millrace.airflow.shared import names
 from millrace.airflow.shared.assets import topic_asset
 from millrace.airflow.shared.defaults import RETRIED, common, daily
 from millrace.domain.declaration.pipeline import Pipeline
+from millrace.domain.formats.shortened import shortened_lines
 from millrace.domain.quality.recompute import MOST_SAMPLED
 from millrace.domain.sinks.capabilities import Capability
 
@@ -133,8 +134,7 @@ class ReconcileBooks(BaseOperator):
         if last.left:
             self.log.warning("%d offsets wait for the next run: this one has taken its time", last.left)
         if last.balance is not Balance.BALANCED:
-            more = [f"and {len(last.findings) - TOLD} more"] if len(last.findings) > TOLD else []
-            raise AirflowFailException("\n".join([*map(str, last.findings[:TOLD]), *more]))
+            raise AirflowFailException("\n".join(shortened_lines(last.findings, TOLD)))
         if sample := int(params.get("sample") or 0):
             self._make_again(platform, pipeline, sample)
 

@@ -19,6 +19,7 @@ from millrace.domain.archive.audits.findings import Audit, Depth, summed_up
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.partition import Label
+from millrace.domain.formats.shortened import shortened
 from millrace.errors import MillraceError, RefusedError, UsageError
 from millrace.ports.platform import Platform
 from millrace.settings import open_settings
@@ -119,10 +120,9 @@ def acknowledge(
         console.print(Text(f"{here}: manifests up to {manifest} are acknowledged"), soft_wrap=True)
         return
     spans = audits.acknowledge_loss(platform, backed, here, span, actor=actor(), reason=reason)
-    named = ", ".join(f"[{span.first}, {span.next})" for span in spans[:_SHOWN])
-    more = f" and {len(spans) - _SHOWN} more" if len(spans) > _SHOWN else ""
+    named = shortened([f"[{span.first}, {span.next})" for span in spans], _SHOWN)
     console.print(
-        Text(f"{here}: partition {span.partition} {named}{more}: asked of {backed.app.qualified_name}"), soft_wrap=True
+        Text(f"{here}: partition {span.partition} {named}: asked of {backed.app.qualified_name}"), soft_wrap=True
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -13,8 +12,8 @@ from millrace.cli.archive.audit import Json, Topic, each_archive, open_backed, t
 from millrace.cli.terminal.actor import actor
 from millrace.cli.terminal.output import Text, emit
 from millrace.cli.terminal.reason import Reason
-from millrace.declarations.fields import Wrong, parse_duration
-from millrace.errors import MillraceError, UsageError
+from millrace.cli.terminal.sizes import duration_option
+from millrace.errors import MillraceError
 from millrace.usecases.archive.collect import Collected, Request
 from millrace.usecases.archive.collect import collect as collect_one
 
@@ -39,7 +38,7 @@ def collect(
     What is due is asked of the backup's app, which writes into the chain that it has expired; a later run deletes it.
     Ends with 1 where something is wrong with an archive: nothing of it is deleted then. Repeatable.
     """
-    request = Request(actor(), reason, _grace(grace), dry_run)
+    request = Request(actor(), reason, duration_option("--grace", grace), dry_run)
     platform, found = open_backed(topic)
     done: list[Collected] = []
     failed: list[MillraceError] = []
@@ -56,13 +55,6 @@ def collect(
     }
     emit(document, as_json=as_json, text=lambda console: _print(console, done, dry_run=dry_run))
     told_and_ended(failed, [MillraceError.exit_code] if any(one.wrong for one in done) else [])
-
-
-def _grace(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except Wrong as error:
-        raise UsageError(f"--grace: {error.what}", next_step=error.next_step) from None
 
 
 def _print(console: Console, done: list[Collected], *, dry_run: bool) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from millrace.cli.terminal.output import paragraph, show_error
 from millrace.cli.topics.sources import load_bar
+from millrace.domain.formats.shortened import shortened_lines
 from millrace.errors import MillraceError
 from millrace.settings import Settings, open_settings
 from millrace.usecases.example.run import FINDINGS_SHOWN, ExampleProgress, ExampleReport, run_example
@@ -89,10 +90,7 @@ def _judgement(report: ExampleReport) -> list[str]:
         ]
         return lines if report.backup is None else [*lines, "  Every record is in the archive, by its proof."]
     lines = [f"  {len(report.findings):,} faults of records that are not where or what they should be, or of rules:"]
-    lines += [f"    {finding}" for finding in report.findings[:FINDINGS_SHOWN]]
-    if (more := len(report.findings) - FINDINGS_SHOWN) > 0:
-        lines.append(f"    and {more:,} more")
-    return lines
+    return [*lines, *(f"    {line}" for line in shortened_lines(report.findings, FINDINGS_SHOWN))]
 
 
 def main(url: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -10,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.cli.terminal.output import Text, emit, moment
-from millrace.declarations.fields import Wrong, parse_duration
+from millrace.cli.terminal.sizes import duration_option
 from millrace.domain.activity.readings import Reading
-from millrace.errors import UsageError
+from millrace.domain.formats.shortened import shortened
 from millrace.settings import open_settings
 from millrace.usecases.activity import active as activity
 from millrace.usecases.activity.active import Activity
@@ -34,7 +33,7 @@ def active(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Who committed offsets of what: group, topic, client id, host, and when. The stream activity.groups keeps it."""
-    found = activity.active(open_platform(open_settings()), _duration(since), group, topic, limit)
+    found = activity.active(open_platform(open_settings()), duration_option("--since", since), group, topic, limit)
     document = {
         "schema": "millrace.groups.active/1",
         "readings": [_document(reading) for reading in found.readings],
@@ -44,13 +43,6 @@ def active(
         ],
     }
     emit(document, as_json=as_json, text=lambda console: _print(console, found, since))
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except Wrong as wrong:
-        raise UsageError(f"--since: {wrong.what}", next_step=wrong.next_step) from None
 
 
 def _document(reading: Reading) -> dict[str, object]:
@@ -86,8 +78,7 @@ def _print(console: Console, found: Activity, since: str) -> None:
 
 def _cells(reading: Reading) -> tuple[str, ...]:
     offsets = [f"{number}:{offset}" for number, offset in sorted(reading.offsets.items())]
-    more = len(offsets) - _SHOWN_PARTITIONS
-    shown = " ".join(offsets[:_SHOWN_PARTITIONS]) + (f" and {more} more" if more > 0 else "")
+    shown = shortened(offsets, _SHOWN_PARTITIONS, between=" ")
     first, last = (moment(at).removesuffix(" UTC") for at in (reading.first_commit, reading.last_commit))
     client = reading.client_id if reading.client_id is not None else "(nobody of the group)"
     return reading.group, reading.topic, client, reading.host or "", first, last, shown, f"{reading.commits:,}"

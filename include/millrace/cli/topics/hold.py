@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from rich.table import Table
 from millrace.cli.terminal.actor import actor
 from millrace.cli.terminal.output import Text, emit, moment
 from millrace.cli.terminal.reason import OptionalReason
-from millrace.declarations.fields import Wrong, parse_duration, parse_size
+from millrace.cli.terminal.sizes import duration_option, size_option
 from millrace.domain.formats.sizes import roughly_bytes
 from millrace.domain.retention.holds import Hold
 from millrace.errors import UsageError
@@ -56,28 +55,15 @@ def hold(
         document = _document(ended, 0, ended=True)
         emit(document, as_json=as_json, text=lambda console: console.print(Text(f"{topic} is held no more")))
         return
-    size = None if budget is None else _size(budget)
-    made = holds.hold(platform, topic, _duration(keep_for), actor=actor(), reason=reason, budget_bytes=size)
+    size = None if budget is None else size_option("--budget", budget)
+    lasts = duration_option("--for", keep_for)
+    made = holds.hold(platform, topic, lasts, actor=actor(), reason=reason, budget_bytes=size)
     document = _document(made.hold, made.need_bytes, ended=False)
     emit(document, as_json=as_json, text=lambda console: _print(console, made))
 
 
 def _document(hold: Hold, need_bytes: int, *, ended: bool) -> dict[str, object]:
     return {"schema": "millrace.topics.hold/1", "hold": hold, "ended": ended, "need_bytes": need_bytes}
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except Wrong as error:
-        raise UsageError(f"--for: {error.what}", next_step=error.next_step) from None
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except Wrong as error:
-        raise UsageError(f"--budget: {error.what}", next_step=error.next_step) from None
 
 
 def _print(console: Console, made: holds.Held) -> None:

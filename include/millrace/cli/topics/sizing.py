@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from millrace.cli.terminal.bars import share_bar
 from millrace.cli.terminal.output import Text, emit, moment
-from millrace.declarations.fields import Wrong, parse_duration
+from millrace.cli.terminal.sizes import duration_option
 from millrace.domain.formats.durations import roughly
 from millrace.domain.formats.sizes import roughly_bytes
 from millrace.domain.groups.snapshots import DiskSeen
@@ -51,7 +50,7 @@ def sizing(
     Of one topic also its partitions, what it will be, and what retention by size holds how many days. Ends with 1 where
     something breaks a bound, or a record may get older than --max-age.
     """
-    age = None if max_age is None else _age(max_age)
+    age = None if max_age is None else duration_option("--max-age", max_age)
     settings = open_settings()
     connection = kafka or cluster_of(settings.root, topic)
     platform = open_platform(settings)
@@ -76,13 +75,6 @@ class _Seen:
     sizing: Sizing
     made: Mapping[str, MadeForecast]
     kept: Mapping[str, Sequence[Keeping]]
-
-
-def _age(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except Wrong as error:
-        raise UsageError(f"--max-age: {error.what}", next_step=error.next_step) from None
 
 
 def _document(seen: _Seen) -> dict[str, object]:

@@ -9,6 +9,7 @@ import structlog
 
 from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.alarms.kinds import AlarmKind
+from millrace.domain.formats.shortened import shortened
 from millrace.runtime.backup.parts import SayBreach
 
 log = structlog.get_logger()
@@ -60,6 +61,5 @@ def _text(silent: Mapping[str, str]) -> str:
     """Name the first of them in words; the rest is a number."""
     if not silent:
         return ""
-    named = ", ".join(f"{name} ({silent[name]})" for name in sorted(silent)[:_NAMED])
-    more = f", and {len(silent) - _NAMED:,} more" if len(silent) > _NAMED else ""
-    return f"not archived until they answer: {named}{more}"
+    named = shortened([f"{name} ({silent[name]})" for name in sorted(silent)], _NAMED)
+    return f"not archived until they answer: {named}"

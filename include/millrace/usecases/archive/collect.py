@@ -12,6 +12,7 @@ from millrace.domain.archive.audits.findings import Breach, BreachKind
 from millrace.domain.archive.audits.memory import unforgiven
 from millrace.domain.archive.expiry import Collectable, Deleted, Expiry
 from millrace.domain.archive.names import Incarnation
+from millrace.domain.formats.shortened import shortened_lines
 from millrace.usecases.archive.audits import Backed, look_at
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ def collect(platform: Platform, backed: Backed, here: Incarnation, request: Requ
 
 def _refused(here: Incarnation, why: Iterable[str]) -> Collected:
     lines = list(why)
-    more = [f"and {len(lines) - _TOLD:,} more"] if len(lines) > _TOLD else []
-    return Collected(here.topic, here.topic_id, wrong=(*lines[:_TOLD], *more))
+    return Collected(here.topic, here.topic_id, wrong=tuple(shortened_lines(lines, _TOLD)))
 
 
 def _faults(seen: Collectable, known: Known) -> Iterator[str]:

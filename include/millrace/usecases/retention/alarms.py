@@ -10,6 +10,7 @@ from millrace.domain.alarms.extent import Extent
 from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.formats.durations import roughly
 from millrace.domain.formats.printable import printable
+from millrace.domain.formats.shortened import shortened
 from millrace.domain.groups.snapshots import Snapshot
 from millrace.domain.retention.headroom import Danger
 from millrace.domain.retention.readers import Room
@@ -93,11 +94,10 @@ def in_words(reader: Reader, rooms: Sequence[Room]) -> str:
     first = near[0]
     assert first.left is not None
     when = f"in {roughly(first.left)}" if first.left else "at any moment"
-    parts = ", ".join(f"{r.position.partition} from offset {r.position.offset:,}" for r in near[:_NAMED])
-    more = f" and {len(near) - _NAMED} more" if len(near) > _NAMED else ""
+    parts = shortened([f"{r.position.partition} from offset {r.position.offset:,}" for r in near], _NAMED)
     unread = sum(room.unread for room in near)
     what = printable(reader.what or f"group {reader.group}")
-    return f"{what}: {unread:,} unread offsets of {parts}{more} may be deleted, the first {when} ({first.rule})"
+    return f"{what}: {unread:,} unread offsets of {parts} may be deleted, the first {when} ({first.rule})"
 
 
 def _is_over(found: Readers, subject: str) -> bool:

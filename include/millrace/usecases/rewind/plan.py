@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from millrace.declarations import load
 from millrace.domain.declaration.pipeline import BackupApp, Pipeline, Stream
+from millrace.domain.formats.shortened import shortened, shortened_lines
 from millrace.domain.plans.plan import LIFETIME, Plan, PlanKind, facts
 from millrace.domain.rewind.plan import LEAST_GROWTH, changes_of, foreign_commits
 from millrace.domain.rewind.time_travel import (
@@ -139,10 +140,8 @@ def make_plan(
     group = log.committed(given.stream.group, list(resolved))
     foreign = [f"{text}: start the stream first, which obeys it" for text in foreign_commits(stream, record, group)]
     if refusals := [*found.refusals, *foreign]:
-        more = f" | and {len(refusals) - _TOLD} more" if len(refusals) > _TOLD else ""
-        raise RefusedError(
-            " | ".join(refusals[:_TOLD]) + more, where=stream, next_step="choose another target, or a policy that fits"
-        )
+        what = " | ".join(shortened_lines(refusals, _TOLD))
+        raise RefusedError(what, where=stream, next_step="choose another target, or a policy that fits")
     moved = [move for move in found.moves if move.target != move.now]
     if not moved:
         kept = ", ".join(f"{move.partition} ({move.quality.value})" for move in found.moves[:_TOLD])
@@ -246,8 +245,7 @@ def _about(
         "not_repaired": ", ".join(_not_repaired(platform, given)) or "none",
     }
     if kept := [move for move in moves if move.target == move.now]:
-        more = f" and {len(kept) - _TOLD} more" if len(kept) > _TOLD else ""
-        about["kept"] = ", ".join(f"{move.partition} ({move.quality.value})" for move in kept[:_TOLD]) + more
+        about["kept"] = shortened([f"{move.partition} ({move.quality.value})" for move in kept], _TOLD)
     about |= _replaced(platform, given, moved, record.timeline)
     about |= _duration(platform, given, records)
     if isinstance(target, datetime):

@@ -326,7 +326,7 @@ def test_an_alarm_names_what_gives_no_answer_for_five_minutes_and_closes_when_it
 
     silence = Silence("shop.backup", say, lambda: now[0])
     names = {f"shop.a/{number}": "broker 2: it did not answer in time" for number in range(7)}
-    assert silence.heard(names).endswith("shop.a/4 (broker 2: it did not answer in time), and 2 more")
+    assert silence.heard(names).endswith("shop.a/4 (broker 2: it did not answer in time) and 2 more")
     assert told == {}  # an alarm of a former epoch stays as it is
     now[0] += timedelta(minutes=5)
     silence.heard(names)

@@ -10,14 +10,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
-from millrace.adapters.control import log as control_log
 from millrace.adapters.control.database.connection import translated
 from millrace.adapters.control.database.tables import METADATA, TIMESTAMP
 from millrace.adapters.control.quality.marks import (
     Marks,
     forget_old,
     mark_body,
-    mark_facts,
     mark_of,
     mark_table,
     partition_body,
@@ -105,17 +103,15 @@ class BooksTable:
             newest = connection.execute(_newest(run.stream)).one_or_none()
             if newest is None or newest.id != run.identity:
                 return False
-            before = _MARKS.get(connection, run.stream)
-            _MARKS.move(connection, run.stream, run.ends)
-            control_log.append(
+            _MARKS.accept(
                 connection,
+                run.stream,
+                run.ends,
                 actor=actor,
-                action="quality.books_accept",
-                subject=run.stream,
                 reason=reason,
-                before=mark_facts(before),
-                after={**mark_facts(run.ends), "run": str(run.identity), "found": str(run)},
-                outcome="done",
+                action="quality.books_accept",
+                run=str(run.identity),
+                found=str(run),
             )
             return True
 

@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONPATH, insert
 
-from millrace.adapters.control import log as control_log
 from millrace.adapters.control.database.connection import translated
-from millrace.adapters.control.quality.marks import Marks, forget_old, mark_facts
+from millrace.adapters.control.quality.marks import Marks, forget_old
 from millrace.adapters.control.quality.rows import body_of, check_of
 from millrace.adapters.control.quality.tables import quality_check, quality_document, quality_mark
 from millrace.domain.quality.ranges import Mark
@@ -88,17 +87,14 @@ class QualityTable:
             newest = connection.execute(_looks(check.stream).limit(1)).one_or_none()
             if newest is None or newest.id != check.identity:
                 return False
-            before = _MARKS.get(connection, check.stream)
-            _MARKS.move(connection, check.stream, check.upto)
-            control_log.append(
+            _MARKS.accept(
                 connection,
+                check.stream,
+                check.upto,
                 actor=actor,
-                action="quality.accept",
-                subject=check.stream,
                 reason=reason,
-                before=mark_facts(before),
-                after={**mark_facts(check.upto), "check": str(check.identity)},
-                outcome="done",
+                action="quality.accept",
+                check=str(check.identity),
             )
             return True
 

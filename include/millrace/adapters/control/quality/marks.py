@@ -10,13 +10,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB, insert
 
+from millrace.adapters.control import log as control_log
 from millrace.adapters.control.database.tables import METADATA, NOW, TIMESTAMP
+from millrace.domain.formats.shortened import shortened
 from millrace.domain.quality.ranges import Mark
 from millrace.domain.topics.offsets import TopicPartition
 
 KEPT = timedelta(days=100)
 """Long enough for four weeks of the same hour, and a quarter to look back on."""
 LEAST_KEPT = 20
+_MOST_NAMED = 20
 
 
 def mark_table(name: str) -> sa.Table:
@@ -53,6 +56,33 @@ class Marks:
         statement = insert(self.table).values(stream=stream, **values)
         connection.execute(statement.on_conflict_do_update(index_elements=[self.table.c.stream], set_=values))
 
+    def accept(
+        self, connection: sa.Connection, stream: str, mark: Mark, *, actor: str, reason: str, action: str, **facts: str
+    ) -> None:
+        """Put a stream's mark elsewhere because somebody says so, with an entry of the action log.
+
+        Args:
+            connection: the caller's transaction, which holds the mark's lock.
+            stream: PIPELINE.STREAM.
+            mark: the new one.
+            actor: who says so.
+            reason: why.
+            action: the action's name in the log.
+            facts: what was accepted, for the log.
+        """
+        before = self.get(connection, stream)
+        self.move(connection, stream, mark)
+        control_log.append(
+            connection,
+            actor=actor,
+            action=action,
+            subject=stream,
+            reason=reason,
+            before=mark_facts(before),
+            after={**mark_facts(mark), **facts},
+            outcome="done",
+        )
+
 
 def forget_old(connection: sa.Connection, looks: sa.Table, now: datetime) -> None:
     """Forget looks (`id`, `stream`, `began`) that are old, but never the newest of a stream."""
@@ -80,8 +110,7 @@ def mark_of(body: Mapping[str, Any]) -> Mark:
 def mark_facts(mark: Mark) -> dict[str, str]:
     """A mark for the action log: the offsets of a few partitions, and of how many more."""
     named = [f"{partition}@{at}" for partition, at in sorted(mark.offsets.items())]
-    more = f" and {len(named) - 20} more" if len(named) > 20 else ""
-    return {"timeline": str(mark.timeline), "proven": ", ".join(named[:20]) + more}
+    return {"timeline": str(mark.timeline), "proven": shortened(named, _MOST_NAMED)}
 
 
 def partition_body(partition: TopicPartition) -> tuple[str, str, int]:

@@ -91,29 +91,7 @@ class PostgresSink(StagedConnection):
             FencedError: a newer epoch has taken over.
             SinkFailedError: one of them is on record already, and begins or ends elsewhere.
         """
-        stream, epoch = self.identity.stream, self.identity.epoch
-
-        def write(cursor: Cursor) -> None:
-            self._hold_fence(cursor, alone=True)
-            cursor.executemany(
-                "INSERT INTO millrace.progress AS held "
-                "(stream, timeline, shard, topic, topic_id, partition, first_offset, next_offset, epoch) "
-                "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) "
-                "ON CONFLICT (stream, timeline, shard, topic_id, partition) DO UPDATE SET epoch = excluded.epoch "
-                "WHERE held.first_offset = excluded.first_offset AND held.next_offset = excluded.next_offset",
-                [
-                    (stream, timeline, SHARD, p.topic, p.topic_id, p.partition, offset, offset, epoch)
-                    for p, offset in positions.items()
-                ],
-            )
-            if cursor.rowcount != len(positions):
-                raise SinkFailedError(
-                    f"{len(positions) - cursor.rowcount} partitions stand on timeline {timeline} already, elsewhere",
-                    where=f"stream {stream}, table millrace.progress",
-                    next_step="the next start reads the record of work again",
-                )
-
-        self._bounded("open positions", write)
+        self._bounded("open positions", self._put_on_record("progress", timeline, positions, shard=SHARD))
 
     def prepare(self, columns: pa.Schema) -> None:
         """Make the target table or add its missing columns, this epoch's staging tables afresh, and the app's views.
