@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from millrace.domain.declaration.pipeline import BackupApp, Pipeline, S3Sink, Sink, Stream
-from millrace.domain.streams.hosts import Host
-from millrace.ports.archive import ArchiveReader, AuditEvidence, Auditor, ChainHeads, Claims, Collector
-from millrace.ports.control.database import Control
-from millrace.ports.groups import Cluster, ConsumerGroups
-from millrace.ports.jobs import Recomputation, Redriving
-from millrace.ports.kafka import TopicAdmin
-from millrace.ports.logs import RestoreTarget, TopicLogs, TopicRecords, UnreadLogs
-from millrace.ports.objects import ObjectStore
-from millrace.ports.quality import QualityChecker, QualityEvidence
-from millrace.ports.runner import StreamRunner
-from millrace.ports.sink_readers import ActivityReader, DatasetReader, Fences, SinkBooks, SinkReader
-from millrace.settings import Settings
+if TYPE_CHECKING:  # for annotations alone: whoever builds or takes a platform needs none of them
+    from millrace.domain.declaration.pipeline import BackupApp, Pipeline, S3Sink, Sink, Stream
+    from millrace.domain.streams.hosts import Host
+    from millrace.ports.archive import ArchiveReader, AuditEvidence, Auditor, ChainHeads, Claims, Collector
+    from millrace.ports.control.database import Control
+    from millrace.ports.groups import Cluster, ConsumerGroups
+    from millrace.ports.jobs import Recomputation, Redriving
+    from millrace.ports.kafka import TopicAdmin
+    from millrace.ports.logs import RestoreTarget, TopicLogs, TopicRecords, UnreadLogs
+    from millrace.ports.objects import ObjectStore
+    from millrace.ports.quality import QualityChecker, QualityEvidence
+    from millrace.ports.runner import StreamRunner
+    from millrace.ports.sink_readers import ActivityReader, DatasetReader, Fences, SinkBooks, SinkReader
+    from millrace.settings import Settings
 
 
 class Kafka(Protocol):
@@ -56,7 +57,7 @@ class Kafka(Protocol):
 
 
 class Sinks(Protocol):
-    """What streams have written, to be read."""
+    """The results of streams, to be read."""
 
     def tables(self, connection: str) -> SinkReader:
         """Return a reader of the database that a `postgres` Connection leads to."""
@@ -136,7 +137,7 @@ class Objects(Protocol):
 
 
 class Apps(Protocol):
-    """Where apps and jobs run, and the host that runs them."""
+    """Runners of apps and jobs, and the host that runs them."""
 
     def runner(self) -> StreamRunner:
         """Return the runner of stream apps.
@@ -199,7 +200,7 @@ class Platform(Protocol):
 
     @property
     def sinks(self) -> Sinks:
-        """What streams have written."""
+        """The results of streams."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Return what streams have written, read by others: tables, books, fences, datasets."""
+"""Readers of the results of streams: tables, books, fences, datasets, activity."""
 
 from __future__ import annotations
 

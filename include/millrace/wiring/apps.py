@@ -1,4 +1,4 @@
-"""Where apps and jobs run, as the Connection `millrace_spark` says."""
+"""Runners of apps and jobs, as the Connection `millrace_spark` says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPARK = "millrace_spark"
 
 @dataclass(frozen=True)
 class AppAdapters:
-    """Where apps and jobs run (`ports.platform.Apps`)."""
+    """Runners of apps and jobs (`ports.platform.Apps`)."""
 
     settings: Settings
     _runners: list[StreamRunner] = field(default_factory=list, repr=False)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration.pipeline import CONTROL
-from millrace.domain.streams.control import MigrationReport
+from millrace.domain.declaration.sinks import CONTROL
 from millrace.settings import Settings
 
 if TYPE_CHECKING:
     from millrace.adapters.control.store import ControlStore
+    from millrace.domain.streams.control import MigrationReport
 
 CONTROL_OWNER = "millrace_control_owner"
 
@@ -24,8 +24,8 @@ def open_control(settings: Settings) -> ControlStore:
 def upgrade_control(settings: Settings) -> MigrationReport:
     """Bring the control database to the version this Millrace reads and grant rights; safe to repeat and to race.
 
-    Works as connection `millrace_control_owner`. Where that is not defined, as `millrace_control` itself, which
-    then owns the tables: the action log is kept append-only by its trigger alone, and the report says so.
+    It works as connection `millrace_control_owner`, or else as `millrace_control`, which then owns the tables: the
+    action log is kept append-only by its trigger alone, and the report says so.
 
     Raises:
         RefusedError: the database is newer than this code, or the working role does not exist.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from typing import TYPE_CHECKING
 
-from millrace.ports.control.database import Control
-from millrace.ports.platform import Platform
+from millrace.domain.declaration.sinks import CONTROL
 from millrace.settings import Settings
 from millrace.wiring.apps import AppAdapters
 from millrace.wiring.archive import ArchiveAdapters
@@ -14,6 +13,10 @@ from millrace.wiring.control import open_control
 from millrace.wiring.kafka import KafkaAdapters
 from millrace.wiring.objects import ObjectAdapters
 from millrace.wiring.sink_readers import SinkAdapters
+
+if TYPE_CHECKING:
+    from millrace.ports.control.database import Control
+    from millrace.ports.platform import Platform
 
 
 class Adapters:
@@ -34,13 +37,14 @@ class Adapters:
         self.apps = AppAdapters(settings)
         self.unanswered: dict[str, float] = {}
         self.signed: dict[str, float] = {}
-        if control is not None:
-            self.control = control
+        self._control: dict[str, Control] = {} if control is None else {CONTROL: control}
 
-    @cached_property
+    @property
     def control(self) -> Control:
-        """The control database."""
-        return open_control(self.settings)
+        """The control database; the same one to every thread."""
+        if CONTROL not in self._control:
+            self._control.setdefault(CONTROL, open_control(self.settings))  # one, also for two threads
+        return self._control[CONTROL]
 
     def post(self, connection: str, document: Mapping[str, object]) -> None:
         """Send a document to the webhook that an `http` Connection leads to (see `adapters.alarms.webhook.post`)."""

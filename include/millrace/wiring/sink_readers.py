@@ -1,4 +1,4 @@
-"""What streams have written, read by Connection."""
+"""Readers of the results of streams, by Connection."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration.pipeline import S3Sink, Sink
 from millrace.settings import Settings
 from millrace.wiring.objects import ObjectAdapters
-from millrace.wiring.sinks import EpochReader, sink_epochs
 
 if TYPE_CHECKING:
     from millrace.adapters.postgres.activity import ActivityReader
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from millrace.adapters.sinks.postgres.books import SinkBooks
     from millrace.adapters.sinks.postgres.reader import SinkReader
     from millrace.adapters.sinks.s3.reading import DatasetReader
+    from millrace.domain.declaration.pipeline import S3Sink, Sink
+    from millrace.wiring.sinks import EpochReader
 
 BOOKS_SECONDS = 600  # for one statement about a million offsets: in a table whose key was dropped it reads all rows
 PAGE_SECONDS = 1.5  # for a statement; a page as a whole has two seconds
@@ -25,7 +25,7 @@ PAGE_SECONDS = 1.5  # for a statement; a page as a whole has two seconds
 
 @dataclass(frozen=True)
 class SinkAdapters:
-    """What streams have written (`ports.platform.Sinks`)."""
+    """The results of streams (`ports.platform.Sinks`)."""
 
     settings: Settings
     objects: ObjectAdapters
@@ -63,6 +63,8 @@ class SinkAdapters:
 
     def epochs(self, sink: Sink) -> Mapping[str, EpochReader]:
         """Return readers of epochs that a sink keeps beside its fence, by Connection."""
+        from millrace.wiring.sinks import sink_epochs
+
         return sink_epochs(self.settings, sink)
 
     def checker(self, connection: str) -> QualityChecker:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from millrace.ports.control.alarms import Alarms
-from millrace.ports.control.backups import Backups
-from millrace.ports.control.pages import Pages
-from millrace.ports.control.plans import ActionLog, Plans
-from millrace.ports.control.quality import BooksRuns, QualityChecks
-from millrace.ports.control.retention import Forecasts, Holds
-from millrace.ports.control.snapshots import Snapshots
-from millrace.ports.control.streams import Hosts, Streams
+if TYPE_CHECKING:  # for annotations alone: whoever builds or takes a platform needs none of them
+    from millrace.ports.control.alarms import Alarms
+    from millrace.ports.control.backups import Backups
+    from millrace.ports.control.pages import Pages
+    from millrace.ports.control.plans import ActionLog, Plans
+    from millrace.ports.control.quality import BooksRuns, QualityChecks
+    from millrace.ports.control.retention import Forecasts, Holds
+    from millrace.ports.control.snapshots import Snapshots
+    from millrace.ports.control.streams import Hosts, Streams
 
 
 class Control(Protocol):

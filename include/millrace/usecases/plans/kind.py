@@ -92,14 +92,17 @@ class Kind:
             )
 
 
-def run_alone(platform: Platform, plan_id: str, kind_of: Callable[[Plan], Kind], runner: Runner) -> StoredPlan:
+def run_alone(
+    platform: Platform, plan_id: str, kind_of: Callable[[Plan], Kind], begin: Callable[[], Runner]
+) -> StoredPlan:
     """Run a plan, with every other runner kept out.
 
     Args:
         platform: the adapters.
         plan_id: the plan.
         kind_of: gives the kind of the plan.
-        runner: the one who runs it.
+        begin: gives the one who runs it, once the plan is read and nobody else runs it: waiting for that may take
+            long, and the plan may expire meanwhile.
 
     Raises:
         StalePlanError: it has ended, or is no longer true.
@@ -113,7 +116,7 @@ def run_alone(platform: Platform, plan_id: str, kind_of: Callable[[Plan], Kind],
         stored = store.get(plan_id)
         kind = kind_of(stored.plan)
         kind.must_not_have_ended(stored)
-        kind.run(platform, stored, runner)
+        kind.run(platform, stored, begin())
         return store.get(plan_id)
 
 

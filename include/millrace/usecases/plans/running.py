@@ -49,8 +49,8 @@ def run(
         UsageError: there is no plan of this id.
         UnreachableError: the cluster or the control database does not answer; run it again then.
     """
-    runner = Runner(actor, reason, now or datetime.now(UTC), tell, patience)
-    return run_alone(platform, plan_id, kind_of, runner)
+    begin = lambda: Runner(actor, reason, now or datetime.now(UTC), tell, patience)  # noqa: E731
+    return run_alone(platform, plan_id, kind_of, begin)
 
 
 def abort(

@@ -185,8 +185,9 @@ def _provision(platform: Platform, pipeline: Pipeline, actor: str, reason: str, 
     waiting = store(platform, unsafe) if unsafe.changes else None
     results: tuple[ChangeResult, ...] = ()
     if safe.changes:
-        runner = Runner(actor, reason, datetime.now(UTC))
-        results = run_alone(platform, store(platform, safe).id, lambda stored: TOPICS_KIND, runner).results
+        plan_id = store(platform, safe).id
+        begin = lambda: Runner(actor, reason, datetime.now(UTC))  # noqa: E731
+        results = run_alone(platform, plan_id, lambda stored: TOPICS_KIND, begin).results
     return ProvisionReport(pipeline.name, results, waiting, plan.refusals, unmade)
 
 

@@ -35,7 +35,7 @@ class AuditWorld(TeeWorld):
     def of(cls, topics: Topics, databases: Databases, *names: str, **more: Any) -> AuditWorld:
         database = databases.create_upgraded()
         platform = topics.platform
-        platform.control = ControlStore(database.working)
+        platform._control = {"millrace_control": ControlStore(database.working)}
         raw = plain_client(topics.settings.s3())
         return cls(topics, names, platform.objects.store(), raw=raw, **more)
 

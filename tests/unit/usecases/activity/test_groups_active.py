@@ -34,7 +34,7 @@ def reading(group: str, hours_ago: int, client_id: str | None = "till-7") -> Rea
 
 
 class Views(GroupedPlatform):
-    """What `wiring.Platform` gives of the activity's sink."""
+    """A platform with the activity's sink alone."""
 
     def __init__(self, readings: list[Reading] | None) -> None:
         self.settings = SimpleNamespace(root=REPOSITORY)
