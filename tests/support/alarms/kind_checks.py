@@ -16,6 +16,7 @@ KINDS = "domain.alarms.kinds"
 PAGE = "operations/alarms.md"
 _ROW = re.compile(r"^\| \[`([a-z]+\.[a-z_]+)`\]\(([^)]+)\) \| (.+) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_WHAT_TO_DO = re.compile(r"\[what to do\]\(([^)]*)\)")
 
 
 def problems(root: Path) -> list[str]:
@@ -38,6 +39,8 @@ def page_problems(docs: Path) -> Iterator[str]:
         page = os.path.normpath(Path(PAGE).parent / name) if name else PAGE
         if f"{page}#{anchor}" != facts.runbook:
             yield f"{kind}: the page leads to {page}#{anchor}"
+        if others := set(_WHAT_TO_DO.findall(rest)) - {link}:
+            yield f"{kind}: the page leads to {link}, and says what to do at {', '.join(sorted(others))}"
         if not opened.startswith(facts.text):
             yield f"{kind}: the page says `{opened}`"
         if not measure.startswith(facts.measure.unit or "none"):

@@ -215,7 +215,7 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         "a rule of severity `fail` is broken by rows that a stream wrote",
         opened_by=(_QUALITY,),
         closed_by=(_QUALITY,),
-        runbook="guide/quality.md#what-comes-of-it",
+        runbook="guide/quality.md#what-a-check-looks-at",
         measure=Measure("rows"),
     ),
     AlarmKind.BOOKS_UNBALANCED: AlarmFacts(
