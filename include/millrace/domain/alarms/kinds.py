@@ -117,7 +117,7 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         "its sink lacks disk, memory or connections",
         opened_by=(_DRIVER,),
         closed_by=(_DRIVER, _STREAMS),
-        runbook="operations/supervision.md#a-stream-that-is-stuck",
+        runbook="operations/supervision.md#a-sink-that-is-exhausted",
     ),
     AlarmKind.STREAM_ALL_QUARANTINED: AlarmFacts(
         "three batches in a row that had records, or 1,000 records in a row, went to quarantine as a whole and gave no "
