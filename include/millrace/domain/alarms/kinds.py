@@ -52,14 +52,14 @@ NOTHING = Measure("")
 
 @dataclass(frozen=True, slots=True)
 class AlarmFacts:
-    """What holds for every alarm of a kind.
+    """Facts about every alarm of a kind.
 
     Attributes:
         text: the breach, in a few words for people; the row of `docs/operations/alarms.md` begins with them.
         opened_by: the modules that open it, as `usecases.groups.check`.
         closed_by: the modules that close it.
-        runbook: the page below `docs/` and its heading, which say what to do.
-        measure: what it counts.
+        runbook: the page below `docs/` with the heading of the section that says what to do.
+        measure: the unit of its number.
     """
 
     text: str
@@ -242,7 +242,7 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
 
 
 def facts_of(kind: str) -> AlarmFacts | None:
-    """Return what holds for a kind; None for a word of another release."""
+    """Return the facts of a kind; None for a word of another release."""
     try:
         return FACTS[AlarmKind(kind)]
     except ValueError:
@@ -250,7 +250,7 @@ def facts_of(kind: str) -> AlarmFacts | None:
 
 
 def measure_of(kind: str) -> Measure:
-    """Return what a kind counts; a kind of another release gets worse as its number grows."""
+    """Return the measure of a kind; a kind of another release gets worse as its number grows."""
     found = facts_of(kind)
     return found.measure if found else NOTHING
 
