@@ -52,14 +52,14 @@ NOTHING = Measure("")
 
 @dataclass(frozen=True, slots=True)
 class AlarmFacts:
-    """What holds for every alarm of a kind.
+    """Facts about every alarm of a kind.
 
     Attributes:
         text: the breach, in a few words for people; the row of `docs/operations/alarms.md` begins with them.
         opened_by: the modules that open it, as `usecases.groups.check`.
         closed_by: the modules that close it.
-        runbook: the page below `docs/` and its heading, which say what to do.
-        measure: what it counts.
+        runbook: the page below `docs/` with the heading of the section that says what to do.
+        measure: the unit of its number.
     """
 
     text: str
@@ -117,7 +117,7 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         "its sink lacks disk, memory or connections",
         opened_by=(_DRIVER,),
         closed_by=(_DRIVER, _STREAMS),
-        runbook="operations/supervision.md#a-stream-that-is-stuck",
+        runbook="operations/supervision.md#a-sink-that-is-exhausted",
     ),
     AlarmKind.STREAM_ALL_QUARANTINED: AlarmFacts(
         "three batches in a row that had records, or 1,000 records in a row, went to quarantine as a whole and gave no "
@@ -215,7 +215,7 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         "a rule of severity `fail` is broken by rows that a stream wrote",
         opened_by=(_QUALITY,),
         closed_by=(_QUALITY,),
-        runbook="guide/quality.md#what-comes-of-it",
+        runbook="guide/quality.md#what-a-check-looks-at",
         measure=Measure("rows"),
     ),
     AlarmKind.BOOKS_UNBALANCED: AlarmFacts(
@@ -242,7 +242,7 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
 
 
 def facts_of(kind: str) -> AlarmFacts | None:
-    """Return what holds for a kind; None for a word of another release."""
+    """Return the facts of a kind; None for a word of another release."""
     try:
         return FACTS[AlarmKind(kind)]
     except ValueError:
@@ -250,7 +250,7 @@ def facts_of(kind: str) -> AlarmFacts | None:
 
 
 def measure_of(kind: str) -> Measure:
-    """Return what a kind counts; a kind of another release gets worse as its number grows."""
+    """Return the measure of a kind; a kind of another release gets worse as its number grows."""
     found = facts_of(kind)
     return found.measure if found else NOTHING
 

@@ -15,11 +15,21 @@ class Alarms(Protocol):
     """Open and past alarms; at most one open per kind and subject."""
 
     def open(self, kind: AlarmKind, subject: str, detail: str, extent: Extent = UNKNOWN) -> bool:
-        """Open an alarm, or hold the open one against what is seen now; `domain/alarms/life.py` decides."""
+        """Open an alarm, or update the open one as `domain/alarms/life.py` decides.
+
+        Returns:
+            True if people have to hear of it.
+        """
         ...
 
     def close(self, kind: str, subject: str, *, opened_before: datetime | None = None) -> bool:
-        """Close the open alarm of this kind and subject; whether there was one."""
+        """Close the open alarm of this kind and subject; return True if there was one.
+
+        Args:
+            kind: a word, for callers that close what `list` returned.
+            subject: the affected part.
+            opened_before: leave an alarm open that was opened later.
+        """
         ...
 
     def list(self, *, only_open: bool = True, only_untold: bool = False, limit: int = 200) -> tuple[Alarm, ...]:
@@ -31,7 +41,7 @@ class Alarms(Protocol):
         ...
 
     def get(self, identity: int) -> Alarm:
-        """The alarm of this number.
+        """Return the alarm of this number.
 
         Raises:
             UsageError: there is none.
@@ -39,7 +49,7 @@ class Alarms(Protocol):
         ...
 
     def acknowledge(self, identity: int, *, actor: str, reason: str) -> tuple[Alarm, bool]:
-        """Note who has taken an alarm up, here and in the action log; the alarm, and whether nobody had before.
+        """Record who acknowledges an alarm, here and in the action log; return it, and True for the first time.
 
         Raises:
             UsageError: there is no alarm of this number.
@@ -47,9 +57,13 @@ class Alarms(Protocol):
         ...
 
     def raise_due(self, limit: int = 1000) -> int:
-        """Raise the alarms again that grew within the hour after people heard of them, once that hour is over."""
+        """Raise the alarms again that grew within an hour of their last notification, after that hour.
+
+        Returns:
+            How many.
+        """
         ...
 
     def record_round(self, read: Alarm, failures: Mapping[str, str], *, skipped: Collection[str] = ()) -> Alarm:
-        """Note what came of one round of an alarm's notifiers; the alarm as it is then."""
+        """Record the result of one round of an alarm's notifiers, and return the alarm with it."""
         ...

@@ -12,6 +12,10 @@ from support.alarms.kind_checks import code_problems, page_problems, problems
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 GROUPS, CAT = "usecases/groups/check.py", "usecases/archive/cat.py"
+QUALITY = "usecases/quality/alarms.py"
+DRIVER, KEEPER = "runtime/stream/driver.py", "runtime/backup/keeper.py"
+EXHAUSTED = "self._life.reporter.alarm(AlarmKind.STREAM_SINK_EXHAUSTED"
+IMPORT = "from millrace.domain.alarms.kinds import AlarmKind"
 FIRST = "from __future__ import annotations\n"
 
 
@@ -41,6 +45,7 @@ def test_a_kind_of_another_release_has_no_facts_and_grows() -> None:
         ("| [`stream.died`]", "| [`stream.dead`]", "the page has the kinds stream.dead, stream.stuck"),
         ("(supervision.md#a-stream-that-is-stuck) |", "(supervision.md#stopping) |", "the page leads to operations/su"),
         ("| its app lives and", "| the app lives and", "stream.stuck: the page says `the app lives and gets nowhere"),
+        ("([what to do](backup-audit.md#late))", "([what to do](backup-audit.md#lost))", "says what to do at backup"),
         ("| partitions that are late |", "| seconds |", "backup.late: the page measures `seconds`"),
     ],
 )
@@ -62,6 +67,14 @@ def test_a_row_of_the_page_that_differs_is_told(tmp_path: Path, old: str, new: s
         (CAT, FIRST, f"{FIRST}x.close(AlarmKind.DISK_FULL)\n", "usecases.archive.cat closes disk.full"),
         ("usecases/streams/supervise.py", ".alarms.open(", ".alarms.close(", "is said to open stream.died"),
         ("usecases/retention/growth.py", "alarms.close(", "alarms.open(", "is said to close disk.full"),
+        (DRIVER, f"{EXHAUSTED}, None)", "pass", "driver is said to close stream.sink_exhausted"),
+        (DRIVER, f"{EXHAUSTED}, str(error))", "pass", "driver is said to open stream.sink_exhausted"),
+        (KEEPER, "self._parts.breach(AlarmKind.BACKUP_HALTED, str(here), None)", "pass", "to close backup.halted"),
+        (GROUPS, "alarms.close(", "alarms.get(", "usecases.groups.check is said to close group.risk"),
+        (QUALITY, "alarms.close(", "alarms.get(", "usecases.quality.alarms is said to close quality.broken"),
+        (CAT, FIRST, f'{FIRST}AlarmKind["DISK_FULL"]\n', "usecases.archive.cat hides a kind: `AlarmKind['DISK_FULL']`"),
+        (CAT, FIRST, f"{FIRST}kinds.AlarmKind.DISK_FULL\n", "usecases.archive.cat hides a kind: `kinds.AlarmKind`"),
+        (CAT, FIRST, f"{FIRST}{IMPORT} as K\n", f"usecases.archive.cat hides a kind: `{IMPORT} as K`"),
     ],
 )
 def test_code_that_differs_from_the_facts_is_told(tmp_path: Path, module: str, old: str, new: str, told: str) -> None:
