@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Capability(StrEnum):
-    """What may be asked of a sink. Each is a field of `Capabilities`."""
+    """A thing that may be asked of a sink. Each is a field of `Capabilities`."""
 
     TABLE = "table"  # rows lie in a table of PostgreSQL, where others look into them
     BOOKS = "books"  # a ledger beside the rows proves each offset
