@@ -104,8 +104,8 @@ class PostgresKind(SinkKind[PostgresDocument, PostgresSink]):
     def advice(self, stream: StreamPart, document: PostgresDocument, reads: Items[Read]) -> Iterator[Finding]:
         """Return warnings of keys, and of columns that no table can have.
 
-        Records of one key have an order within one partition only. Whether they are in one, their topic's key says. A
-        tombstone has its topic's key alone, so it deletes a row only where that is all of the row's key.
+        Records of one key have an order within one partition only. The topic's key decides if they share one. A
+        tombstone has its topic's key alone, so it deletes a row only if the row's key has no other column.
         """
         for read in reads:
             found = [*_system_columns(read.name, read.topic)]
@@ -128,7 +128,7 @@ def _system_columns(name: str, topic: TopicDocument) -> Iterator[tuple[str, str]
 
 
 def _scattered(name: str, topic: TopicDocument, columns: Items[str]) -> Iterator[tuple[str, str]]:
-    """Where records of one row may be in several partitions; adding to the sink's key would lose a topic's deletes."""
+    """Return why records of one row may lie in several partitions; a wider key would lose the topic's deletes."""
     if topic.key is None:
         what = f"the topic `{name}` declares no key"
         step = f"declare its key, as `key: {{field: {columns[0]}}}`"
@@ -145,7 +145,7 @@ def _scattered(name: str, topic: TopicDocument, columns: Items[str]) -> Iterator
 
 
 def _undeleted(name: str, topic: TopicDocument, columns: Items[str]) -> Iterator[tuple[str, str]]:
-    """Where records that stand for deletes would go to quarantine, and their rows stay."""
+    """Return why records that stand for deletes would go to quarantine, and their rows stay."""
     if topic.key is None or topic.value is None or topic.value.format is ValueFormat.BYTES:
         return
     field = topic.key.field

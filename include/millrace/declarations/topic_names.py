@@ -10,8 +10,9 @@ from millrace.declarations.reader import Mapping, Node, Scalar, Sequence
 
 
 def read_topics(tree: Mapping) -> list[tuple[Place, str]]:
-    """The topics that a stream's tree says it reads, as far as they can be names."""
-    return [*names_in(tree.get("reads"))]
+    """Return the topics that a stream's tree says it reads, as far as they can be names; `reads` is a list."""
+    node = tree.get("reads")
+    return [*names_in(node)] if isinstance(node, Sequence) else []
 
 
 def names_in(node: Node | None) -> Iterator[tuple[Place, str]]:

@@ -51,8 +51,11 @@ EXAMPLES = {
     "program": "cdnow",
     "rules": "shop_purchases",
     "partitions": "4",
-    **{name: example for kind in KINDS for name, example in kind.examples.items()},
 }
+SINK_EXAMPLES: dict[tuple[str, ...], str] = {
+    ("streams", "*", "writes", kind.word, name): example for kind in KINDS for name, example in kind.examples.items()
+}
+"""By their paths: two kinds may have fields of one name."""
 _SHAPES = {"list_type": "a list", "dict_type": "a group of fields", "model_type": "a group of fields"}
 
 
@@ -143,26 +146,31 @@ def _findings(error: ErrorDetails, model: type[BaseModel], tree: Mapping, sectio
     else:
         place = key
     if error["type"] == "missing":
-        yield _missing(str(location[-1]), place)
+        yield _missing((*section, *location), place)
     elif error["type"] == "extra_forbidden":
         yield _unknown(location, key, model, section)
     elif not _has_broken(node):
         yield from _unusable(error, node, place)
 
 
-def _missing(name: str, parent: Place) -> Finding:
-    example = EXAMPLES.get(name, "...")
+def _missing(path: Location, parent: Place) -> Finding:
+    name = str(path[-1])
+    example = SINK_EXAMPLES.get(_pattern(path)) or EXAMPLES.get(name, "...")
     return finding(parent.below(name), f"`{name}` is missing", f"add `{name}: {example}`")
 
 
 def _unknown(location: Location, place: Place, model: type[BaseModel], section: Location) -> Finding:
-    path = (*section, *location)
-    pattern = tuple("*" if index == 1 else str(step) for index, step in enumerate(path))
+    pattern = _pattern((*section, *location))
     if pattern in NOT_YET:
         return finding(place, not_yet(NOT_YET[pattern]), "remove the field")
     known = fields_of(model, location[:-1])
     hint = nearest(str(location[-1]), known)
     return finding(place, f"`{shown(location[-1])}` is not a field here", hint or "remove the field")
+
+
+def _pattern(path: Location) -> tuple[str, ...]:
+    """Return a path with a star for the name of the piece."""
+    return tuple("*" if index == 1 else str(step) for index, step in enumerate(path))
 
 
 def _unusable(error: ErrorDetails, node: Node, place: Place) -> Iterator[Finding]:

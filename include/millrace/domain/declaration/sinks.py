@@ -14,12 +14,12 @@ CONTROL = "millrace_control"
 """The Connection of the control database."""
 
 Place = tuple[str, str]
-"""What is written to: the Connection that leads there, and its name there."""
+"""A thing that is written to: the Connection that leads there, and its name there."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkFacts:
-    """What a page shows of a sink, as parts of its sentences.
+    """Facts that a page shows of a sink, as parts of its sentences.
 
     Attributes:
         label: what `names` are, in the number that they have: "Topics".
@@ -38,8 +38,9 @@ class SinkFacts:
 
 
 class Sink(Protocol):
-    """What a stream writes to. Each kind is a frozen dataclass with these properties; its fields are its declaration.
+    """The target that a stream writes to. Each kind is a frozen dataclass with these properties.
 
+    Its fields are its declaration.
     No other module asks which kind a sink is, but those that register it: `declarations.sinks` and `wiring.sinks`.
     """
 
@@ -50,7 +51,7 @@ class Sink(Protocol):
 
     @property
     def named(self) -> str:
-        """What is written to, for people."""
+        """Its kind and name, for people."""
         ...
 
     @property
@@ -135,7 +136,7 @@ class PostgresSink:
 
     @property
     def named(self) -> str:
-        """What is written to, for people."""
+        """Its kind and name, for people."""
         return f"table {self.table}"
 
     @property
@@ -191,7 +192,7 @@ class KafkaSink:
 
     @property
     def named(self) -> str:
-        """What is written to, for people."""
+        """Its kind and name, for people."""
         return f"topic {self.topics[0]}" if len(self.topics) == 1 else f"topics {', '.join(self.topics)}"
 
     @property
@@ -234,7 +235,7 @@ class S3Sink:
 
     @property
     def named(self) -> str:
-        """What is written to, for people."""
+        """Its kind and name, for people."""
         return f"dataset {self.prefix}"
 
     @property

@@ -89,7 +89,7 @@ class BatchCounts:
 
 @dataclass(frozen=True, slots=True)
 class RangeCounts:
-    """What of some ranges of sources lies in a sink. `older` are rows and bad records of other timelines."""
+    """Counts of rows and bad records of some source ranges in a sink. `older` counts both, of other timelines."""
 
     rows: int
     quarantined: int

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Capability(StrEnum):
-    """What may be asked of a sink. Each is a field of `Capabilities`."""
+    """A thing that may be asked of a sink. Each is a field of `Capabilities`."""
 
     TABLE = "table"  # rows lie in a table of PostgreSQL, where others look into them
     BOOKS = "books"  # a ledger beside the rows proves each offset
@@ -17,6 +17,15 @@ class Capability(StrEnum):
     RECOMPUTE = "recompute"  # stored rows are compared with rows that the app makes again
     FILES = "files"  # a reader asks which objects hold rows that count
     DELETES = "deletes"  # a row that says so deletes its key
+
+
+_BASES = {
+    Capability.BOOKS: Capability.TABLE,
+    Capability.QUALITY: Capability.TABLE,
+    Capability.RECOMPUTE: Capability.TABLE,
+    Capability.REWIND: Capability.BOOKS,
+    Capability.REDRIVE: Capability.BOOKS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,8 @@ class Capabilities:
     There is no default: a new capability is answered by each sink, or mypy names those that do not.
 
     Raises:
-        ValueError: a sink without books is said to rewind or to redrive, whose forms have the books checked afterwards.
+        ValueError: a sink has a capability without the one that it rests on. Books, quality and recomputation are held
+            against a table; a rewind and a redrive change rows of a table, and their forms check the books afterwards.
     """
 
     table: Lack | None
@@ -60,8 +70,9 @@ class Capabilities:
     deletes: Lack | None
 
     def __post_init__(self) -> None:
-        if self.books is not None and (self.rewind is None or self.redrive is None):
-            raise ValueError("a sink that can rewind or redrive has books")
+        for capability, basis in _BASES.items():
+            if capability in self and basis not in self:
+                raise ValueError(f"a sink with the capability `{capability}` also has `{basis}`")
 
     def lack(self, capability: Capability) -> Lack | None:
         """Return what is missing for a capability; None where the sink has it."""

@@ -89,7 +89,8 @@ def make_plan(
         UnreachableError: the sink or the control database does not answer.
         PartFailedError: Spark ended without an answer.
     """
-    given = _declared(platform, stream, Capability.REDRIVE)
+    given = _declared(platform, stream)
+    require(given.stream, Capability.REDRIVE)
     code = platform.apps.digest_of(given.pipeline, given.stream)
     tried = platform.apps.redriving().attempt(
         stream, selection, given.connections, lambda done: tell(f"{stream}: {done:,} records tried")
@@ -150,7 +151,7 @@ def run(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
         UnreachableError: a server does not answer; run it again.
     """
     plan, plans = stored.plan, platform.control.plans
-    redrive, given = redrive_of(plan), _declared(platform, plan.target, Capability.BOOKS)
+    redrive, given = redrive_of(plan), _with_books(platform, plan.target)
     work = _Work(platform, stored, redrive, runner)
     work.must_hold(given, runner.now)
     plans.begin(plan.id)
@@ -180,7 +181,7 @@ def abort(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
             platform.control.plans.begin_step(stored.plan.id, _STEP)
             work.note({})
         try:
-            stream = _declared(platform, stored.plan.target, Capability.BOOKS).stream
+            stream = _with_books(platform, stored.plan.target).stream
         except MillraceError as error:  # the books of a stream that is declared no more cannot be looked at
             runner.tell(f"its books are not looked at: {error}")
             stream = None
@@ -307,15 +308,26 @@ class _Given:
         return tuple(dict.fromkeys((self.stream.sink.connection, *self.stream.connections)))
 
 
-def _declared(platform: Platform, stream: str, capability: Capability) -> _Given:
+def _declared(platform: Platform, stream: str) -> _Given:
     pipeline, app = declared_app(platform.settings.root, stream)
     if isinstance(app, BackupApp):
         raise UsageError(
             f"{stream} has no quarantine: a backup keeps every record as it is",
             next_step="name a stream that reads the topic; see `millrace streams list`",
         )
-    require(app, capability)
     return _Given(pipeline, app)
+
+
+def _with_books(platform: Platform, stream: str) -> _Given:
+    """Return a stream of a stored plan. Its sink may be another one now, and needs books to end the plan.
+
+    Raises:
+        RefusedError: the sink has no books; the error is that of a redrive, with its way out.
+    """
+    given = _declared(platform, stream)
+    if not given.stream.able(Capability.BOOKS):
+        require(given.stream, Capability.REDRIVE)
+    return given
 
 
 REDRIVE_KIND = Kind(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,18 +42,20 @@ def newest_elsewhere(platform: Platform, stream: str) -> int:
         declared = pipeline.app(name)
     except (KeyError, MillraceError):
         return 0  # who starts it says what is wrong with its declaration
-    asked = {pipeline.kafka: partial(_of_group, platform, pipeline.kafka, declared.group, declared.reads, stream)}
+    group = (pipeline.kafka, partial(_of_group, platform, pipeline.kafka, declared.group, declared.reads, stream))
+    asked: list[tuple[str, Callable[[], int]]]  # two of them may have one Connection
     if isinstance(declared, Stream):
         fence = declared.sink.connection
-        asked = {fence: partial(_of_fence, platform, fence, stream), **asked}
-        asked |= {
-            connection: partial(newest_epoch, stream)
-            for connection, newest_epoch in platform.sinks.epochs(declared.sink).items()
-        }
+        beside = platform.sinks.epochs(declared.sink).items()
+        asked = [
+            (fence, partial(_of_fence, platform, fence, stream)),
+            group,
+            *((connection, partial(newest_epoch, stream)) for connection, newest_epoch in beside),
+        ]
     else:  # before the group: chains can be asked while the group's coordinator is away
-        asked = {declared.store: partial(_of_chains, platform, pipeline.kafka, declared), **asked}
+        asked = [(declared.store, partial(_of_chains, platform, pipeline.kafka, declared)), group]
     newest = 0
-    for connection, ask in asked.items():
+    for connection, ask in asked:
         if _is_left_out(platform, connection):
             log.info("epoch_not_asked", stream=stream, of=connection, error="it did not answer a moment ago")
             continue

@@ -54,7 +54,13 @@ def test_each_capability_is_answered_by_a_field_of_its_name() -> None:
 
 @pytest.mark.parametrize("other", [Capability.REWIND, Capability.REDRIVE])
 def test_a_sink_without_books_can_neither_rewind_nor_redrive(other: Capability) -> None:
-    with pytest.raises(ValueError, match="has books"):
+    with pytest.raises(ValueError, match=f"`{other}` also has `books`"):
+        replace(TOPICS.capabilities, **{other.value: None})
+
+
+@pytest.mark.parametrize("other", [Capability.BOOKS, Capability.QUALITY, Capability.RECOMPUTE])
+def test_a_sink_without_a_table_has_nothing_that_is_held_against_one(other: Capability) -> None:
+    with pytest.raises(ValueError, match=f"`{other}` also has `table`"):
         replace(TOPICS.capabilities, **{other.value: None})
 
 

@@ -65,6 +65,17 @@ print(json.dumps({
 }))
 """
 
+MISSING_TABLE = """
+import json, sys
+from pathlib import Path
+from millrace.declarations.sink_files import FilesKind
+
+FilesKind.examples = {**FilesKind.examples, "table": "/srv/table"}
+from millrace.declarations import check  # builds the examples
+
+print(json.dumps({"steps": [found.next_step for found in check(Path(sys.argv[1]), "embedded")]}))
+"""
+
 WRITE = """
 import json, pickle, sys
 from dataclasses import replace
@@ -228,6 +239,12 @@ def test_wrong_declarations_of_the_sink_are_refused_with_file_and_line(
     steps = [step for (file, _, field), (_, step) in found.items() if file == SHOP and field.endswith("writes")]
     assert len(steps) == 1
     assert steps[0].endswith(", `s3: {prefix: lake/purchases}`, or `files: {folder: /srv/lake}`")
+
+
+def test_a_field_of_the_sink_leaves_the_example_of_another_kinds_field(package: Path, root: Path) -> None:
+    replace_once(root / SHOP, "        table: shop.purchases\n", "")
+
+    assert said(package, root, MISSING_TABLE).steps == ["add `table: shop.purchases`"]
 
 
 def test_a_folder_has_one_stream(package: Path, root: Path, tmp_path: Path) -> None:

@@ -64,6 +64,32 @@ def test_of_a_stream_that_writes_to_s3_the_chain_in_the_bucket_is_asked_as_well(
     assert ("lake_s3" in platform.unanswered) == (dataset is None)
 
 
+@pytest.mark.parametrize("connection", ["millrace_control", "millrace_kafka"])
+@pytest.mark.parametrize("newest", ["fence", "group", "dataset"])
+def test_a_sink_that_keeps_epochs_under_a_shared_connection_takes_the_place_of_none(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch, connection: str, newest: str
+) -> None:
+    s3_instead(platform.root)
+    platform.epochs = {"fence": 1, "group": 2, "dataset": 3, newest: 40}
+    of_dataset = {connection: lambda stream: platform._epoch("dataset")}
+    monkeypatch.setattr(platform, "sinks_epochs", lambda sink: of_dataset)
+
+    assert started(platform) == 41
+    assert sorted(platform.asked) == ["dataset", "fence", "group"]
+
+
+def test_two_that_share_a_connection_which_does_not_answer_are_both_left_out(
+    platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_instead(platform.root)
+    platform.epochs = {"fence": None, "group": 7, "dataset": 40}
+    of_dataset = {"millrace_control": lambda stream: platform._epoch("dataset")}
+    monkeypatch.setattr(platform, "sinks_epochs", lambda sink: of_dataset)
+
+    assert started(platform) == 8
+    assert platform.asked == ["fence", "group"]
+
+
 def test_a_restored_control_database_goes_on_above_them(platform: FakePlatform) -> None:
     for _ in range(5):
         started(platform)
