@@ -36,7 +36,8 @@ class FilesSink:
 
     def facts(self, kafka: str, group: str) -> SinkFacts:
         """Return the folder, and the file that is the record of work."""
-        return SinkFacts("Folder", (self.folder,), "beside the database of", self.connection, "its file `record.json`")
+        record, kept_in = "its file `record.json`", "in the same folder: in `record.json`, and in files `bad-*.jsonl`"
+        return SinkFacts("Folder", (self.folder,), "beside the database of", self.connection, record, kept_in)
 
     def places(self, kafka: str) -> frozenset[Place]:
         """Return the folder."""
@@ -309,6 +310,13 @@ def read_rows(folder: Path, kind: str = ROWS) -> list[Record]:
     return found
 
 
+def read_epoch(folder: str, stream: str) -> int:
+    """Return the newest epoch of a stream that the record names; 0 where it is another stream's, or not there."""
+    path = Path(folder) / "record.json"
+    record = json.loads(path.read_text()) if path.exists() else _empty(stream)
+    return int(record["epoch"]) if record["stream"] == stream else 0
+
+
 def _covers(ranges: Sequence[Sequence[Any]], row: Record) -> bool:
     *partition, offset = _source(row)
     return any(partition == [id_, number] and first <= offset < next_ for id_, number, first, next_ in ranges)
@@ -345,13 +353,24 @@ def _write(path: Path, text: str) -> None:
         os.close(folder)
 '''
 
-_OPENER = """def _files(instance: Instance, sink: FilesSink) -> SinkStore:
+_OPENER = '''def _files(instance: Instance, sink: FilesSink) -> SinkStore:
     from millrace.adapters.sinks.files import sink as files_sink
 
     return files_sink.FilesSink(instance.identity, sink)
 
 
-OPENERS"""
+def _epochs_of_files(settings: Settings, sink: FilesSink) -> Mapping[str, EpochReader]:
+    """The fence is in the folder, and not in the database."""
+
+    def newest_epoch(stream: str) -> int:
+        from millrace.adapters.sinks.files.sink import read_epoch
+
+        return read_epoch(sink.folder, stream)
+
+    return {sink.named: newest_epoch}
+
+
+OPENERS'''
 
 
 def _replaced(*changes: tuple[str, str]) -> Callable[[str], str]:
@@ -385,7 +404,10 @@ FILES: Mapping[str, str | Callable[[str], str]] = {
             "from millrace.domain.declaration.sinks import FilesSink\nfrom millrace.domain.topics.offsets",
         ),
         ("OPENERS: ", f"{_OPENER}: "),
-        ("epochs=_epochs_of_dataset),\n", 'epochs=_epochs_of_dataset),\n    "files": Opener(_files),\n'),
+        (
+            "epochs=_epochs_of_dataset),\n",
+            'epochs=_epochs_of_dataset),\n    "files": Opener(_files, epochs=_epochs_of_files),\n',
+        ),
     ),
 }
 """By their paths in the checkout: a new text, or an edit of the present one."""

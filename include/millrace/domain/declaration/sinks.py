@@ -28,6 +28,8 @@ class SinkFacts:
         connection: it leads to them.
         record: where the record of work is, to go on after "is"; a word between backticks is a name. Empty: it is
             beside the rows, in the database that `Sink.connection` leads to.
+        kept_in: where fence and quarantine are, to go on after "are kept"; a word between backticks is a name. Empty:
+            they are in the database that `Sink.connection` leads to, whose quarantine the page shows.
     """
 
     label: str
@@ -35,6 +37,7 @@ class SinkFacts:
     leads: str
     connection: str
     record: str = ""
+    kept_in: str = ""
 
 
 class Sink(Protocol):

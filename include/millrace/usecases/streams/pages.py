@@ -152,8 +152,10 @@ def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
     except KeyError:
         raise UsageError(f"no declaration names {stream}, so its sink is not known") from None
     sink = declared.sink
-    reader = platform.sinks.hasty_tables(sink.connection)
     found = SinkPart(now, sink.facts(pipeline.kafka, declared.group), sink.connection, WorkRecord())
+    if found.facts.kept_in:
+        return found
+    reader = platform.sinks.hasty_tables(sink.connection)
     if not found.facts.record:
         found = replace(found, record=reader.record_of_work(stream))
     try:

@@ -29,6 +29,7 @@ NEEDS_A_TABLE |= {Capability.REDRIVE, Capability.RECOMPUTE}
 
 DESCRIBE = """
 import json, sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from millrace.airflow.shared import names
@@ -39,8 +40,11 @@ from millrace.errors import MillraceError
 from millrace.usecases.quality.check import declared as checked
 from millrace.usecases.rewind.plan import declared as rewound
 from millrace.usecases.sinks.required import require
+from millrace.usecases.streams.pages import sink_part
+from millrace.web.rendering import render
 
 root = Path(sys.argv[1])
+platform = SimpleNamespace(settings=SimpleNamespace(root=root))
 pipeline = load_pipeline(root, "returns")
 stream = pipeline.stream("items")
 
@@ -60,7 +64,7 @@ print(json.dumps({
     "refused": {each.value: refusal(require, stream, each) for each in Capability},
     "rewind": refusal(rewound, SimpleNamespace(settings=SimpleNamespace(root=root)), "returns.items"),
     "quality": refusal(checked, [pipeline], "returns.items"),
-    "facts": repr(stream.sink.facts(pipeline.kafka, stream.group)),
+    "page": render("sink.html.j2", page=sink_part(platform, "returns.items", datetime(2026, 5, 4, tzinfo=UTC))),
     "schema": json_schema()["$defs"],
 }))
 """
@@ -125,7 +129,8 @@ def refusal(call, *arguments):
 
 
 sink = opened(1)
-said = {"nothing": repr(sink.read_record()), "epochs": dict(sink_epochs(None, stream.sink))}
+readers = sink_epochs(None, stream.sink).values()
+said = {"nothing": repr(sink.read_record()), "epochs": [newest("returns.items") for newest in readers]}
 sink.open_positions(1, {partition: 5})
 sink.prepare(columns)
 batch = written(sink, 1, 5, 8, 1, bad=(6,))
@@ -280,7 +285,10 @@ def test_what_needs_a_table_leaves_the_sink_out_or_refuses_it(package: Path, roo
     assert "kafka-consumer-groups --reset-offsets" in found.rewind[3]
     assert f"millrace.{STREAM}" in found.rewind[3]
     assert found.quality == found.refused["quality"]
-    assert "its file `record.json`" in found.facts
+    assert "Its record of work is its file <code>record.json</code>. " in found.page
+    assert "Its fence and its quarantine are kept in the same folder: in <code>record.json</code>" in found.page
+    assert "Quarantine</h3>" not in found.page
+    assert "Empty." not in found.page
     assert found.schema["FilesDocument"]["required"] == ["folder"]
     assert [*found.schema["WritesDocument"]["properties"]] == ["postgres", "kafka", "s3", "files"]
 
@@ -290,7 +298,7 @@ def test_the_sink_writes_batches_keeps_its_record_and_is_read_again(package: Pat
 
     assert (found.nothing, found.epochs) == (
         "WorkRecord(timeline=0, next_offsets={}, first_offsets={}, moved=frozenset())",
-        {},
+        [1],
     )
     assert found.first == "BatchCounts(rows_out=2, quarantined=1)"
     assert found.again == "BatchCounts(rows_out=0, quarantined=0)"
