@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from millrace.domain.alarms.kinds import FACTS, AlarmKind
@@ -92,10 +93,9 @@ def code_problems(package: Path) -> list[str]:
         module = ".".join(file.relative_to(package).with_suffix("").parts)
         if module == KINDS:
             continue
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        found += [f"{module} writes `{word}`" for word in _literals(tree)]
-        found += [f"{module} hides a kind: `{code}`" for code in _hidden(tree)]
-        uses[module] = _uses(tree)
+        literals, hidden, uses[module] = _looked_at(file.read_text(encoding="utf-8"))
+        found += [f"{module} writes `{word}`" for word in literals]
+        found += [f"{module} hides a kind: `{code}`" for code in hidden]
     for kind, facts in FACTS.items():
         for does, named in (("opens", facts.opened_by), ("closes", facts.closed_by)):
             seen = {module: each.does(kind, does) for module, each in uses.items()}
@@ -106,6 +106,12 @@ def code_problems(package: Path) -> list[str]:
         naming = {module for module, each in uses.items() if kind in each.all}
         found += [f"{module} names {kind}" for module in naming - {*facts.opened_by, *facts.closed_by}]
     return sorted(found)
+
+
+@cache  # a test changes one module in hundreds
+def _looked_at(text: str) -> tuple[tuple[str, ...], tuple[str, ...], _Uses]:
+    tree = ast.parse(text)
+    return tuple(_literals(tree)), tuple(_hidden(tree)), _uses(tree)
 
 
 def _uses(tree: ast.AST) -> _Uses:

@@ -9,7 +9,6 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from millrace.errors import UnreachableError
 from millrace.settings import STATE_FOLDER, S3Settings, read_environment_file, variable_name
 from millrace.usecases.archive.cat import Cat
 from support.archive.small_archive import OFFSETS, PARTITIONS, ROUNDS, Archive
+from support.fakes.platform import PartsPlatform
 from support.stack.faulty_proxy import Fault, FaultyProxy, plain_client
 from support.waiting import Deadline
 
@@ -41,7 +41,7 @@ def archive(s3_settings: S3Settings) -> Archive:
 
 def read(store: S3Store, archive: Archive, selection: Selection | None = None, **how: Any) -> list[tuple[int, int]]:
     told: list[str] = []
-    platform: Any = SimpleNamespace(archive_reader=lambda connection: ArchiveReader(store))
+    platform: Any = PartsPlatform(archive_reader=lambda connection: ArchiveReader(store))
     cat = Cat(platform, archive.incarnation.topic, selection or Selection(), told.append, **how)
     found = [json.loads(line) for line in cat.lines()]
     assert told == []
