@@ -36,7 +36,7 @@ MANY_FILES = {"declarations", "adapters/control/migrations/versions", "spark"}
 """One file for each section of a declaration, for each version of the control database, and for each app of a site."""
 
 FOLDERS: dict[str, frozenset[str]] = {
-    "domain": NOUNS | {"archive/audits", "archive/proof", "archive/restore", "retention/forecasts", "sinks/dataset"},
+    "domain": NOUNS | _words("archive/audits archive/proof archive/restore chain retention/forecasts sinks/dataset"),
     "usecases": NOUNS,
     "airflow": NOUNS | {"shared"},
     "cli": NOUNS | {"checks", "stack", "terminal"},

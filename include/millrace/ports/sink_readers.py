@@ -32,7 +32,7 @@ class DatasetReader(Protocol):
         """The dataset as it is now; None where no stream has ever written it.
 
         Raises:
-            CorruptArchiveError: a manifest is missing, or is not what it was; or a summary knows of later ones.
+            CorruptArchiveError: a manifest is missing, or is not what it was; or a summary names later ones.
             UnreachableError: the store does not answer.
         """
         ...

@@ -27,8 +27,8 @@ from bench.accounting import OTHERS, MemorySampler, Usage, usage
 from bench.limits import spark_environment
 from bench.streams.bench_speed import parts_of
 from bench.workload import CORES, PARTITIONS, package_path
-from millrace.adapters.archive.chain import links
 from millrace.adapters.chain.documents import decode
+from millrace.adapters.chain.links import links
 from millrace.domain.archive.manifest import Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import LEAST_OBJECT_BYTES, UNWEIGHED_OFFSETS

@@ -22,8 +22,8 @@ from rich.table import Table
 
 from bench.archive.written_chain import HERE, OFFSETS, Shape, WrittenChain, chain
 from millrace.adapters.archive.audits.inspection import inspect
-from millrace.adapters.archive.chain import Link, links
 from millrace.adapters.chain.documents import decode, sha256_of
+from millrace.adapters.chain.links import Link, links
 from millrace.domain.archive.manifest import Manifest
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict

@@ -10,13 +10,14 @@ from functools import partial
 
 import pytest
 
-from millrace.adapters.archive.chain import ChainWriter, resume
 from millrace.adapters.archive.objects import read_object
+from millrace.adapters.archive.summaries import resume
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.domain.alarms.kinds import AlarmKind
-from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
+from millrace.domain.chain.head import Writer
 from millrace.domain.streams.supervision import ExitReason
 from millrace.embedded.stack import Stack
 from millrace.usecases.streams.epochs import newest_elsewhere
@@ -166,7 +167,7 @@ def test_a_writer_that_nobody_knows_halts_one_topic_and_a_known_one_ends_the_app
 
     def another_writes(name: str, epoch: int) -> None:
         tiling = resume(world.store, Incarnation(name, topics.topic_id(name)))
-        ChainWriter.take_over(world.store, tiling, Writer(epoch, "another"), lambda: world.look([name])[name])
+        ArchiveWriter.take_over(world.store, tiling, Writer(epoch, "another"), lambda: world.look([name])[name])
         topics.produce(name, 0, [b"behind another writer"])
 
     for name in world.names:

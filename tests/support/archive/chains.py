@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from millrace.adapters.archive.chain import ChainWriter, links, read_on
+from millrace.adapters.archive.chain import read_on
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.adapters.chain.documents import decode, sha256_of
-from millrace.domain.archive.chain import Writer
+from millrace.adapters.chain.links import links
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Coverage
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.archive.records import Digest
+from millrace.domain.chain.head import Writer
 from millrace.domain.streams.position import LogBounds
 from millrace.errors import UnreachableError
 from millrace.ports.objects import Creation
@@ -40,8 +42,8 @@ def entry(first: int, next_: int, partition: int = 0, holes: tuple[tuple[int, in
 
 def started(
     store: MemoryStore, epoch: int = 1, instance: str = "one", bounds: tuple[int, int] = (0, 10)
-) -> ChainWriter:
-    return ChainWriter.take_over(store, Tiling(HERE), Writer(epoch, instance), lambda: log(bounds))
+) -> ArchiveWriter:
+    return ArchiveWriter.take_over(store, Tiling(HERE), Writer(epoch, instance), lambda: log(bounds))
 
 
 def read(store: MemoryStore) -> Tiling:
@@ -73,7 +75,7 @@ class Losing(MemoryStore):
         return done
 
 
-def chain_of(store: MemoryStore, manifests: int) -> ChainWriter:
+def chain_of(store: MemoryStore, manifests: int) -> ArchiveWriter:
     writer = started(store, bounds=(0, 0))
     for number in range(manifests):
         writer.append(Kind.DATA, log((0, number * 10 + 10)), objects=[entry(number * 10, number * 10 + 10)])

@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from millrace.adapters.archive.chain import ChainWriter, resume
-from millrace.domain.archive.chain import Diverged, Recreated, Writer, next_ranges
+from millrace.adapters.archive.summaries import resume
+from millrace.adapters.archive.writer import ArchiveWriter
+from millrace.domain.archive.chain import Diverged, Recreated, next_ranges
 from millrace.domain.archive.manifest import Kind, ObjectEntry, PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.partition import Cause, Label
 from millrace.domain.archive.proof.tiling import ObservedLog
+from millrace.domain.chain.head import Writer
 from millrace.domain.streams.position import LogBounds
 from millrace.errors import ObjectExistsError, RefusedError, UnreachableError
 from support.archive.parts import BEGAN, RETENTION, Fate, FlakyStore, ModelPartition, Slot, kept_entries, model_object
@@ -214,12 +216,12 @@ class World:
             with suppress(UnreachableError):
                 tiling = resume(self.store, life.incarnation)
                 yield "read a summary"
-                found = ChainWriter.take_over(self.store, tiling, writer, look)
+                found = ArchiveWriter.take_over(self.store, tiling, writer, look)
                 break
             yield "waits for the store"
         return found
 
-    def _work(self, life: Life, chain: ChainWriter) -> Iterator[str]:
+    def _work(self, life: Life, chain: ArchiveWriter) -> Iterator[str]:
         """Until the topic is gone, or has diverged."""
         while True:
             log = self.look()
@@ -268,7 +270,7 @@ class World:
             objects.append(entry)
         return objects
 
-    def _append(self, chain: ChainWriter, kind: Kind, log: ObservedLog, **what: object) -> Iterator[str]:
+    def _append(self, chain: ArchiveWriter, kind: Kind, log: ObservedLog, **what: object) -> Iterator[str]:
         """Whether this very manifest was written by this call."""
         try:
             chain.append(kind, log, **what)  # type: ignore[arg-type]
@@ -283,13 +285,13 @@ class World:
         yield "wrote a manifest"
         return True
 
-    def _expire(self, life: Life, chain: ChainWriter) -> Iterator[str]:
+    def _expire(self, life: Life, chain: ArchiveWriter) -> Iterator[str]:
         kept = [entry for entry in kept_entries(self.store, life.incarnation) if self.dice.random() < 0.05]
         kept = [entry for entry in kept if _knows(chain, entry)]  # others are of a writer that has taken over
         if kept and (yield from self._append(chain, Kind.EXPIRY, self.look(), objects=kept, by="keep", reason="old")):
             self.store.delete([life.incarnation.object_key(entry.name) for entry in kept])
 
-    def _acknowledge(self, life: Life, chain: ChainWriter, log: ObservedLog) -> Iterator[str]:
+    def _acknowledge(self, life: Life, chain: ArchiveWriter, log: ObservedLog) -> Iterator[str]:
         """Somebody says that they know, at times of far more than is lost: that must not excuse what is lost later."""
         lost = [tile for part in chain.tiling.end(log).partitions for tile in part.unacknowledged]
         if not lost or self.dice.random() < 0.4:
@@ -307,12 +309,12 @@ class World:
         return (yield from self._append(chain, Kind.ACKNOWLEDGEMENT, again, acknowledged=known, by="me", reason=reason))
 
 
-def _knows(chain: ChainWriter, entry: ObjectEntry) -> bool:
+def _knows(chain: ArchiveWriter, entry: ObjectEntry) -> bool:
     state = chain.tiling.partitions.get(entry.partition)
     return state is not None and entry.next <= state.next and not any(state.expired.within(entry.first, entry.next))
 
 
-def _lost_now(chain: ChainWriter, log: ObservedLog, spans: dict[int, PartitionSpan]) -> set[tuple[int, int]]:
+def _lost_now(chain: ArchiveWriter, log: ObservedLog, spans: dict[int, PartitionSpan]) -> set[tuple[int, int]]:
     return {
         (tile.partition, at)
         for part in chain.tiling.end(log).partitions

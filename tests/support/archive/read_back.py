@@ -6,14 +6,16 @@ import json
 from collections import Counter
 from typing import Any
 
-from millrace.adapters.archive.chain import ChainWriter, put_summary, read_on
+from millrace.adapters.archive.chain import read_on
 from millrace.adapters.archive.reading import ArchiveReader
-from millrace.domain.archive.chain import Writer
+from millrace.adapters.archive.summaries import put_summary
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.tiling import Tiling
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
 from millrace.domain.archive.selection import Selection
+from millrace.domain.chain.head import Writer
 from millrace.errors import UnreachableError
 from millrace.usecases.archive.cat import Cat
 from support.archive.small_archive import OFFSETS, PARTITIONS, ROUNDS, Archive, records
@@ -71,13 +73,13 @@ class MemoryArchive(Archive):
         """The next epoch lets objects expire."""
         tiling = self.read()
         writer = Writer(tiling.head.epoch + 1, "next")
-        chain = ChainWriter.take_over(self.store, tiling, writer, self.log)
+        chain = ArchiveWriter.take_over(self.store, tiling, writer, self.log)
         chain.append(Kind.EXPIRY, self.log(), objects=entries, by="keep", reason="10y")
 
     def build_of(self, objects: list[list[int]]) -> None:
         """A chain of one partition, an object a manifest, of records with these timestamps."""
         end = sum(map(len, objects))
-        chain = ChainWriter.take_over(self.store, Tiling(self.incarnation), Writer(1, "one"), lambda: self.log(end))
+        chain = ArchiveWriter.take_over(self.store, Tiling(self.incarnation), Writer(1, "one"), lambda: self.log(end))
         first = 0
         for stamps in objects:
             held = [ArchivedRecord(first + n, ms, TimestampType.CREATE_TIME, b"k", b"v") for n, ms in enumerate(stamps)]

@@ -8,15 +8,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from millrace.adapters.archive.audits.inspection import Inspection, everything, inspect, nothing
-from millrace.adapters.archive.chain import ChainWriter, links
 from millrace.adapters.archive.columns import to_batch
 from millrace.adapters.archive.objects import write_object
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.adapters.chain.documents import decode, encode, sha256_of
-from millrace.domain.archive.chain import Writer
+from millrace.adapters.chain.links import links
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
+from millrace.domain.chain.head import Writer
 from millrace.domain.streams.position import LogBounds
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.ports.objects import ObjectStore
@@ -39,7 +40,9 @@ class Archive:
 
     def build(self) -> Archive:
         """Four manifests with an object of each partition, after a takeover."""
-        chain = ChainWriter.take_over(self.store, Tiling(self.incarnation), Writer(1, "one"), lambda: self.log(OFFSETS))
+        chain = ArchiveWriter.take_over(
+            self.store, Tiling(self.incarnation), Writer(1, "one"), lambda: self.log(OFFSETS)
+        )
         for number in range(ROUNDS):
             objects = [self.put(records(p, number * OFFSETS), p, number * OFFSETS) for p in range(PARTITIONS)]
             self.manifests.append(chain.append(Kind.DATA, self.log((number + 1) * OFFSETS), objects=objects))

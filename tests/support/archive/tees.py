@@ -17,11 +17,11 @@ from millrace.adapters.archive.looks import Looks
 from millrace.adapters.archive.plain import PlainCopier
 from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement
-from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Expiry
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.tiling import LogsSeen, Tiling
+from millrace.domain.chain.head import Writer
 from millrace.domain.declaration.pipeline import Backup, BackupApp, Topic
 from millrace.domain.groups.commits import Committed
 from millrace.domain.topics.offsets import TopicPartition

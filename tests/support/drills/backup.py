@@ -18,8 +18,9 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from millrace.adapters.apps.processes import Process, processes, send
-from millrace.adapters.archive.chain import links, read_on
+from millrace.adapters.archive.chain import read_on
 from millrace.adapters.chain.documents import decode
+from millrace.adapters.chain.links import links
 from millrace.adapters.s3.store import S3Store
 from millrace.domain.archive.manifest import Kind, Manifest
 from millrace.domain.archive.names import Incarnation

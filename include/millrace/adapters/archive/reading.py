@@ -9,9 +9,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from millrace.adapters.archive.chain import Link, add, links, promised, read_on, resume
+from millrace.adapters.archive.chain import add, read_on
 from millrace.adapters.archive.objects import ReadObject, read_object
+from millrace.adapters.archive.summaries import promised, resume
 from millrace.adapters.chain.documents import decode, sha256_of
+from millrace.adapters.chain.links import Link, links
 from millrace.domain.archive.expiry import has_expired
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import ROOT, Incarnation
@@ -174,7 +176,7 @@ class _Reading:
         if problems.total > self._told:
             self._tell(Problem(f"{problems.total - self._told} more faults like these", key=self._here.manifests))
         if known > last:
-            what = f"the chain ends at manifest {last}, and a summary knows of manifest {known}"
+            what = f"the chain ends at manifest {last}, and a summary names manifest {known}"
             self._tell(Problem(what, key=self._here.manifests))
         elif last < 0:
             self._tell(Problem("there is no manifest", key=self._here.manifests))

@@ -17,6 +17,7 @@ from millrace.errors import CorruptArchiveError
 Document = TypeVar(
     "Document", Manifest, ObjectEntry, Summary, Audit, dataset_manifest.Manifest, dataset_history.Summary
 )
+ChainManifest = TypeVar("ChainManifest", Manifest, dataset_manifest.Manifest)
 _SUMMED = (Summary, dataset_history.Summary)
 
 # What msgspec knows of a class it makes when that is first asked for, and other threads see it half made: two that

@@ -1,7 +1,6 @@
-"""The chain's rules: what the next manifest is, which ranges it covers, and who may write it.
+"""The rules of an archive's chain: the next manifest, and the ranges that it covers.
 
-Only the app that keeps the backup writes the chain. Of two that both believe to be that app, the one with the higher
-epoch goes on: it has written a takeover, and whoever then finds its place taken reads on and sees that.
+Only the app that keeps the backup writes the chain. `adapters.chain.writer` keeps others from writing beside it.
 """
 
 from __future__ import annotations
@@ -13,18 +12,9 @@ from datetime import datetime, timedelta
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan, Seen
 from millrace.domain.archive.proof.partition import Cause, Label, PartitionState, Tile
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
+from millrace.domain.chain.head import Writer
 
 LOOK_AGAIN_AFTER = timedelta(hours=1)
-LARGEST_EPOCH = 1 << 53
-"""A manifest of a larger one was made by hand. A start above it would use up the room for the starts to come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Who writes a chain: an epoch of the backup's app, and the instance that claimed it."""
-
-    epoch: int
-    instance: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,20 +168,3 @@ def _is_news(state: PartitionState, seen: Seen, at: datetime) -> bool:
     shorter = seen.end < max(state.next, state.look.end)
     gone = seen.start > max(state.next, state.look.start)
     return shorter or gone or abs(at - state.look.at) >= LOOK_AGAIN_AFTER
-
-
-def fences(found: Manifest, writer: Writer, taken_over: bool) -> bool:
-    """Whether a manifest that a writer finds ends it: a newer epoch has taken over, or another instance of this one.
-
-    Its own was written after all, by a try that had been given up; one of an older epoch came before the takeover, and
-    is followed.
-
-    Args:
-        found: what lies where the writer wanted to write.
-        writer: who looks.
-        taken_over: its takeover is in the chain. From then on nobody else may write: an older epoch would have had to
-            read the head after it.
-    """
-    if (found.epoch, found.instance) == (writer.epoch, writer.instance):
-        return False
-    return taken_over or found.epoch >= writer.epoch

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from millrace.adapters.archive.chain import ChainWriter
 from millrace.adapters.archive.cutting import Copied
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import Waiting
@@ -35,7 +35,7 @@ class TopicChain:
         told: losses that somebody was told of; None: nobody was told anything yet.
     """
 
-    writer: ChainWriter
+    writer: ArchiveWriter
     log: ObservedLog
     committed: bool = False
     since: dict[int, datetime] = field(default_factory=dict)

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from millrace.adapters.archive.looks import Looks
 from millrace.adapters.archive.plain import PlainCopier
-from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.pace import rest
+from millrace.domain.chain.head import Writer
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.groups.commits import archived_to
 from millrace.domain.retention.headroom import Headroom

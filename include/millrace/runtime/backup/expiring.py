@@ -9,8 +9,8 @@ from typing import Protocol
 
 import structlog
 
-from millrace.adapters.archive.chain import links
 from millrace.adapters.chain.documents import decode
+from millrace.adapters.chain.links import links
 from millrace.domain.archive.expiry import Done, Expiry, expired_to, is_due
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import Incarnation

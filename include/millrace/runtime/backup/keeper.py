@@ -9,16 +9,18 @@ from itertools import groupby
 
 import structlog
 
-from millrace.adapters.archive.chain import ChainWriter, forget_false_summaries, read_on, resume
+from millrace.adapters.archive.chain import read_on
+from millrace.adapters.archive.summaries import forget_false_summaries, resume
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.domain.alarms.extent import Extent
 from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement
-from millrace.domain.archive.chain import LARGEST_EPOCH
 from millrace.domain.archive.manifest import Kind, ObjectEntry, PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import lost_text, tile_text
 from millrace.domain.archive.proof.partition import Tile
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
+from millrace.domain.chain.head import LARGEST_EPOCH
 from millrace.domain.groups.commits import BackupMetadata
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import ChainFencedError, CorruptArchiveError, FencedError, MillraceError, UnreachableError
@@ -291,7 +293,7 @@ class Keeper:
             return looks[-1]
 
         self._parts.step(f"take over the chain of {here.topic}")
-        writer = ChainWriter.take_over(self._parts.store, tiling, self._parts.writer, look)
+        writer = ArchiveWriter.take_over(self._parts.store, tiling, self._parts.writer, look)
         self._resumed |= resumes
         self._parts.breach(AlarmKind.BACKUP_HALTED, str(here), None)
         log.info("chain_taken_over", topic=here.topic, topic_id=here.topic_id, sequence=tiling.head.sequence)
@@ -391,7 +393,7 @@ class Keeper:
         """Write a chain's next manifest; the group is to be told of it.
 
         Raises:
-            FencedError, ObjectExistsError, UnreachableError: as `ChainWriter.append` says.
+            FencedError, ObjectExistsError, UnreachableError: as `ArchiveWriter.append` says.
         """
         chain.committed = False
         chain.writer.append(kind, seen, objects=objects, acknowledged=acknowledged, by=by, reason=reason)

@@ -11,10 +11,10 @@ from millrace.adapters.archive.cutting import Copied
 from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement
-from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Done, Expiry
 from millrace.domain.archive.pace import Read
 from millrace.domain.archive.proof.tiling import LogsSeen
+from millrace.domain.chain.head import Writer
 from millrace.domain.declaration.pipeline import BackupApp
 from millrace.domain.groups.commits import Committed
 from millrace.domain.topics.offsets import TopicPartition

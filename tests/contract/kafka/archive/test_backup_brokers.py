@@ -17,10 +17,10 @@ from millrace.adapters.kafka.log import KafkaLog
 from millrace.adapters.kafka.reader import TopicReader
 from millrace.adapters.kafka.topics import KafkaTopicAdmin
 from millrace.domain.alarms.kinds import AlarmKind
-from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.tiling import Tiling
+from millrace.domain.chain.head import Writer
 from millrace.domain.declaration.pipeline import Backup, BackupApp, Topic
 from millrace.embedded.jars.parts import read_lock
 from millrace.embedded.layout import cache_folder

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 from millrace.adapters.chain.documents import decode, encode
+from millrace.adapters.chain.writer import ChainWriter
 from millrace.adapters.s3.store import S3Store
-from millrace.adapters.sinks.s3 import chain, reading
+from millrace.adapters.sinks.s3 import chain, pages, reading
 from millrace.adapters.sinks.s3 import sink as sink_module
-from millrace.adapters.sinks.s3.chain import DatasetChain
+from millrace.adapters.sinks.s3 import writer as writer_module
 from millrace.adapters.sinks.s3.objects import read_rows
 from millrace.adapters.sinks.s3.output import objects_of
 from millrace.adapters.sinks.s3.sink import S3Sink
@@ -390,7 +391,7 @@ def test_and_with_the_next_start_where_the_one_before_died_in_between(
     with pytest.raises(SinkUnreachableError):
         writer.commit(done, 0, 3, timeline=2)
     if summed_up:
-        for module in (names, chain):
+        for module in (names, chain, pages, writer_module):
             monkeypatch.setattr(module, "MANIFESTS_A_PAGE", world.manifests() + 1)
     later = Writer(world, 3)
     later.sink.take_over()
@@ -748,7 +749,7 @@ LAST = HEAD - 1
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (names, chain):
+    for module in (names, chain, pages, writer_module):
         monkeypatch.setattr(module, "MANIFESTS_A_PAGE", 5)
 
 
@@ -807,7 +808,7 @@ def test_pages_that_are_missing_are_written_by_the_next_takeover(long: DatasetWo
 def test_a_page_that_would_be_too_large_is_not_written_and_its_manifests_are_read(
     world: DatasetWorld, small_pages: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "PAGE_BYTES", 6_000)
+    monkeypatch.setattr(pages, "PAGE_BYTES", 6_000)
     writer = Writer(world, 1).ready()
     for at in range(BATCHES):
         parts = [[row(at, ordinal=one)] for one in range(20 if 4 < at < 9 else 1)]
@@ -921,7 +922,7 @@ def test_readers_refuse_a_chain_that_ends_before_its_last_summary(long: DatasetW
     assert not long.plain.delete([long.dataset.manifest_key(at) for at in range(LAST - 2, HEAD + 1)])
     must_hold(long, committed(0, BATCHES - 1))  # what a page has is there
     assert not long.plain.delete(keys(long, "page")[2:])
-    with pytest.raises(CorruptArchiveError, match=f"ends at manifest {LAST - 3}, and a summary knows of {LAST}"):
+    with pytest.raises(CorruptArchiveError, match=f"ends at manifest {LAST - 3}, and a summary names manifest {LAST}"):
         long.snapshot()
 
 
@@ -1125,7 +1126,8 @@ def _no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
             self.head = head
 
     monkeypatch.setattr(History, "fault", fault)
-    monkeypatch.setattr(DatasetChain, "_check", lambda self: None)
+    monkeypatch.setattr(ChainWriter, "check", lambda self: None)
+    monkeypatch.setattr(ChainWriter, "_must_be_ours", lambda self, manifest: None)
 
 
 def _writes_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1173,11 +1175,12 @@ def _nothing_stripped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _head_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DatasetChain, "_stop_at_changed_head", lambda self: None)
+    monkeypatch.setattr(ChainWriter, "_stop_at_changed_head", lambda self: None)
 
 
 def _any_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "_must_be_of", lambda dataset, found, stream: None)
+    for module in (chain, writer_module):
+        monkeypatch.setattr(module, "must_be_of", lambda dataset, found, stream: None)
 
 
 def _sums_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from millrace.adapters.kafka.groups import KafkaGroups
 from millrace.adapters.kafka.topics import KafkaTopicAdmin
 from millrace.adapters.sinks.fence import FenceReader
-from millrace.adapters.sinks.s3.chain import DatasetChain
+from millrace.adapters.sinks.s3.writer import DatasetWriter
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.declaration.pipeline import S3Sink
@@ -151,6 +151,6 @@ def test_a_control_database_that_was_restored_learns_from_the_bucket(s3: Stack, 
     platform, stream = open_platform(Settings(root, s3.settings().lookup)), f"{name}.purchases"
     assert newest_elsewhere(platform, stream) == 0
     world = DatasetWorld(s3, name)
-    DatasetChain(world.plain, world.dataset, Identity(stream, 40, "i")).take_over()
+    DatasetWriter(world.plain, world.dataset, Identity(stream, 40, "i")).take_over()
     assert newest_elsewhere(platform, stream) == 40
     assert platform.unanswered == {}

@@ -9,14 +9,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from millrace.adapters.archive.chain import ChainWriter, links, read_on
+from millrace.adapters.archive.chain import read_on
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.adapters.chain.documents import decode
+from millrace.adapters.chain.links import links
 from millrace.adapters.s3.store import S3Store
-from millrace.domain.archive.chain import ReadRanges, Writer, next_ranges
+from millrace.domain.archive.chain import ReadRanges, next_ranges
 from millrace.domain.archive.manifest import Kind, Manifest
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
+from millrace.domain.chain.head import Writer
 from millrace.domain.streams.position import LogBounds
 from millrace.embedded.stack import Stack
 from millrace.errors import FencedError
@@ -47,7 +50,7 @@ def backup(archive: Archive, store: ObjectStore, writer: Writer, loops: int) -> 
         return log_of(archive)
 
     try:
-        chain = ChainWriter.take_over(store, Tiling(archive.incarnation), writer, look)
+        chain = ArchiveWriter.take_over(store, Tiling(archive.incarnation), writer, look)
         for _ in range(loops):
             plan = next_ranges(chain.tiling, look())
             assert isinstance(plan, ReadRanges)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millrace.adapters.archive.chain import put_summary, resume
+from millrace.adapters.archive.summaries import put_summary, resume
 from millrace.adapters.chain.documents import encode, sha256_of
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict

@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from millrace.adapters.archive.chain import links
 from millrace.adapters.chain.documents import decode
+from millrace.adapters.chain.links import links
 from millrace.adapters.control.store import ControlStore
 from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.archive.audits.findings import Depth

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millrace.adapters.archive.chain import ChainWriter
 from millrace.adapters.archive.columns import to_batch
 from millrace.adapters.archive.objects import write_object
-from millrace.domain.archive.chain import Writer
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.archive.records import ArchivedRecord, TimestampType
 from millrace.domain.archive.restore.records import MARKS
 from millrace.domain.archive.selection import Selection
+from millrace.domain.chain.head import Writer
 from millrace.domain.streams.position import LogBounds
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.ports.objects import ObjectStore
@@ -70,7 +70,7 @@ def archive(
         bounds = {number: LogBounds(starts[number], ends[number]) for number in ends}
         return ObservedLog(AT, here.topic_id, bounds)
 
-    chain = ChainWriter.take_over(store, Tiling(here), Writer(1, "one"), log)
+    chain = ArchiveWriter.take_over(store, Tiling(here), Writer(1, "one"), log)
     entries = []
     for partition, records in objects:
         first, next_ = ends[partition], records[-1].offset + 1

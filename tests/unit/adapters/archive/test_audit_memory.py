@@ -13,16 +13,17 @@ import pytest
 from millrace.adapters.archive.audits import inspection
 from millrace.adapters.archive.audits.auditor import Auditor
 from millrace.adapters.archive.audits.evidence import EvidenceStore
-from millrace.adapters.archive.chain import ChainWriter, read_on
+from millrace.adapters.archive.chain import read_on
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.adapters.chain.documents import decode, encode, sha256_of
 from millrace.domain.archive.audits.acknowledgement import Known
 from millrace.domain.archive.audits.findings import MOST_NAMED, Audit, BreachKind, Depth
 from millrace.domain.archive.audits.memory import Claim
-from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.manifest import Kind, ObjectEntry, PartitionSpan
 from millrace.domain.archive.proof.spans import Spans
 from millrace.domain.archive.proof.summary import Summary
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
+from millrace.domain.chain.head import Writer
 from millrace.domain.streams.position import LogBounds
 from millrace.errors import DeclarationError
 from millrace.usecases.archive import audits
@@ -36,11 +37,11 @@ from support.fakes.platform import PartsPlatform
 LONG = timedelta(days=9)
 
 
-def gone_on(world: Audits, epoch: int = 2) -> ChainWriter:
+def gone_on(world: Audits, epoch: int = 2) -> ArchiveWriter:
     """A newer epoch that goes on with the chain."""
     tiling = Tiling(HERE)
     read_on(world.archive.store, tiling)
-    return ChainWriter.take_over(world.archive.store, tiling, Writer(epoch, f"i{epoch}"), world.log)
+    return ArchiveWriter.take_over(world.archive.store, tiling, Writer(epoch, f"i{epoch}"), world.log)
 
 
 def archived(world: Audits, partition: int, first: int) -> ObjectEntry:
@@ -83,7 +84,7 @@ def test_a_chain_begun_anew_that_is_longer_than_the_old_one_stays_red() -> None:
         del world.objects[key]
     anew = Archive(world.archive.store, HERE, "", None)
     tiling = Tiling(HERE)
-    chain = ChainWriter.take_over(world.archive.store, tiling, Writer(7, "other"), lambda: anew.log(10))
+    chain = ArchiveWriter.take_over(world.archive.store, tiling, Writer(7, "other"), lambda: anew.log(10))
     for first in range(0, END, 10):
         objects = [anew.put(records(number, first), number, first) for number in range(PARTITIONS)]
         chain.append(Kind.DATA, anew.log(first + 10), objects=objects)
@@ -233,7 +234,7 @@ def test_more_losses_than_are_named_are_all_remembered() -> None:
     ends["end"] = 0
     assert audit().count(BreachKind.LOST) == partitions
     ends["end"] = 9
-    chain = ChainWriter.take_over(store, Tiling(HERE), Writer(1, "one"), look)
+    chain = ArchiveWriter.take_over(store, Tiling(HERE), Writer(1, "one"), look)
     chain.append(Kind.DATA, look(), objects=[entry(0, 9, number) for number in range(partitions)])
     for _ in range(2):
         assert audit().count(BreachKind.LOST) == partitions
@@ -284,7 +285,7 @@ def test_what_a_former_chain_had_archived_is_not_forgotten_with_it() -> None:
         del world.objects[key]
     world.known = Known(sequence=head)
     world.starts = (END, END)
-    chain = ChainWriter.take_over(world.archive.store, Tiling(HERE), Writer(2, "two"), world.log)
+    chain = ArchiveWriter.take_over(world.archive.store, Tiling(HERE), Writer(2, "two"), world.log)
     lost = [
         f"partition {number} [0, {END}) is lost: an audit saw it, and the chain that had it archived is another one now"
         for number in range(PARTITIONS)

@@ -10,18 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.adapters.archive.audits.evidence import EvidenceStore
-from millrace.adapters.archive.chain import SUMMARIES_KEPT, ChainWriter, forget_false_summaries, read_on
+from millrace.adapters.archive.chain import read_on
+from millrace.adapters.archive.summaries import SUMMARIES_KEPT, forget_false_summaries
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.adapters.chain.documents import decode, encode, sha256_of
 from millrace.domain.archive.audits.acknowledgement import Known
 from millrace.domain.archive.audits.findings import MOST_NAMED, Audit, Breach, BreachKind, Depth, EndSeen, counted
 from millrace.domain.archive.audits.memory import Claim
 from millrace.domain.archive.audits.turn import DAYS, Turn, is_deep_due
-from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.manifest import Kind
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.spans import Spans
 from millrace.domain.archive.proof.tiling import Tiling
 from millrace.domain.archive.waiting import ends_beyond, late
+from millrace.domain.chain.head import Writer
 from millrace.errors import CorruptArchiveError
 from support.archive.audits.in_memory import END, HERE, NOON, Audits, said
 from support.archive.small_archive import Archive
@@ -176,7 +178,7 @@ def test_ten_summaries_are_kept() -> None:
     world = Audits()
     tiling = Tiling(HERE)
     read_on(world.archive.store, tiling)
-    chain = ChainWriter.take_over(world.archive.store, tiling, Writer(2, "two"), world.log)
+    chain = ArchiveWriter.take_over(world.archive.store, tiling, Writer(2, "two"), world.log)
     for _ in range(SUMMARIES_KEPT + 5):
         chain.append(Kind.LOOK, world.log())
         assert world.audit().summary
@@ -187,7 +189,7 @@ def test_no_manifest_is_written_behind_one_that_was_deleted() -> None:
     world = Audits()
     tiling = Tiling(HERE)
     read_on(world.archive.store, tiling)
-    chain = ChainWriter.take_over(world.archive.store, tiling, Writer(2, "two"), world.log)
+    chain = ArchiveWriter.take_over(world.archive.store, tiling, Writer(2, "two"), world.log)
     del world.objects[HERE.manifest_key(5)]
     with pytest.raises(CorruptArchiveError, match="is gone"):
         chain.append(Kind.LOOK, world.log())

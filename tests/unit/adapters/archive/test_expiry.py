@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.adapters.archive.chain import ChainWriter
 from millrace.adapters.archive.collecting import Collector
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.adapters.chain.documents import decode
-from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.expiry import Collectable, Done, Expiry, expired_to, has_expired
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.tiling import Tiling
+from millrace.domain.chain.head import Writer
 from millrace.domain.declaration.pipeline import Backup, BackupApp, Topic
 from millrace.errors import (
     ChainFencedError,
@@ -68,7 +68,7 @@ class World:
         self.epoch += 1
         look = log((0, 10 * sum(self.brings)), at=AT)
         writer = Writer(self.epoch, f"i{self.epoch}")
-        return TopicChain(ChainWriter.take_over(self.store, Tiling(HERE), writer, lambda: look), look)
+        return TopicChain(ArchiveWriter.take_over(self.store, Tiling(HERE), writer, lambda: look), look)
 
     def expirer(self) -> Expirer:
         backup = Backup(every=timedelta(0), max_lag=timedelta(0), keep=self.keep)
@@ -277,7 +277,7 @@ class Refusing(MemoryStore):
 def archive() -> Archive:
     """Two rounds of four have expired."""
     built = Archive(Refusing(), HERE, "", None).build()
-    chain = ChainWriter.take_over(built.store, Tiling(HERE), Writer(2, "two"), built.log)
+    chain = ArchiveWriter.take_over(built.store, Tiling(HERE), Writer(2, "two"), built.log)
     gone = [built.entry(number, partition) for number in range(2) for partition in range(PARTITIONS)]
     chain.append(Kind.EXPIRY, built.log(), objects=gone, by="ann", reason="old")
     return built
@@ -358,7 +358,7 @@ def test_what_expired_within_the_grace_stays(archive: Archive) -> None:
 def test_an_orphan_that_may_be_the_only_copy_stays() -> None:
     """Below where the chain begins, in a range that is lost, or where something is wrong with the chain."""
     archive = Archive(MemoryStore(), HERE, "", None)
-    chain = ChainWriter.take_over(archive.store, Tiling(HERE), Writer(1, "one"), lambda: log((10, 10), (0, 0)))
+    chain = ArchiveWriter.take_over(archive.store, Tiling(HERE), Writer(1, "one"), lambda: log((10, 10), (0, 0)))
     chain.append(Kind.DATA, log((30, 40), (0, 0)), objects=[archive.put(records(0, 30), 0, 30)])
     orphans = {put_orphan(archive, 0, 10), put_orphan(archive, 10, 20), put_orphan(archive, 20, 30)}
     copies = put_orphan(archive, 30, 35)

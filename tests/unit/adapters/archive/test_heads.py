@@ -10,9 +10,9 @@ import pytest
 
 from millrace.adapters.archive.heads import ChainHeads
 from millrace.adapters.chain.documents import encode
-from millrace.domain.archive.chain import LARGEST_EPOCH
 from millrace.domain.archive.manifest import Kind, Manifest
 from millrace.domain.archive.names import Incarnation
+from millrace.domain.chain.head import LARGEST_EPOCH
 from millrace.errors import UnreachableError
 from millrace.ports.objects import ObjectInfo
 from support.archive.audits.in_memory import NOON

@@ -9,12 +9,14 @@ import pytest
 
 from millrace.adapters.archive.audits import inspection
 from millrace.adapters.archive.audits.inspection import Inspection, inspect
-from millrace.adapters.archive.chain import ChainWriter, put_summary, read_on, resume
-from millrace.domain.archive.chain import Writer
+from millrace.adapters.archive.chain import read_on
+from millrace.adapters.archive.summaries import put_summary, resume
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
+from millrace.domain.chain.head import Writer
 from millrace.domain.streams.position import LogBounds
 from millrace.errors import UnreachableError
 from millrace.ports.objects import ObjectInfo
@@ -29,11 +31,11 @@ def built(store: MemoryStore) -> Archive:
     return Archive(store, HERE, "", None).build()
 
 
-def following(archive: Archive) -> ChainWriter:
+def following(archive: Archive) -> ArchiveWriter:
     """A writer that takes the archive's chain over."""
     tiling = Tiling(HERE)
     read_on(archive.store, tiling)
-    return ChainWriter.take_over(archive.store, tiling, Writer(2, "two"), archive.log)
+    return ArchiveWriter.take_over(archive.store, tiling, Writer(2, "two"), archive.log)
 
 
 def said(found: Inspection) -> tuple[Verdict, list[str], list[str]]:
@@ -298,4 +300,4 @@ def test_a_chain_that_was_cut_off_shows_in_a_look_from_its_beginning() -> None:
     archive.store.delete([HERE.manifest_key(tiling.head.sequence)])
     verdict, breaches, _ = said(archive.inspect(deep=False))
     assert verdict is Verdict.BROKEN
-    assert breaches[0] == "manifest 3: the chain ends here, and a summary knows of manifest 4"
+    assert breaches[0] == "manifest 3: the chain ends here, and a summary names manifest 4"

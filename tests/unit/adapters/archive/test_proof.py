@@ -8,10 +8,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from millrace.adapters.archive import chain
 from millrace.adapters.archive.audits import inspection
 from millrace.adapters.archive.audits.inspection import inspect
-from millrace.adapters.archive.chain import Link, add, links, put_summary, read_on, resume
+from millrace.adapters.archive.chain import add, read_on
+from millrace.adapters.archive.summaries import put_summary, resume
+from millrace.adapters.chain import links as chain_links
+from millrace.adapters.chain.links import Link, links
 from millrace.domain.archive.proof.coverage import Coverage, Verdict
 from millrace.domain.archive.proof.partition import Label, PartitionState, Tile
 from millrace.domain.archive.proof.summary import PartitionSummary
@@ -31,7 +33,7 @@ NOTICED = (AssertionError, ValueError)
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is in memory; to hand each object from thread to thread took longer than all the rest."""
-    for module in (chain, inspection):
+    for module in (chain_links, inspection):
         monkeypatch.setattr(module, "ThreadPoolExecutor", SameThread)
 
 

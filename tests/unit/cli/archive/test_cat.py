@@ -176,7 +176,7 @@ def test_a_chain_that_was_cut_off_below_its_summary_is_told(archive: MemoryArchi
     archive.delete(archive.incarnation.manifest_key(archive.manifests[-1].sequence))
     found = Printed(archive.store)
     assert len(found.at) == len(all_offsets()) - 2 * (OFFSETS - 1)
-    assert "a summary knows of manifest" in found.said
+    assert "a summary names manifest" in found.said
     assert found.cat.problems == 1
 
 

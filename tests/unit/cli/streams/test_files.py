@@ -13,8 +13,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from millrace.adapters.sinks.s3.chain import DatasetChain
 from millrace.adapters.sinks.s3.reading import DatasetReader
+from millrace.adapters.sinks.s3.writer import DatasetWriter
 from millrace.cli.streams import commands as streams
 from millrace.cli.streams import files as stream_files
 from millrace.domain.declaration.pipeline import S3Sink
@@ -47,13 +47,13 @@ class Lake:
         assert sink.store == "millrace_s3"
         return DatasetReader(self.store, Dataset(sink.prefix))
 
-    def chain(self, epoch: int, stream: str = NAME) -> DatasetChain:
-        chain = DatasetChain(self.store, self.dataset, Identity(stream, epoch, "i"), lambda: datetime.now(UTC))
+    def chain(self, epoch: int, stream: str = NAME) -> DatasetWriter:
+        chain = DatasetWriter(self.store, self.dataset, Identity(stream, epoch, "i"), lambda: datetime.now(UTC))
         chain.take_over()
         return chain
 
 
-def opened(lake: Lake, epoch: int, timeline: int, at: int = 0) -> DatasetChain:
+def opened(lake: Lake, epoch: int, timeline: int, at: int = 0) -> DatasetWriter:
     """The chain with a timeline that begins at an offset."""
     chain = lake.chain(epoch)
     chain.append(Kind.TIMELINE, timeline=timeline, spans=[Span.of(OffsetRange(P0, at, at))])
@@ -66,7 +66,7 @@ def object_of(day: str, first: int, next_: int) -> DataObject:
     return DataObject(day, f"{first:032x}{next_:032x}", 1000 * (next_ - first), (held,))
 
 
-def batch(chain: DatasetChain, timeline: int, first: int, next_: int, objects: Sequence[DataObject]) -> None:
+def batch(chain: DatasetWriter, timeline: int, first: int, next_: int, objects: Sequence[DataObject]) -> None:
     chain.append(Kind.DATA, timeline=timeline, spans=[Span.of(OffsetRange(P0, first, next_))], objects=objects)
 
 

@@ -7,12 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from millrace.adapters.archive.chain import ChainWriter, put_summary
-from millrace.domain.archive.chain import Diverged, ReadRanges, Recreated, Writer, next_ranges
+from millrace.adapters.archive.summaries import put_summary
+from millrace.adapters.archive.writer import ArchiveWriter
+from millrace.domain.archive.chain import Diverged, ReadRanges, Recreated, next_ranges
 from millrace.domain.archive.manifest import Kind, PartitionSpan
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.partition import Cause, Label, Tile
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
+from millrace.domain.chain.head import Writer
 from millrace.domain.streams.position import LogBounds
 from support.archive.chains import AT, GONE, HERE, entry, log, read, started, what_is_wrong
 from support.fakes.objects import MemoryStore
@@ -63,7 +65,7 @@ def test_an_acknowledgement_of_everything_excuses_nothing_that_comes_later() -> 
 
 
 def test_of_a_partition_without_a_leader_nothing_is_read_and_nothing_is_proven() -> None:
-    writer = ChainWriter.take_over(MemoryStore(), Tiling(HERE), Writer(1, "one"), lambda: log((0, 10), (0, 10)))
+    writer = ArchiveWriter.take_over(MemoryStore(), Tiling(HERE), Writer(1, "one"), lambda: log((0, 10), (0, 10)))
     leaderless = replace(log((0, 20)), partitions=2)
     assert next_ranges(writer.tiling, leaderless) == ReadRanges((PartitionSpan(0, 0, 20),))
     writer.append(Kind.DATA, leaderless, objects=[entry(0, 20)])
@@ -74,7 +76,7 @@ def test_of_a_partition_without_a_leader_nothing_is_read_and_nothing_is_proven()
 def test_a_partition_that_had_no_leader_at_first_has_not_come_later() -> None:
     store = MemoryStore()
     leaderless = replace(log((0, 10)), partitions=2)
-    writer = ChainWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: leaderless)
+    writer = ArchiveWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: leaderless)
     assert next_ranges(writer.tiling, log((0, 10), (500, 600))) == ReadRanges(
         (PartitionSpan(0, 0, 10), PartitionSpan(1, 500, 600))
     )
@@ -160,7 +162,7 @@ def test_many_acknowledgements_are_taken_at_once() -> None:
     assert not unknown_of(writer)
 
 
-def unknown_of(writer: ChainWriter) -> tuple[Tile, ...]:
+def unknown_of(writer: ArchiveWriter) -> tuple[Tile, ...]:
     return writer.tiling.end(log((writer.tiling.partitions[0].next, 10**6))).partitions[0].unacknowledged
 
 
@@ -178,7 +180,7 @@ def test_a_hole_that_is_read_late_may_hide_a_tombstone(
     """What lay beyond the end at the look before was written after it."""
     store = MemoryStore()
     seen = log((0, 10), retention_ms=retention_ms)
-    writer = ChainWriter.take_over(
+    writer = ArchiveWriter.take_over(
         store, Tiling(HERE), Writer(1, "one"), lambda: replace(seen, bounds={0: LogBounds(0, 0)})
     )
     writer.append(Kind.DATA, seen, objects=[entry(0, 10)])
@@ -209,7 +211,7 @@ def test_what_is_late_follows_from_both_looks(
     store = MemoryStore()
     first = log((0, 10), retention_ms=before_ms)
     empty = replace(first, bounds={0: LogBounds(0, 0)})
-    writer = ChainWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: empty)
+    writer = ArchiveWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: empty)
     writer.append(Kind.DATA, first, objects=[entry(0, 10)])
     after = log((0, 20), at=AT + passed, retention_ms=after_ms)
     writer.append(Kind.DATA, after, objects=[entry(10, 20, holes=((12, 14),))])
@@ -219,7 +221,7 @@ def test_what_is_late_follows_from_both_looks(
 
 def test_partitions_without_objects_are_looked_at_hourly() -> None:
     store = MemoryStore()
-    writer = ChainWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: log((0, 10), (0, 0)))
+    writer = ArchiveWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: log((0, 10), (0, 0)))
     for minutes, seen in ((1, 1), (59, 1), (60, 2), (61, 1)):
         now = log((0, 100), (0, 0), at=AT + timedelta(minutes=minutes))
         begin = writer.tiling.partitions[0].next
@@ -244,7 +246,7 @@ def test_a_divergence_that_was_seen_and_written_down_stays() -> None:
 @pytest.mark.parametrize(("news", "label"), [((0, 5), Label.DIVERGED), ((15, 15), Label.LOST)])
 def test_bad_news_of_a_partition_is_written_though_it_brings_nothing(news: tuple[int, int], label: Label) -> None:
     store = MemoryStore()
-    writer = ChainWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: log((0, 30), (0, 10)))
+    writer = ArchiveWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: log((0, 30), (0, 10)))
     writer.append(Kind.DATA, log((0, 30), (0, 10)), objects=[entry(0, 10), entry(0, 10, partition=1)])
     writer.append(Kind.DATA, log((0, 30), news), objects=[entry(10, 20)])
     after = log((0, 30), (0, 30))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from millrace.adapters.chain.documents import decode, encode, sha256_of
 from millrace.domain.archive.manifest import MOST
-from millrace.domain.sinks.dataset.history import Head, History, Summary
+from millrace.domain.chain.head import Head
+from millrace.domain.sinks.dataset.history import History, Summary
 from millrace.domain.sinks.dataset.manifest import ColumnEntry, DataObject, Held, Kind, Manifest, Span
 from millrace.domain.sinks.dataset.names import NO_DATE, Dataset
 from millrace.domain.streams.position import WorkRecord

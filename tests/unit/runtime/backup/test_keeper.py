@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from millrace.adapters.archive.chain import ChainWriter, put_summary
 from millrace.adapters.archive.cutting import Copied
+from millrace.adapters.archive.summaries import put_summary
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.archive.audits.acknowledgement import Acknowledgement
-from millrace.domain.archive.chain import LARGEST_EPOCH, Writer
 from millrace.domain.archive.expiry import Expiry
 from millrace.domain.archive.manifest import Kind, PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import Read
 from millrace.domain.archive.proof.tiling import LogsSeen, ObservedLog, Tiling
+from millrace.domain.chain.head import LARGEST_EPOCH, Writer
 from millrace.domain.declaration.pipeline import Backup, BackupApp, Topic
 from millrace.domain.groups.commits import Committed
 from millrace.domain.streams.control import Claim
@@ -87,11 +88,11 @@ class World:
             raise UnreachableError("the control database does not answer")
         return self.claims.get(epoch)
 
-    def archived_by(self, here: Incarnation, epoch: int, instance: str) -> ChainWriter:
+    def archived_by(self, here: Incarnation, epoch: int, instance: str) -> ArchiveWriter:
         """Let somebody else take a chain over."""
         tiling = Tiling(here)
         look = lambda: ObservedLog(self.now, here.topic_id, {0: LogBounds(0, 10)})  # noqa: E731
-        return ChainWriter.take_over(self.store, tiling, Writer(epoch, instance), look)
+        return ArchiveWriter.take_over(self.store, tiling, Writer(epoch, instance), look)
 
     def tee(self, epoch: int = 1) -> Tee:
         self.claims[epoch] = f"i{epoch}"
@@ -168,7 +169,7 @@ def test_a_former_chain_that_another_app_wrote_on_holds_up_nothing() -> None:
 def test_what_is_known_of_a_topic_that_is_gone_is_written_where_the_end_of_its_chain_is_gone_too() -> None:
     world = World()
     tiling = Tiling(A)
-    chain = ChainWriter.take_over(world.store, tiling, Writer(1, "z"), lambda: world.look([A.topic]).logs[A.topic])
+    chain = ArchiveWriter.take_over(world.store, tiling, Writer(1, "z"), lambda: world.look([A.topic]).logs[A.topic])
     chain.append(Kind.LOOK, world.look([A.topic]).logs[A.topic])
     put_summary(world.store, tiling)
     del world.store.objects[A.manifest_key(1)]

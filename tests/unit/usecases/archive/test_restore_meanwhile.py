@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from millrace.adapters.archive.chain import ChainWriter, read_on
-from millrace.domain.archive.chain import Writer
+from millrace.adapters.archive.chain import read_on
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.domain.archive.manifest import Kind, PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.archive.restore.records import Placement
 from millrace.domain.archive.selection import Selection
+from millrace.domain.chain.head import Writer
 from millrace.domain.streams.position import LogBounds
 from millrace.errors import FencedError, RecreatedTopicError, RefusedError, UsageError
 from millrace.usecases.archive import restore_run
@@ -172,7 +173,7 @@ def test_what_diverged_or_was_cut_off_is_told_until_somebody_acknowledges_it() -
 
     for epoch, end in ((2, 30), (3, 20)):
         log = ObservedLog(AT, HERE.topic_id, {0: LogBounds(0, 8), 1: LogBounds(0, end)})
-        chain = ChainWriter.take_over(here.store, tiling, Writer(epoch, "one more"), lambda log=log: log)
+        chain = ArchiveWriter.take_over(here.store, tiling, Writer(epoch, "one more"), lambda log=log: log)
     report = here.restore()
     assert (report.problems, report.restored, report.is_whole) == (2, 40, False)
     assert "diverged, and restored as it was archived: [8, 20) of partition 0" in here.told[0]

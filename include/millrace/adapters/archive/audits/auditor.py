@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from millrace.adapters.archive.audits.beside_log import BesideLog, Reads, Sample
 from millrace.adapters.archive.audits.evidence import EvidenceStore
 from millrace.adapters.archive.audits.inspection import Inspection, inspect
-from millrace.adapters.archive.chain import drop_old_summaries, put_summary, resume
+from millrace.adapters.archive.summaries import drop_old_summaries, put_summary, resume
 from millrace.adapters.chain.documents import sha256_of
 from millrace.domain.archive.audits.acknowledgement import Known
 from millrace.domain.archive.audits.findings import (

@@ -13,9 +13,11 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from millrace.adapters.archive.chain import add, links, promised, resume
+from millrace.adapters.archive.chain import add
 from millrace.adapters.archive.objects import differences, read_object
+from millrace.adapters.archive.summaries import promised, resume
 from millrace.adapters.chain.documents import sha256_of
+from millrace.adapters.chain.links import links
 from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry
 from millrace.domain.archive.names import ObjectName
 from millrace.domain.archive.proof.coverage import Coverage, Problem, Problems
@@ -313,7 +315,7 @@ class _Inspector:
         """What is wrong with objects, to be told now that all that has expired is known."""
         problems, partitions = self._tiling.problems, self._tiling.partitions
         if self._promised > self._tiling.head.sequence:
-            what = f"the chain ends here, and a summary knows of manifest {self._promised}"
+            what = f"the chain ends here, and a summary names manifest {self._promised}"
             problems.append(Problem(what, self._tiling.head.sequence))
         for problem in self._wrong:
             name = self._here.object_name(problem.key)

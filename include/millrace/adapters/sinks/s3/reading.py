@@ -7,13 +7,10 @@ from datetime import date
 from hashlib import sha256
 
 import pyarrow as pa
-import structlog
 
-from millrace.adapters.archive.heads import last_link
-from millrace.adapters.chain.documents import decode
-from millrace.adapters.sinks.s3.chain import last_summary, read_chain, stream_of
+from millrace.adapters.chain.ends import believed_epoch, last_manifest, last_summary
+from millrace.adapters.sinks.s3.chain import read_chain, stream_of
 from millrace.adapters.sinks.s3.objects import read_rows, without
-from millrace.domain.archive.chain import LARGEST_EPOCH
 from millrace.domain.sinks.dataset.coverage import Coverage
 from millrace.domain.sinks.dataset.history import History
 from millrace.domain.sinks.dataset.manifest import DataObject, Kind, Manifest
@@ -21,8 +18,6 @@ from millrace.domain.sinks.dataset.names import EVENT_DATE, NO_DATE, Dataset
 from millrace.domain.sinks.dataset.snapshot import DataFile, DatasetSnapshot
 from millrace.errors import CorruptArchiveError
 from millrace.ports.objects import ObjectStore
-
-log = structlog.get_logger()
 
 
 class DatasetReader:
@@ -47,15 +42,10 @@ class DatasetReader:
         An epoch that no stream reaches by starting is logged and left out: a start above it would leave no room for
         those to come. The stream that meets that manifest is fenced.
         """
-        here, store = self._dataset, self._store
-        link = last_link(store, here, last_summary(store, here))
-        last = decode(link.data, Manifest, link.key) if link is not None and link.data is not None else None
+        last = last_manifest(self._store, self._dataset, Manifest)
         if last is None or last.stream != stream:
             return 0
-        if last.epoch > LARGEST_EPOCH:
-            log.warning("head_not_believed", dataset=str(here), stream=stream, epoch=last.epoch)
-            return 0
-        return last.epoch
+        return believed_epoch(last.epoch, dataset=str(self._dataset), stream=stream)
 
     def snapshot(self, first: date | None = None, last: date | None = None) -> DatasetSnapshot | None:
         """The dataset as it is now; None where no stream has ever written it.
@@ -65,7 +55,7 @@ class DatasetReader:
             last: the last one; None: to the end. Rows without a date are there where both are None.
 
         Raises:
-            CorruptArchiveError: a manifest is missing, or is not what it was; or a summary knows of later ones.
+            CorruptArchiveError: a manifest is missing, or is not what it was; or a summary names later ones.
             UnreachableError: the store does not answer.
         """
         stream = self._stream()
@@ -81,7 +71,7 @@ class DatasetReader:
         read_chain(self._store, self._dataset, history, tell)
         if history.head.sequence < summed_up:
             raise CorruptArchiveError(
-                f"the chain ends at manifest {history.head.sequence}, and a summary knows of {summed_up}",
+                f"the chain ends at manifest {history.head.sequence}, and a summary names manifest {summed_up}",
                 where=self._dataset.manifests,
                 next_step="look for who deleted manifests: rows that counted are not seen without them",
             )

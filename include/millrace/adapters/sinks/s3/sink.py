@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from millrace.adapters.chain.documents import sha256_of
 from millrace.adapters.sinks.aside import Aside, if_it_can
-from millrace.adapters.sinks.s3.chain import DatasetChain
 from millrace.adapters.sinks.s3.objects import (
     TIMESTAMP,
     entries_of,
@@ -21,6 +20,7 @@ from millrace.adapters.sinks.s3.objects import (
     write_object,
 )
 from millrace.adapters.sinks.s3.output import ObjectsWriter, objects_of, told_as_a_sink
+from millrace.adapters.sinks.s3.writer import DatasetWriter
 from millrace.domain.declaration.pipeline import S3Sink as DeclaredSink
 from millrace.domain.sinks.batch import BatchCounts, Identity, Written
 from millrace.domain.sinks.dataset.coverage import Covered
@@ -69,7 +69,7 @@ class S3Sink:
         self._event_date = sink.event_date
         self._dataset = Dataset(sink.prefix)
         self._store = store
-        self._chain = DatasetChain(store, self._dataset, identity)
+        self._chain = DatasetWriter(store, self._dataset, identity)
         self._aside = aside
         self._schema = pa.schema([])
 

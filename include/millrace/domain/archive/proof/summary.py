@@ -11,8 +11,9 @@ from datetime import datetime
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.partition import Cause, Look, PartitionState
 from millrace.domain.archive.proof.spans import Span, Spans
-from millrace.domain.archive.proof.tiling import Head, Tiling
+from millrace.domain.archive.proof.tiling import Tiling
 from millrace.domain.archive.records import is_sha256
+from millrace.domain.chain.head import Head
 
 VERSION = 1
 

@@ -15,18 +15,8 @@ from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, Seen
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Coverage, PartitionCoverage, Problem, Problems, cover
 from millrace.domain.archive.proof.partition import Look, PartitionState, Tile
+from millrace.domain.chain.head import Head
 from millrace.domain.streams.position import LogBounds
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The last manifest of a chain: what the next one has to follow. Of no chain: sequence -1, epoch 0."""
-
-    sequence: int = -1
-    sha256: str = ""
-    epoch: int = 0
-    instance: str = ""  # that wrote it
-    says_nothing: str = ""  # why nobody can go on from it: its bytes say nothing, or it is of another topic
 
 
 @dataclass(frozen=True, slots=True)

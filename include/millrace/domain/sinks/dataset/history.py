@@ -7,21 +7,12 @@ from dataclasses import dataclass, field
 
 from millrace.domain.archive.manifest import MOST
 from millrace.domain.archive.records import is_sha256
+from millrace.domain.chain.head import Head, Writer
 from millrace.domain.sinks.dataset.manifest import ColumnEntry, Kind, Manifest, Span
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 
 VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The last manifest of a chain; sequence -1: there is none."""
-
-    sequence: int = -1
-    sha256: str = ""
-    epoch: int = 0
-    instance: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +65,9 @@ class History:
             return f"it does not follow manifest {head.sequence}"
         if manifest.stream != self.stream:
             return f"it is of the stream {manifest.stream}, not of {self.stream}"
-        same = (manifest.epoch, manifest.instance) == (head.epoch, head.instance)
         if manifest.kind is Kind.TAKEOVER:
             return "" if manifest.epoch > head.epoch else f"epoch {manifest.epoch} takes over from {head.epoch}"
-        if not same:
+        if Writer(manifest.epoch, manifest.instance) != head.writer:
             return f"epoch {manifest.epoch} of {manifest.instance} writes and has not taken over"
         return self._fault_of_kind(manifest)
 

@@ -8,16 +8,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millrace.adapters.archive.chain import ChainWriter, links, read_on, resume
+from millrace.adapters.archive.chain import read_on
 from millrace.adapters.archive.looks import Looks
+from millrace.adapters.archive.summaries import resume
+from millrace.adapters.archive.writer import ArchiveWriter
 from millrace.adapters.chain.documents import decode
+from millrace.adapters.chain.links import links
 from millrace.domain.alarms.kinds import AlarmKind
-from millrace.domain.archive.chain import Writer
 from millrace.domain.archive.manifest import Kind, Manifest, PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.coverage import Verdict
 from millrace.domain.archive.proof.partition import Cause, Label
 from millrace.domain.archive.proof.tiling import LogsSeen
+from millrace.domain.chain.head import Writer
 from millrace.domain.declaration.pipeline import Backup
 from millrace.domain.groups.commits import BackupMetadata, Committed
 from millrace.domain.streams.position import LogBounds
@@ -356,7 +359,7 @@ def test_a_head_that_nobody_claimed_halts_its_topic_and_the_next_start_goes_on_a
         topics.produce(name, 0, [b"a"])
     world.archive_all(tee)
     tiling, look = resume(world.store, here(world, damaged)), lambda: world.look([damaged]).logs[damaged]
-    ChainWriter.take_over(world.store, tiling, Writer(57, "another installation's"), look)
+    ArchiveWriter.take_over(world.store, tiling, Writer(57, "another installation's"), look)
     for name in names:
         topics.produce(name, 0, [b"b"])
     world.archive_all(tee)

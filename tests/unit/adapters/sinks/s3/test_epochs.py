@@ -8,7 +8,7 @@ import pytest
 
 from millrace.adapters.chain.documents import encode
 from millrace.adapters.sinks.s3.reading import DatasetReader
-from millrace.domain.archive.chain import LARGEST_EPOCH
+from millrace.domain.chain.head import LARGEST_EPOCH
 from millrace.domain.sinks.dataset.manifest import Kind, Manifest
 from millrace.domain.sinks.dataset.names import Dataset
 from support.fakes.objects import MemoryStore

@@ -1,0 +1,1 @@
+"""The rules that all chains of manifests share."""
