@@ -103,7 +103,7 @@ class ChainWriter(Generic[ChainManifest]):
             except ObjectExistsError:
                 continue
             return
-        self._unsettled, self._planned_on = False, self._chain.head
+        self._unsettled = False
 
     def _has_begun(self) -> bool:
         """Read on; return whether the takeover is there already."""
@@ -138,6 +138,7 @@ class ChainWriter(Generic[ChainManifest]):
             raise RefusedError("nobody knows whether the last manifest was written", next_step="call settle first")
         self._stop_at_fault()
         self.check()
+        self._planned_on = self._chain.head
         manifest = following()
         try:
             self._write(manifest)
@@ -151,7 +152,7 @@ class ChainWriter(Generic[ChainManifest]):
         """Read the chain on, for example after an answer was lost.
 
         Returns:
-            True where the chain has grown since the last manifest was planned: plans are to be made again.
+            True where the chain has grown since the last `append` began: plans are to be made again.
 
         Raises:
             ChainFencedError: another writer has taken over.
@@ -184,10 +185,10 @@ class ChainWriter(Generic[ChainManifest]):
         data, key = encode(manifest), self._chain.chained.manifest_key(manifest.sequence)
         decode(data, type(manifest), key)  # what cannot be read again must not be written
         self._stop_at_changed_head()
-        self._unsettled, self._planned_on = True, self._chain.head
+        self._unsettled = True
         self._store.create(key, data)
+        self._unsettled = False
         self._chain.add(manifest, sha256_of(data))
-        self._unsettled, self._planned_on = False, self._chain.head
 
     def _stop_at_fault(self) -> None:
         """Stop where nothing can follow the head."""

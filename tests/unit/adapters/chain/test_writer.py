@@ -121,6 +121,32 @@ def test_nothing_is_appended_before_a_lost_answer_is_settled(chains: Chains, los
     assert end_of(chains, store) == (2 + written, 1, "one")
 
 
+class Silent(Losing):
+    """Also loses the answer to one look at a manifest, once `silent_at` names it."""
+
+    silent_at = ""
+
+    def get(self, key: str) -> bytes | None:
+        if key == self.silent_at:
+            self.silent_at = ""
+            raise UnreachableError("lost")
+        return super().get(key)
+
+
+def test_a_manifest_that_was_never_sent_is_not_settled_as_written(chains: Chains) -> None:
+    """The head is asked for before the manifest is sent; that answer is lost, after a write that was settled."""
+    store = Silent(3)
+    writer = begun(chains, store)
+    with pytest.raises(UnreachableError):
+        chains.append(writer)
+    writer.settle()
+    store.silent_at = chains.manifest_key(2)
+    with pytest.raises(UnreachableError):
+        chains.append(writer)
+    assert not writer.settle()
+    assert end_of(chains, store) == (2, 1, "one")
+
+
 def test_a_request_that_arrives_after_it_was_given_up_is_read_and_not_a_fence(chains: Chains) -> None:
     store, twin = Losing(-3), MemoryStore()
     writer = begun(chains, store)
