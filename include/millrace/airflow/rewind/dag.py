@@ -11,16 +11,16 @@ from millrace.airflow.plans.operators import RunPlan
 from millrace.airflow.quality.books import TriggerBooks
 from millrace.airflow.rewind.operators import PlanRewind, VerifyPlan
 from millrace.airflow.shared import names
-from millrace.airflow.shared.defaults import PATIENT, RETRIED, common
+from millrace.airflow.shared.defaults import PATIENT, RETRIED, form
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.rewind.time_travel import EARLIEST, Policy
 from millrace.domain.sinks.capabilities import Capability
 
 
 def rewind_dag(pipeline: Pipeline) -> DAG:
-    """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first.
+    """Return the form that rewinds a stream. Many runs go at once; a stream decides who is first.
 
-    Streams that write to Kafka or to S3 are not in its form.
+    Streams that write to Kafka or to S3 are not in it.
     """
     dag = DAG(
         dag_id=names.rewind(pipeline),
@@ -34,8 +34,6 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
             f"is done. By hand: `millrace streams rewind {pipeline.name}.STREAM --to TIME --reason ...`, and "
             "`millrace plans abort ID` takes it back while nothing was read again."
         ),
-        schedule=None,
-        allowed_run_types=["manual"],
         params={
             "stream": stream_param(pipeline.able(Capability.REWIND), preset=True),
             "to": Param(
@@ -53,7 +51,7 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
             ),
             "reason": reason_param(),
         },
-        **common(pipeline.owner, [pipeline.name, "rewind"]) | {"max_active_runs": 16},
+        **form(pipeline.owner, [pipeline.name, "rewind"], at_once=16),
     )
     plan = PlanRewind(
         task_id="plan",
