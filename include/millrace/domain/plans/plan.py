@@ -123,6 +123,11 @@ class Plan:
             facts.setdefault(change.subject, {}).update(change.before)
         return {subject: tuple(sorted(values.items())) for subject, values in sorted(facts.items())}
 
+    def because(self, reason: str = "") -> str:
+        """Return a reason for the action log: the one given, or else the plan's own, with the plan's id."""
+        given = reason or self.reason
+        return f"{given} (plan {self.id})" if given else f"plan {self.id}"
+
     def says_the_same(self, other: Plan) -> bool:
         """Whether both would do the same to the same, whoever made them and when.
 

@@ -79,6 +79,13 @@ def test_two_plans_say_the_same_whoever_made_them_and_when() -> None:
     assert not PLAN.says_the_same(replace(PLAN, changes=(SEGMENT,)))
 
 
+def test_the_action_log_has_the_given_reason_or_the_plans_with_its_id() -> None:
+    meant = replace(PLAN, reason="mended")
+    assert meant.because("again") == f"again (plan {meant.id})"
+    assert meant.because() == f"mended (plan {meant.id})"
+    assert replace(PLAN, reason="").because() == f"plan {replace(PLAN, reason='').id}"
+
+
 @pytest.mark.parametrize(
     ("standings", "cluster", "later", "resumed", "reason"),
     [
