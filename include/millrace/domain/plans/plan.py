@@ -26,6 +26,14 @@ class PlanKind(StrEnum):
     REWIND = "rewind"
     REDRIVE = "redrive"
 
+    @property
+    def told_by_about(self) -> bool:
+        """Return whether `Plan.about` is part of what a plan does, and not only of what is to be known of it.
+
+        Two plans that differ in it are two then. A redrive names its records there.
+        """
+        return self is PlanKind.REDRIVE
+
 
 class PlanStatus(StrEnum):
     """Where a stored plan is in its life. Only an open one can be started."""
@@ -129,11 +137,8 @@ class Plan:
         return f"{given} (plan {self.id})" if given else f"plan {self.id}"
 
     def says_the_same(self, other: Plan) -> bool:
-        """Whether both would do the same to the same, whoever made them and when.
-
-        Of a redrive `about` says to what.
-        """
-        if PlanKind.REDRIVE in (self.kind, other.kind) and self.about != other.about:
+        """Return whether both would do the same to the same, whoever made them and when."""
+        if self.kind.told_by_about and self.about != other.about:
             return False
         return (self.kind, self.target, self.cluster_id, self.connection, self.changes, self.refusals) == (
             other.kind,
