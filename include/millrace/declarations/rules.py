@@ -7,7 +7,8 @@ from pathlib import Path
 from millrace.declarations.draft import SECTIONS, Draft
 from millrace.declarations.fields import KAFKAS_OWN, PIPELINE_NAME, nearest
 from millrace.declarations.findings import WHOLE_FILE, Place
-from millrace.declarations.reader import Mapping, Scalar, Sequence
+from millrace.declarations.name_list import repeated
+from millrace.declarations.reader import Mapping, Sequence
 from millrace.declarations.sinks import KINDS
 from millrace.declarations.spelling import spell_duration
 from millrace.declarations.topic_document import TopicDocument
@@ -234,9 +235,5 @@ def _reads(draft: Draft, tree: Mapping, place: Place) -> None:
         return
     if not reads.items:
         draft.say(place, "the stream reads no topic", "name at least one, like [shop.purchases]")
-    seen: set[object] = set()
-    for item in reads.items:
-        if isinstance(item, Scalar) and not item.broken:
-            if item.value in seen:
-                draft.say(item.place, f"the topic `{shown(item.value)}` is read twice", "remove one of them")
-            seen.add(item.value)
+    for item in repeated(reads):
+        draft.say(item.place, f"the topic `{shown(item.value)}` is read twice", "remove one of them")
