@@ -211,10 +211,15 @@ def _stream(draft: Draft, name: str, root: Path) -> None:
         what = f"the group `{group}` is reserved: `millrace.` begins the groups Millrace names itself"
         draft.say(stream.place("group"), what, "remove `group`, or choose a name that begins otherwise")
     _sinks(draft, stream.tree, stream.place("writes"))
-    for kind in KINDS:
-        if stream.tree.get("writes", kind.word) is not None:
-            writes = stream.document.writes
-            kind.check(draft.say, stream, writes.part(kind) if writes else None)
+    kinds = [kind for kind in KINDS if stream.tree.get("writes", kind.word) is not None]
+    for kind in kinds:
+        writes = stream.document.writes
+        kind.check(draft.say, stream, writes.part(kind) if writes else None)
+    services = [kind.service for kind in kinds if not kind.tabular]
+    if services and "quality" in stream.tree.entries:
+        what = f"quality rules are held against the rows of a table, and this stream writes to {' and '.join(services)}"
+        step = "remove `quality`; a second stream can read the topic and write its rows to a table"
+        draft.say(stream.place("quality"), what, step)
     _reads(draft, stream.tree, stream.place("reads"))
 
 

@@ -57,7 +57,6 @@ class KafkaKind(SinkKind[KafkaDocument, KafkaSink]):
 
     def check(self, say: Say, stream: StreamPart, document: KafkaDocument | None) -> None:
         """Add what is wrong with the list of topics."""
-        super().check(say, stream, document)
         sink = stream.tree.get("writes", "kafka")
         if not isinstance(sink, Mapping):
             return
