@@ -6,7 +6,7 @@ from airflow.sdk import DAG, Param
 
 from millrace.airflow.plans.form import confirm_task, reason_param, stream_param
 from millrace.airflow.plans.operators import RunPlan
-from millrace.airflow.quality.books import TriggerBooks
+from millrace.airflow.quality.dag import books_task
 from millrace.airflow.quarantine.operators import PlanRedrive
 from millrace.airflow.shared import names
 from millrace.airflow.shared.defaults import PATIENT, RETRIED, form
@@ -66,15 +66,7 @@ def redrive_dag(pipeline: Pipeline) -> DAG:
         dag=dag,
         **PATIENT,
     )
-    books = TriggerBooks(
-        task_id="books",
-        books=names.books(pipeline),
-        after="redrive",
-        doc_md="Has the books of the stream looked at; what that finds turns its own DAG red. Paused, that DAG waits.",
-        dag=dag,
-        **RETRIED,
-    )
-    plan >> confirm >> run >> books
+    plan >> confirm >> run >> books_task(dag, pipeline, after="redrive")
     return dag
 
 

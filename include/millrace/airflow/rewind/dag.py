@@ -8,7 +8,7 @@ from airflow.sdk import DAG, Param
 
 from millrace.airflow.plans.form import confirm_task, reason_param, stream_param
 from millrace.airflow.plans.operators import RunPlan
-from millrace.airflow.quality.books import TriggerBooks
+from millrace.airflow.quality.dag import books_task
 from millrace.airflow.rewind.operators import PlanRewind, VerifyPlan
 from millrace.airflow.shared import names
 from millrace.airflow.shared.defaults import PATIENT, RETRIED, form
@@ -75,13 +75,5 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
         dag=dag,
         **PATIENT,
     )
-    books = TriggerBooks(
-        task_id="books",
-        books=names.books(pipeline),
-        after="rewind",
-        doc_md="Has the books of the stream looked at; what that finds turns its own DAG red. Paused, that DAG waits.",
-        dag=dag,
-        **RETRIED,
-    )
-    plan >> confirm >> run >> verify >> books
+    plan >> confirm >> run >> verify >> books_task(dag, pipeline, after="rewind")
     return dag
