@@ -33,7 +33,8 @@ MOVED = {
     f"{_AIRFLOW}.rewind_operators": f"{_AIRFLOW}.rewind.operators",
     f"{_AIRFLOW}.redrive_operators": f"{_AIRFLOW}.quarantine.operators",
     f"{_AIRFLOW}.quality_operators": f"{_AIRFLOW}.quality.operators",
-    f"{_AIRFLOW}.books_dag": f"{_AIRFLOW}.quality.books",
+    f"{_AIRFLOW}.books_dag": f"{_AIRFLOW}.quality.operators",
+    f"{_AIRFLOW}.quality.books": f"{_AIRFLOW}.quality.operators",
     f"{_AIRFLOW}.retention_operators": f"{_AIRFLOW}.retention.operators",
     # a site's Airflow configuration and its own files
     f"{_AIRFLOW}.connections_file": f"{_AIRFLOW}.shared.connections_file",
@@ -76,7 +77,11 @@ class _Former(MetaPathFinder, Loader):
             place = MOVED.get(f"{former}.{name}", f"{MOVED[former]}.{name}")
             target, _, attribute = place.rpartition(".")
             try:
-                return getattr(importlib.import_module(target), attribute)
+                found = importlib.import_module(target)
+            except AttributeError as error:  # `from FORMER import NAME` would call the name unknown
+                raise ImportError(f"module {former!r} is {target!r} now, which fails: {error!r}") from error
+            try:
+                return getattr(found, attribute)
             except AttributeError as error:
                 raise AttributeError(f"module {former!r} is {target!r} now, which has no {name!r}") from error
 

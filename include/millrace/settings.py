@@ -18,6 +18,8 @@ from millrace.errors import UnreachableError, UsageError
 
 STATE_FOLDER = ".millrace"
 CONNECTION_PREFIX = "AIRFLOW_CONN_"
+KAFKA = "millrace_kafka"
+"""The usual Connection of a Kafka cluster: that of every topic and group which no declaration places elsewhere."""
 TLS_KEYWORDS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 """The keys of a `postgres` Connection's extra that go to libpq."""
 
@@ -277,7 +279,7 @@ class Settings:
             )
         return Connection.parse(name, text)
 
-    def kafka(self, name: str = "millrace_kafka") -> KafkaSettings:
+    def kafka(self, name: str = KAFKA) -> KafkaSettings:
         """Settings of a `kafka` Connection, whose extra holds librdkafka keys."""
         connection = self.connection(name)
         keys = _in_one_spelling(connection.extra)

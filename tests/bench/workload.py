@@ -15,6 +15,7 @@ from millrace.embedded.stack import Stack
 from millrace.ports.platform import Platform
 from millrace.usecases.streams import supervise as streams
 from millrace.wiring import open_platform
+from support.example.purchases import PURCHASE
 from support.waiting import Deadline, eventually
 
 RECORDS = int(os.environ.get("MILLRACE_BENCH_RECORDS", "2000000"))
@@ -37,8 +38,7 @@ topics:
     value:
       format: json
       schema: >-
-        customer_id STRING NOT NULL, purchased_on DATE NOT NULL,
-        quantity INT NOT NULL, amount DECIMAL(12,2) NOT NULL
+        {schema}
   {target}:
     partitions: {partitions}
     replication: 1
@@ -46,7 +46,7 @@ topics:
     value:
       format: json
       schema: >-
-        customer_id STRING NOT NULL, purchased_on DATE NOT NULL, quantity INT NOT NULL, amount DECIMAL(12,2) NOT NULL,
+        {schema},
         unit_amount DECIMAL(14,4), weekday INT, month DATE
 streams:
   purchases:
@@ -93,6 +93,7 @@ class Workload:
         }
         text = DECLARATION.format(
             pipeline=pipeline,
+            schema=PURCHASE.ddl,
             topic=self.topic,
             target=self.target,
             writes=writes[SINK],

@@ -5,8 +5,7 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from millrace.airflow.archive.dag import audit_dag
-from millrace.airflow.quality.books import books_dag
-from millrace.airflow.quality.dag import quality_dag
+from millrace.airflow.quality.dag import books_dag, quality_dag
 from millrace.airflow.quarantine.dag import redrive_dag
 from millrace.airflow.retention.dag import retention_dag
 from millrace.airflow.rewind.dag import rewind_dag

@@ -37,7 +37,7 @@ from millrace.declarations.reader import Mapping
 from millrace.declarations.rules import PIPELINES, check_pipeline
 from millrace.declarations.sinks import written_topics
 from millrace.declarations.world import World, claims_of
-from millrace.domain.declaration.pipeline import Environment, Pipeline
+from millrace.domain.declaration.pipeline import App, Environment, Pipeline
 from millrace.errors import UsageError
 
 
@@ -55,20 +55,10 @@ class Project:
     findings: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
 
-    def pipeline(self, name: str) -> Pipeline:
-        """The pipeline of this name.
-
-        Raises:
-            InvalidDeclarationError: its file has errors.
-            UsageError: there is no such file.
-        """
-        for pipeline in self.pipelines:
-            if pipeline.name == name:
-                return pipeline
-        own = [each for each in self.findings if each.file == file_of(name)]
-        if own:
-            raise InvalidDeclarationError(own)
-        raise _no_such_pipeline(self.root, name)
+    @property
+    def apps(self) -> dict[str, tuple[Pipeline, App]]:
+        """Return the apps of all sound pipelines by their full names, each with its pipeline."""
+        return {app.qualified_name: (pipeline, app) for pipeline in self.pipelines for app in pipeline.apps}
 
 
 @dataclass

@@ -7,7 +7,8 @@ from pathlib import Path
 from millrace.declarations.draft import SECTIONS, Draft
 from millrace.declarations.fields import KAFKAS_OWN, PIPELINE_NAME, nearest
 from millrace.declarations.findings import WHOLE_FILE, Place
-from millrace.declarations.reader import Mapping, Scalar, Sequence
+from millrace.declarations.name_list import repeated
+from millrace.declarations.reader import Mapping, Sequence
 from millrace.declarations.sinks import KINDS
 from millrace.declarations.spelling import spell_duration
 from millrace.declarations.topic_document import TopicDocument
@@ -210,10 +211,15 @@ def _stream(draft: Draft, name: str, root: Path) -> None:
         what = f"the group `{group}` is reserved: `millrace.` begins the groups Millrace names itself"
         draft.say(stream.place("group"), what, "remove `group`, or choose a name that begins otherwise")
     _sinks(draft, stream.tree, stream.place("writes"))
-    for kind in KINDS:
-        if stream.tree.get("writes", kind.word) is not None:
-            writes = stream.document.writes
-            kind.check(draft.say, stream, writes.part(kind) if writes else None)
+    kinds = [kind for kind in KINDS if stream.tree.get("writes", kind.word) is not None]
+    for kind in kinds:
+        writes = stream.document.writes
+        kind.check(draft.say, stream, writes.part(kind) if writes else None)
+    services = [kind.service for kind in kinds if not kind.tabular]
+    if services and "quality" in stream.tree.entries:
+        what = f"quality rules are held against the rows of a table, and this stream writes to {' and '.join(services)}"
+        step = "remove `quality`; a second stream can read the topic and write its rows to a table"
+        draft.say(stream.place("quality"), what, step)
     _reads(draft, stream.tree, stream.place("reads"))
 
 
@@ -234,9 +240,5 @@ def _reads(draft: Draft, tree: Mapping, place: Place) -> None:
         return
     if not reads.items:
         draft.say(place, "the stream reads no topic", "name at least one, like [shop.purchases]")
-    seen: set[object] = set()
-    for item in reads.items:
-        if isinstance(item, Scalar) and not item.broken:
-            if item.value in seen:
-                draft.say(item.place, f"the topic `{shown(item.value)}` is read twice", "remove one of them")
-            seen.add(item.value)
+    for item in repeated(reads):
+        draft.say(item.place, f"the topic `{shown(item.value)}` is read twice", "remove one of them")

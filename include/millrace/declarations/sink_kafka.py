@@ -9,13 +9,13 @@ from pydantic import ConfigDict, Field
 
 from millrace.declarations.fields import TopicName
 from millrace.declarations.findings import Place
+from millrace.declarations.name_list import NameList
 from millrace.declarations.reader import Mapping, Scalar, Sequence
 from millrace.declarations.shapes import Document
 from millrace.declarations.sink_kind import Say, SinkKind, StreamPart
 from millrace.declarations.topic_document import TopicDocument
 from millrace.declarations.topic_names import names_in
 from millrace.domain.declaration.pipeline import ColumnType, KafkaSink, ValueFormat
-from millrace.domain.formats.printable import shown
 
 TOPIC_COLUMN = "topic"
 """The column of an app's rows that names the topic of each, where there are several."""
@@ -57,7 +57,6 @@ class KafkaKind(SinkKind[KafkaDocument, KafkaSink]):
 
     def check(self, say: Say, stream: StreamPart, document: KafkaDocument | None) -> None:
         """Add what is wrong with the list of topics."""
-        super().check(say, stream, document)
         sink = stream.tree.get("writes", "kafka")
         if not isinstance(sink, Mapping):
             return
@@ -71,20 +70,9 @@ class KafkaKind(SinkKind[KafkaDocument, KafkaSink]):
             say(place, "the sink has `topic` and `topics`", step)
         topics = sink.get("topics")
         if isinstance(topics, Sequence):
-            self._several(say, topics, stream.place("writes", "kafka", "topics"))
-
-    def _several(self, say: Say, topics: Sequence, place: Place) -> None:
-        if not topics.items:
-            say(place, "the sink has no topic", f"name at least one, like {self.examples['topics']}")
-        if len(topics.items) > MOST_TOPICS:
-            what = f"the sink has {len(topics.items)} topics, more than {MOST_TOPICS}"
-            say(place, what, "share them out among several streams")
-        seen: set[object] = set()
-        for item in topics.items:
-            if isinstance(item, Scalar) and not item.broken:
-                if item.value in seen:
-                    say(item.place, f"the topic `{shown(item.value)}` is in the list twice", "remove one of them")
-                seen.add(item.value)
+            share = "share them out among several streams"
+            several = NameList("the sink", "topic", "the list", MOST_TOPICS, share, self.examples["topics"])
+            several.check(say, topics, stream.place("writes", "kafka", "topics"))
 
     def topics(self, tree: Mapping) -> Iterator[tuple[Place, str]]:
         """Return the topics that a stream's tree says it writes to."""

@@ -110,10 +110,6 @@ class SinkKind(Generic[Written, Declared]):
 
     def check(self, say: Say, stream: StreamPart, document: Written | None) -> None:
         """Report what is wrong with a stream's sink by itself; `document` is None where it is not sound."""
-        if not self.tabular and "quality" in stream.tree.entries:
-            what = f"quality rules are held against the rows of a table, and this stream writes to {self.service}"
-            step = "remove `quality`; a second stream can read the topic and write its rows to a table"
-            say(stream.place("quality"), what, step)
 
     def claims(self, document: Written) -> Iterator[Claim]:
         """Return what no other stream may write to."""

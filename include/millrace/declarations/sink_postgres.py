@@ -10,13 +10,13 @@ from pydantic import Field
 
 from millrace.declarations.fields import Table, choice
 from millrace.declarations.findings import Finding, Place, Severity, finding
+from millrace.declarations.name_list import NameList
 from millrace.declarations.reader import Scalar, Sequence
 from millrace.declarations.shapes import ConnectionName, Document, FieldName
 from millrace.declarations.sink_kind import Claim, Read, Say, SinkKind, StreamPart
 from millrace.declarations.topic_document import TopicDocument
 from millrace.domain.declaration.pipeline import Cleanup, PostgresSink, SinkMode, Tombstones, ValueFormat
 from millrace.domain.declaration.sinks import SYSTEM_COLUMNS
-from millrace.domain.formats.printable import shown
 
 MOST_KEY_COLUMNS = 16
 KeyColumns = Annotated[
@@ -85,21 +85,15 @@ class PostgresKind(SinkKind[PostgresDocument, PostgresSink]):
             self._key_columns(say, key, place)
 
     def _key_columns(self, say: Say, key: Sequence, place: Place) -> None:
-        if not key.items:
-            say(place, "the key has no column", f"name at least one, like {self.examples['key']}")
-        if len(key.items) > MOST_KEY_COLUMNS:
-            what = f"the key has {len(key.items)} columns, more than {MOST_KEY_COLUMNS}"
-            say(place, what, "name the fewest that tell rows apart")
-        seen: set[str] = set()
+        fewest = "name the fewest that tell rows apart"
+        columns = NameList("the key", "column", "the key", MOST_KEY_COLUMNS, fewest, self.examples["key"], str.casefold)
+        columns.check(say, key, place)
         for item in key.items:
-            if isinstance(item, Scalar):
-                name = str(item.value)
-                if name.casefold() in seen:
-                    say(item.place, f"the column `{shown(name)}` is in the key twice", "remove one of them")
-                seen.add(name.casefold())
-                if name in SYSTEM_COLUMNS:
-                    what = f"PostgreSQL has a system column `{name}` in every table, so no column of rows has this name"
-                    say(item.place, what, "name another column, and let the app give it")
+            if isinstance(item, Scalar) and item.value in SYSTEM_COLUMNS:
+                what = (
+                    f"PostgreSQL has a system column `{item.value}` in every table, so no column of rows has this name"
+                )
+                say(item.place, what, "name another column, and let the app give it")
 
     def advice(self, stream: StreamPart, document: PostgresDocument, reads: Items[Read]) -> Iterator[Finding]:
         """Return warnings of keys, and of columns that no table can have.

@@ -58,7 +58,7 @@ def examine(root: Path) -> list[Check]:
     layout = Layout(root)
     settings = open_settings(root)
     from_file = read_environment_file(layout.environment_file)
-    pipelines, broken = _declared(root)
+    pipelines, broken = _sound_pipelines(root)
     names = list(dict.fromkeys([*CONNECTIONS, *sorted(name for each in pipelines for name in _named_by(each))]))
     with_apps = {each.kafka for each in pipelines if each.apps}
     without_spark = {each.kafka for each in pipelines} - with_apps - {*CONNECTIONS}
@@ -82,7 +82,7 @@ def examine(root: Path) -> list[Check]:
     ]
 
 
-def _declared(root: Path) -> tuple[Sequence[Pipeline], Sequence[Check]]:
+def _sound_pipelines(root: Path) -> tuple[Sequence[Pipeline], Sequence[Check]]:
     """Return the pipelines without errors, and a check where some have errors."""
     step = "their Connections were not looked at; see `millrace spec check`"
     try:

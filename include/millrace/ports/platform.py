@@ -233,6 +233,10 @@ class Platform(Protocol):
         """When this host last gave a sign of life, by `time.monotonic`, under its identity."""
         ...
 
+    def close(self) -> None:
+        """Give back what is kept between calls; the next use opens it again. May wait for a call that goes on."""
+        ...
+
     def post(self, connection: str, document: Mapping[str, object]) -> None:
         """Send a document to the webhook that an `http` Connection leads to."""
         ...

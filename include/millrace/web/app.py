@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, Response
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.usecases.plans import pages as plan_pages
 from millrace.usecases.streams import pages as stream_pages
+from millrace.usecases.topics import pages as topic_pages
 from millrace.web.chart import charts
 from millrace.web.guard import HEADERS, Guard
 from millrace.web.host import Host
@@ -114,7 +115,7 @@ class _Pages:
         now = datetime.now(UTC)
 
         def work() -> str:
-            found = plan_pages.pipelines(self._host.platform(), lambda names: self._readable(request, names))
+            found = topic_pages.pipelines(self._host.platform(), lambda names: self._readable(request, names))
             return self._render(request, "topics.html.j2", page=found, at=now)
 
         return await self._page(work)
@@ -125,7 +126,7 @@ class _Pages:
         def work() -> str:
             if not NAME.fullmatch(pipeline) or not self._readable(request, {pipeline}):
                 raise UsageError(f"there is no pipeline {pipeline}")
-            found = plan_pages.topics_page(self._host.platform(), pipeline, now)
+            found = topic_pages.topics_page(self._host.platform(), pipeline, now)
             dag = self._host.dags(pipeline).topics
             return self._render(request, "pipeline_topics.html.j2", page=found, dag=dag)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from millrace.settings import Settings
 from millrace.wiring.kafka import KafkaAdapters
-from millrace.wiring.objects import HASTY_SECONDS, ObjectAdapters
+from millrace.wiring.objects import ObjectAdapters, hasty_store
 
 if TYPE_CHECKING:
     from millrace.adapters.archive.audits.auditor import Auditor
@@ -38,9 +38,8 @@ class ArchiveAdapters:
     def hasty_heads(self, connection: str) -> ChainHeads:
         """Return the ends of the chains in a bucket: each request is sent twice and has 5 s."""
         from millrace.adapters.archive.heads import ChainHeads
-        from millrace.adapters.s3.store import S3Store
 
-        return ChainHeads(S3Store(self.settings.s3(connection), attempts=2, read_seconds=HASTY_SECONDS))
+        return ChainHeads(hasty_store(self.settings, connection, attempts=2))
 
     def evidence(self, connection: str = "millrace_s3") -> EvidenceStore:
         """Return the evidence of audits in a bucket."""

@@ -72,6 +72,11 @@ class KafkaAdapters:
 
         return UnreadLogs(self.logs(connection), self.topics(connection), self.records(connection))
 
+    def close(self) -> None:
+        """Close the connections of the readers of whole clusters."""
+        for cluster in [*self._clusters.values()]:
+            cluster.close()
+
     def restore_target(
         self, topic: str, transactional_id: str, max_message_bytes: int, connection: str = "millrace_kafka"
     ) -> AbstractContextManager[RestoreTarget]:

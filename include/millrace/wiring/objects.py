@@ -14,6 +14,19 @@ if TYPE_CHECKING:
 HASTY_SECONDS = 5  # for one request to a bucket that can be left unanswered
 
 
+def hasty_store(settings: Settings, connection: str, *, attempts: int) -> ObjectStore:
+    """Return a bucket whose requests have few seconds each.
+
+    Args:
+        settings: the installation's.
+        connection: the bucket's.
+        attempts: how often a request is sent.
+    """
+    from millrace.adapters.s3.store import S3Store
+
+    return S3Store(settings.s3(connection), attempts=attempts, read_seconds=HASTY_SECONDS)
+
+
 @dataclass(frozen=True)
 class ObjectAdapters:
     """Buckets by `aws` Connections (`ports.platform.Objects`)."""

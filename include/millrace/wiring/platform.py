@@ -46,6 +46,15 @@ class Adapters:
             self._control.setdefault(CONTROL, open_control(self.settings))  # one, also for two threads
         return self._control[CONTROL]
 
+    def close(self) -> None:
+        """Give back what is kept between calls: the control database's pool and the clusters' connections.
+
+        The next use opens them again; a call that has one finishes with it. Clients of librdkafka end with this object.
+        """
+        for control in self._control.values():
+            control.close()
+        self.kafka.close()
+
     def post(self, connection: str, document: Mapping[str, object]) -> None:
         """Send a document to the webhook that an `http` Connection leads to (see `adapters.alarms.webhook.post`)."""
         from millrace.adapters.alarms.webhook import post

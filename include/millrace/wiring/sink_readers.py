@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from millrace.wiring.sinks import EpochReader
 
 BOOKS_SECONDS = 600  # for one statement about a million offsets: in a table whose key was dropped it reads all rows
-PAGE_SECONDS = 1.5  # for a statement; a page as a whole has two seconds
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,11 @@ class SinkAdapters:
 
     def hasty_tables(self, connection: str) -> SinkReader:
         """Return the same for a page or a check of declarations."""
+        from millrace.adapters.postgres.connection import PAGE_TIME
         from millrace.adapters.sinks.postgres.reader import SinkReader
 
-        return SinkReader(self.settings.postgres(connection), statement_seconds=PAGE_SECONDS, connect_seconds=2)
+        seconds = PAGE_TIME.total_seconds()
+        return SinkReader(self.settings.postgres(connection), statement_seconds=seconds, connect_seconds=2)
 
     def books(self, connection: str) -> SinkBooks:
         """Return the books in a sink's database."""
@@ -56,10 +57,9 @@ class SinkAdapters:
 
     def dataset(self, sink: S3Sink) -> DatasetReader:
         """Return a reader of the dataset that a stream writes to."""
-        from millrace.adapters.sinks.s3.reading import DatasetReader
-        from millrace.domain.sinks.dataset.names import Dataset
+        from millrace.wiring.sinks import dataset_reader
 
-        return DatasetReader(self.objects.store(sink.store), Dataset(sink.prefix))
+        return dataset_reader(self.objects.store(sink.store), sink)
 
     def epochs(self, sink: Sink) -> Mapping[str, EpochReader]:
         """Return readers of epochs that a sink keeps beside its fence, by Connection."""

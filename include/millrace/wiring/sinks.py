@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from millrace.domain.declaration.pipeline import KafkaSink, OnBadRecord, PostgresSink, S3Sink, Sink, SinkMode
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import DeclarationError
-from millrace.wiring.objects import HASTY_SECONDS
+from millrace.wiring.objects import hasty_store
 
 if TYPE_CHECKING:
     from millrace.adapters.kafka.log import KafkaLog
     from millrace.adapters.sinks.postgres.sink import Views
+    from millrace.adapters.sinks.s3.reading import DatasetReader
     from millrace.domain.declaration.pipeline import Pipeline, Stream
     from millrace.domain.groups.commits import Committed
     from millrace.domain.sinks.batch import Identity
+    from millrace.ports.objects import ObjectStore
     from millrace.ports.sinks import SinkStore
     from millrace.settings import Settings
 
@@ -106,16 +108,19 @@ def _dataset(instance: Instance, sink: S3Sink) -> SinkStore:
     return dataset_sink.S3Sink(s3, instance.identity, sink, store=open_store(s3), aside=aside)
 
 
+def dataset_reader(store: ObjectStore, sink: S3Sink) -> DatasetReader:
+    """Return a reader of the dataset that streams write to by a sink; nothing is connected to yet."""
+    from millrace.adapters.sinks.s3.reading import DatasetReader
+    from millrace.domain.sinks.dataset.names import Dataset
+
+    return DatasetReader(store, Dataset(sink.prefix))
+
+
 def _epochs_of_dataset(settings: Settings, sink: S3Sink) -> Mapping[str, EpochReader]:
     """The control database, with its copy of the fence, may be what was restored: the chain knows too."""
 
     def newest_epoch(stream: str) -> int:
-        from millrace.adapters.s3.store import S3Store
-        from millrace.adapters.sinks.s3.reading import DatasetReader
-        from millrace.domain.sinks.dataset.names import Dataset
-
-        store = S3Store(settings.s3(sink.store), attempts=1, read_seconds=HASTY_SECONDS)
-        return DatasetReader(store, Dataset(sink.prefix)).newest_epoch(stream)
+        return dataset_reader(hasty_store(settings, sink.store, attempts=1), sink).newest_epoch(stream)
 
     return {sink.store: newest_epoch}
 

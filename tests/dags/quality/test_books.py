@@ -44,7 +44,7 @@ class Run:
         self.counts[key] = value
 
     def __call__(self) -> None:
-        from millrace.airflow.quality.books import ReconcileBooks
+        from millrace.airflow.quality.operators import ReconcileBooks
 
         context: Any = {"ti": self, "params": self.params}
         ReconcileBooks(task_id="purchases", pipeline="shop", stream="purchases").execute(context)
@@ -147,7 +147,7 @@ def test_the_form_has_rows_made_again_and_is_red_where_one_differs(
 def test_of_a_stream_that_upserts_no_row_is_made_again_and_the_log_says_so(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from millrace.airflow.quality.books import ReconcileBooks
+    from millrace.airflow.quality.operators import ReconcileBooks
 
     upsert_instead(tmp_path)
     told = list[str]()

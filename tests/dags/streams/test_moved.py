@@ -30,8 +30,10 @@ STORED = {
     "millrace.airflow.rewind_operators.VerifyPlan": "millrace.airflow.rewind.operators",
     "millrace.airflow.redrive_operators.PlanRedrive": "millrace.airflow.quarantine.operators",
     "millrace.airflow.quality_operators.CheckQuality": "millrace.airflow.quality.operators",
-    "millrace.airflow.books_dag.ReconcileBooks": "millrace.airflow.quality.books",
-    "millrace.airflow.books_dag.TriggerBooks": "millrace.airflow.quality.books",
+    "millrace.airflow.books_dag.ReconcileBooks": "millrace.airflow.quality.operators",
+    "millrace.airflow.books_dag.TriggerBooks": "millrace.airflow.quality.operators",
+    "millrace.airflow.quality.books.ReconcileBooks": "millrace.airflow.quality.operators",
+    "millrace.airflow.quality.books.TriggerBooks": "millrace.airflow.quality.operators",
     "millrace.airflow.retention_operators.CheckRetention": "millrace.airflow.retention.operators",
     "millrace.airflow.connections_file.ConnectionsFile": "millrace.airflow.shared.connections_file",
     "millrace.airflow.factory.pipeline_dags": "millrace.airflow.pipeline",
@@ -39,7 +41,7 @@ STORED = {
     "millrace.airflow.plugin.StreamPageLink": "millrace.airflow.shared.plugin",
     "millrace.airflow.plugin.MillracePlugin": "millrace.airflow.shared.plugin",
 }
-"""The paths of commit 84c5f11, as its stack had stored them, and the modules that their classes are in now."""
+"""The paths that stacks of commit 84c5f11 and of later ones had stored, and the modules that have the classes now."""
 
 
 @pytest.mark.parametrize("former", STORED)

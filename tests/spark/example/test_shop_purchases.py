@@ -12,11 +12,13 @@ from types import ModuleType
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from support.example.purchases import PURCHASE
+
 ROOT = Path(__file__).parents[3]
 SHOP = ROOT / "spark_apps" / "shop_purchases"
 ENRICHED = ROOT / "docs" / "examples" / "fan-out" / "spark_apps" / "customers_enriched"
 SCHEMA = (
-    "customer_id STRING NOT NULL, purchased_on DATE NOT NULL, quantity INT NOT NULL, amount DECIMAL(12,2) NOT NULL, "
+    f"{PURCHASE.ddl}, "
     "_source STRUCT<topic: STRING, topic_id: STRING, partition: INT, offset: BIGINT, timestamp: TIMESTAMP> NOT NULL"
 )
 

@@ -6,17 +6,9 @@ import json
 
 from millrace.domain.declaration.pipeline import Column, ColumnType, ValueFormat, ValueSchema
 from millrace.domain.quarantine.rules import Rule
+from support.example.purchases import PURCHASE
 
-PURCHASE = ValueSchema(
-    ValueFormat.JSON,
-    (
-        Column("note", ColumnType.STRING),
-        Column("customer_id", ColumnType.STRING, required=True),
-        Column("purchased_on", ColumnType.DATE, required=True),
-        Column("quantity", ColumnType.INT, required=True),
-        Column("amount", ColumnType.DECIMAL, required=True, precision=12, scale=2),
-    ),
-)
+NOTED_PURCHASE = ValueSchema(ValueFormat.JSON, (Column("note", ColumnType.STRING), *PURCHASE.columns))
 GOOD = {"note": "x", "customer_id": "7", "purchased_on": "1997-01-01", "quantity": 2, "amount": 11.77}
 
 

@@ -12,13 +12,10 @@ from millrace.adapters.sinks.postgres.tables import TargetTable
 from millrace.domain.quality.ranges import Work
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from support.quality.sinks import Sink
+from support.sinks.table_columns import OWN_WITH_KEY
 
 TOPIC, TOPIC_ID = "shop.purchases", "booksbooksbooksbooks12"
 STREAM, TABLE = "shop.purchases", "shop.purchases"
-_COLUMNS = (
-    'customer text, _topic_id text COLLATE "C" NOT NULL, _partition int NOT NULL, _offset bigint NOT NULL, '
-    "_ordinal int NOT NULL, _timeline int NOT NULL, PRIMARY KEY (_topic_id, _partition, _offset, _ordinal)"
-)
 _PLACE = {"stream": STREAM, "topic": TOPIC}
 
 
@@ -39,7 +36,7 @@ class Made:
             ensure_schema(cursor)
         connection.execute("DROP SCHEMA IF EXISTS shop CASCADE")
         connection.execute("CREATE SCHEMA shop")
-        connection.execute(f"CREATE TABLE {TABLE} ({_COLUMNS})")
+        connection.execute(f"CREATE TABLE {TABLE} (customer text, {OWN_WITH_KEY})")
         connection.execute("TRUNCATE millrace.progress, millrace.quarantine, millrace.ledger")
 
     @property

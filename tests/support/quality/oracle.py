@@ -33,6 +33,7 @@ from millrace.domain.quality.rules import (
     Unique,
 )
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
+from support.sinks.table_columns import OWN_WITH_KEY
 
 Row = Mapping[str, Any]
 TOPIC, TOPIC_ID = "oracle.rows", "oracleoracleoracle0001"
@@ -399,11 +400,7 @@ def fill(connection: psycopg.Connection[Any], schema: str, rows: Sequence[Row]) 
     """Make the table `rows`, as a stream makes it, and the table `other`."""
     columns = ", ".join(f'"{name}" {type_}' for name, type_ in TYPES.items())
     connection.execute(f"CREATE SCHEMA {schema}")
-    connection.execute(
-        f'CREATE TABLE {schema}.rows ({columns}, _topic_id text COLLATE "C" NOT NULL, _partition int NOT NULL, '
-        "_offset bigint NOT NULL, _ordinal int NOT NULL, _timeline int NOT NULL, "
-        "PRIMARY KEY (_topic_id, _partition, _offset, _ordinal))"
-    )
+    connection.execute(f"CREATE TABLE {schema}.rows ({columns}, {OWN_WITH_KEY})")
     others = ", ".join(f'"{name}" {TYPES[name]}' for name in OTHERS)
     connection.execute(f"CREATE TABLE {schema}.other ({others})")
     for at in range(max(map(len, OTHERS.values()))):

@@ -13,6 +13,7 @@ import psycopg
 from millrace.domain.quality.holding import Asked, Found
 from millrace.domain.quality.rules import Rule
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
+from support.sinks.table_columns import OWN_WITH_KEY
 
 if TYPE_CHECKING:
     from support.stack.control_databases import ControlDatabase, Databases
@@ -22,8 +23,7 @@ PARTITIONS = 4
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 COLUMNS = (
     "customer text, amount numeric(12,2), quantity int, score double precision, happened timestamptz, kind text, "
-    '_topic_id text COLLATE "C" NOT NULL, _partition int NOT NULL, _offset bigint NOT NULL, _ordinal int NOT NULL, '
-    "_timeline int NOT NULL, PRIMARY KEY (_topic_id, _partition, _offset, _ordinal)"
+    + OWN_WITH_KEY
 )
 
 

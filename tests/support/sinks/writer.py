@@ -10,6 +10,7 @@ from millrace.adapters.sinks.postgres.sink import PostgresAppend
 from millrace.domain.sinks.batch import Identity, Written
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.settings import PostgresSettings
+from support.sinks.table_columns import SOURCE
 
 P0 = TopicPartition("t", "id-one", 0)
 COLUMNS = pa.schema([("name", pa.string()), ("amount", pa.decimal128(12, 2))])
@@ -31,7 +32,7 @@ class Writer:
         return self
 
     def stage(self, offsets, *, attempt=1, value="x", ordinal=0) -> None:
-        statement = "INSERT INTO {} (_attempt, _topic_id, _partition, _offset, _ordinal, name, amount) "
+        statement = f"INSERT INTO {{}} (_attempt, {SOURCE}, name, amount) "
         with connect(self.database, "stage") as connection:
             for offset in offsets:
                 connection.execute(

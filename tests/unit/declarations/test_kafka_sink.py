@@ -83,7 +83,7 @@ def test_a_pipeline_alone_knows_the_topic_of_another_file_that_it_writes_to(root
         ("shop.purchases", "shop"),
     ]
     assert returns.topic("last.seen").value is not None
-    assert declarations.load(root).pipeline("returns") == returns
+    assert returns in declarations.load(root).pipelines
 
 
 BYTES = "value: {format: bytes}"

@@ -223,9 +223,9 @@ def test_a_broken_file_takes_no_other_down(root: Path, broken: bytes) -> None:
     assert {each.file for each in project.findings} == {"include/pipelines/aaa.yaml"}
     assert declarations.load_pipeline(root, "shop").name == "shop"
     with pytest.raises(declarations.InvalidDeclarationError):
-        project.pipeline("aaa")
+        declarations.load_pipeline(root, "aaa")
     with pytest.raises(UsageError):
-        project.pipeline("bbb")
+        declarations.load_pipeline(root, "bbb")
 
 
 def test_a_new_file_that_claims_what_is_another_ones_is_the_one_that_fails(root: Path) -> None:

@@ -163,8 +163,6 @@ def test_what_is_wrong_with_a_rule_is_named_at_its_line(root: Path, rule: str) -
     with pytest.raises(declarations.InvalidDeclarationError, match="have findings of their own"):
         declarations.load_pipeline(root, "shop")
     assert [each.name for each in declarations.load(root).pipelines] == ["returns"]  # no other pipeline is taken down
-    with pytest.raises(declarations.InvalidDeclarationError):
-        declarations.load(root).pipeline("shop")
 
 
 def test_what_is_wrong_with_a_file_is_named(root: Path) -> None:

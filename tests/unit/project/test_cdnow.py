@@ -15,30 +15,23 @@ from typing import Any
 
 import pytest
 
-from millrace.domain.declaration.pipeline import Column, ColumnType, ValueFormat, ValueSchema
+from millrace.declarations import load_pipeline
 from millrace.domain.quarantine.rules import Rule
 from millrace.domain.topics.sources import SourceRecord
 from millrace.errors import DataLossError, UnreachableError
 from millrace.runtime.formats.json.decoder import Decoder
 from millrace.usecases.topics.sources import load_module
+from support.example.purchases import PURCHASE
 from support.waiting import Deadline, eventually, in_background, result_of
 
-CDNOW: Mapping[str, Any] = load_module(Path(__file__).parents[3], "cdnow")
+ROOT = Path(__file__).parents[3]
+CDNOW: Mapping[str, Any] = load_module(ROOT, "cdnow")
 HEADING = " customer_id  date number_of_cds  dollar_value\r\n"
 LINES = [
     " 00002 19970112  5   77.00\r\n",
     " 00001 19970101  1   11.77\r\n",
     " 00002 19970112 12    0.00\r\n",
 ]
-SCHEMA = ValueSchema(
-    ValueFormat.JSON,
-    (
-        Column("customer_id", ColumnType.STRING, required=True),
-        Column("purchased_on", ColumnType.DATE, required=True),
-        Column("quantity", ColumnType.INT, required=True),
-        Column("amount", ColumnType.DECIMAL, required=True, precision=12, scale=2),
-    ),
-)
 RULES = {
     "not JSON": Rule.NOT_JSON,
     "truncated JSON": Rule.NOT_JSON,
@@ -85,9 +78,13 @@ def what(record: SourceRecord) -> str:
 
 
 def decode(records: list[SourceRecord]) -> list[Rule | None]:
-    decoder = Decoder(SCHEMA, key_required=True)
+    decoder = Decoder(PURCHASE, key_required=True)
     values, keys = [record.value for record in records], [record.key for record in records]
     return decoder.decode(values, keys, [record.timestamp_milliseconds for record in records]).rules
+
+
+def test_the_example_declares_the_value_that_tests_make_records_of() -> None:
+    assert load_pipeline(ROOT, "shop").topic("shop.purchases").value == PURCHASE
 
 
 def test_lines_become_purchases_in_the_order_of_the_file() -> None:

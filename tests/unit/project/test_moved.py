@@ -59,6 +59,19 @@ def test_a_name_that_a_former_module_has_not_is_told_with_the_present_module() -
         imported("millrace.spec.nothing")
 
 
+def test_a_present_module_that_fails_is_not_taken_for_one_without_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fails_at_once.py").write_text("object().nothing_of_this_name\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(MOVED, "millrace.spec", "fails_at_once")
+    monkeypatch.delitem(sys.modules, "millrace.spec", raising=False)
+    with pytest.raises(ImportError, match=r"is 'fails_at_once' now, which fails: .*'nothing_of_this_name'"):
+        imported("millrace.spec.check")
+    with pytest.raises(ImportError, match="which fails"):
+        exec("from millrace.spec import check")
+
+
 def test_a_module_that_never_was_is_not_found() -> None:
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("millrace.airflow.nothing")

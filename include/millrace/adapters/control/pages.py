@@ -25,8 +25,6 @@ from millrace.errors import StalePlanError, UnreachableError
 from millrace.settings import PostgresSettings
 
 _SHORTEST_WAIT_SECONDS = 2  # libpq takes no shorter connect_timeout
-PAGE_TIME = timedelta(seconds=1.5)
-"""The time of one page's statements; the page as a whole has two seconds."""
 
 
 class PageReader:

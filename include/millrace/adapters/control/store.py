@@ -15,13 +15,13 @@ from millrace.adapters.control.forecasts.store import ForecastTable
 from millrace.adapters.control.holds import HoldTable
 from millrace.adapters.control.hosts import HostTables
 from millrace.adapters.control.log import ActionLog
-from millrace.adapters.control.pages import PAGE_TIME, PageReader
+from millrace.adapters.control.pages import PageReader
 from millrace.adapters.control.plans import PlanTable
 from millrace.adapters.control.quality.books import BooksTable
 from millrace.adapters.control.quality.checks import QualityTable
 from millrace.adapters.control.snapshots.store import SnapshotTable
 from millrace.adapters.control.streams import StreamTables
-from millrace.adapters.postgres.connection import address
+from millrace.adapters.postgres.connection import PAGE_TIME, address
 from millrace.settings import PostgresSettings
 
 

@@ -41,6 +41,8 @@ _TRANSACTIONS_UNBOUNDED = "SET transaction_timeout = 0"
 # Until a server is given up that acknowledges nothing of what is sent; the kernel's own default is 15 minutes. Linux
 # counts one that is there and takes nothing too, so it must be longer than a disk or a checkpoint stalls.
 UNACKNOWLEDGED = timedelta(minutes=2)
+PAGE_TIME = timedelta(seconds=1.5)
+"""The time of the statements of one page, and of a check of declarations; a page as a whole has two seconds."""
 # 25006: a server that was demoted, or is not promoted yet, goes on answering reads. 25P03 and 25P04: it ended the
 # connection because a transaction idled or took too long.
 _GONE_TOO = frozenset({"25006", "25P03", "25P04"})

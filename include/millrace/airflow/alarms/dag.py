@@ -6,7 +6,7 @@ from airflow.sdk import DAG
 
 from millrace.airflow.alarms.operators import TellAlarms, WaitForAlarm
 from millrace.airflow.shared import names
-from millrace.airflow.shared.defaults import PLATFORM, RETRIED, common
+from millrace.airflow.shared.defaults import PLATFORM, RETRIED, continuous
 
 
 def alarms_dag() -> DAG:
@@ -19,9 +19,7 @@ def alarms_dag() -> DAG:
             "calls the notifiers of the environment file and fails, naming each alarm. A red run is a breach, not a "
             "fault of this DAG. Green: notifiers that had failed were tried again, and all delivered."
         ),
-        schedule="@continuous",
-        allowed_run_types=["scheduled"],
-        **common(PLATFORM, ["alarms"]),
+        **continuous(PLATFORM, ["alarms"]),
     )
     wait = WaitForAlarm(task_id="wait", doc_md="Nothing to tell.", dag=dag)
     doc_md = "Fails on purpose: each line of the error is an alarm."

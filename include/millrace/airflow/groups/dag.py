@@ -8,7 +8,7 @@ from airflow.sdk import DAG
 
 from millrace.airflow.groups.operators import CheckGroups, TakeSnapshots
 from millrace.airflow.shared import names
-from millrace.airflow.shared.defaults import PLATFORM, common
+from millrace.airflow.shared.defaults import PLATFORM, continuous, every_five_minutes
 
 
 def snapshots_dag() -> DAG:
@@ -21,9 +21,7 @@ def snapshots_dag() -> DAG:
             "says what each one cost, and what could not be asked. Red: no snapshot could be taken in that hour.\n\n"
             "What is seen: `millrace groups list`, `show` and `lag`. Snapshots are kept for seven days."
         ),
-        schedule="@continuous",
-        allowed_run_types=["scheduled"],
-        **common(PLATFORM, ["groups"]),
+        **continuous(PLATFORM, ["groups"]),
     )
     TakeSnapshots(task_id="take", doc_md="A snapshot a minute, until the hour is over.", dag=dag)
     return dag
@@ -40,9 +38,7 @@ def groups_dag() -> DAG:
             "is open until it is over. All other groups are information: a line each in the log.\n\n"
             "By hand: `millrace groups list`."
         ),
-        schedule="*/5 * * * *",
-        dagrun_timeout=timedelta(minutes=10),
-        **common(PLATFORM, ["groups"]),
+        **every_five_minutes(PLATFORM, ["groups"]),
     )
     doc_md = "Each line of the error is a breach. Waits a little for a snapshot, as after a start."
     CheckGroups(task_id="check", doc_md=doc_md, dag=dag, retries=3, retry_delay=timedelta(seconds=30))

@@ -1,4 +1,4 @@
-"""The DAG that checks the quality of what a stream wrote."""
+"""The DAGs that check the quality of what a stream wrote, and hold the books of a pipeline's sinks."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from typing import Any
 
 from airflow.sdk import DAG, Param
 
-from millrace.airflow.quality.operators import CheckQuality
+from millrace.airflow.quality.operators import LONGEST_RECONCILIATION, CheckQuality, ReconcileBooks, TriggerBooks
 from millrace.airflow.shared import names
 from millrace.airflow.shared.assets import topic_asset
-from millrace.airflow.shared.defaults import RETRIED, common, often
+from millrace.airflow.shared.defaults import RETRIED, common, daily, often
 from millrace.declarations.spelling import spell_duration
 from millrace.domain.declaration.pipeline import Pipeline, Stream
+from millrace.domain.quality.recompute import MOST_SAMPLED
 from millrace.domain.quality.rules import StreamQuality
+from millrace.domain.sinks.capabilities import Capability
 
-LONGEST = timedelta(minutes=30)
+LONGEST_CHECK = timedelta(minutes=30)
 """A check ends itself within twenty minutes; what hangs beside it is ended then."""
 
 
 def quality_dag(pipeline: Pipeline, stream: Stream, quality: StreamQuality) -> DAG:
-    """A look as often as declared."""
+    """Return the DAG that checks a stream as often as declared."""
     dag = DAG(
         dag_id=names.quality(stream),
         description=f"Hold {stream.sink.named} against the rules {quality.name}.",
-        doc_md=_doc(stream, quality),
+        doc_md=_quality_doc(stream, quality),
         schedule=often(names.quality(stream), quality.every),
         params={"from": _time("From"), "to": _time("To")},
         **common(pipeline.owner, [pipeline.name, "quality"]),
@@ -34,7 +36,7 @@ def quality_dag(pipeline: Pipeline, stream: Stream, quality: StreamQuality) -> D
         pipeline=pipeline.name,
         stream=stream.name,
         inlets=[topic_asset(pipeline.kafka, topic) for topic in stream.reads],
-        execution_timeout=LONGEST,
+        execution_timeout=LONGEST_CHECK,
         doc_md="Each line of the error is a broken rule. Skipped: there were no rows, which is no success.",
         dag=dag,
         **RETRIED,
@@ -42,7 +44,72 @@ def quality_dag(pipeline: Pipeline, stream: Stream, quality: StreamQuality) -> D
     return dag
 
 
-def _doc(stream: Stream, quality: StreamQuality) -> str:
+def books_dag(pipeline: Pipeline) -> DAG:
+    """Return the DAG of the books: a task a stream, so that one that is broken, or large, holds up no other."""
+    streams = pipeline.able(Capability.BOOKS)
+    dag = DAG(
+        dag_id=names.books(pipeline),
+        description=f"Prove that every record is in the sinks of {pipeline.name} once, daily.",
+        doc_md=_books_doc(pipeline),
+        schedule=daily(names.books(pipeline)),
+        params={
+            "stream": Param(
+                default=None,
+                type=["null", "string"],
+                enum=[None, *(stream.name for stream in streams)],
+                title="Stream",
+                description="Only this one.",
+            ),
+            "deep": Param(
+                default=False,
+                type="boolean",
+                title="Deep",
+                description="From the first offset on, not from what is proven.",
+            ),
+            "sample": Param(
+                default=0,
+                type="integer",
+                minimum=0,
+                maximum=MOST_SAMPLED,
+                title="Sample",
+                description="Also make the rows of so many offsets again: for transforms that shuffle.",
+            ),
+        },
+        **common(pipeline.owner, [pipeline.name, "quality"]) | {"max_active_tasks": 2},
+    )
+    for stream in streams:
+        ReconcileBooks(
+            task_id=stream.name,
+            pipeline=pipeline.name,
+            stream=stream.name,
+            inlets=[topic_asset(pipeline.kafka, topic) for topic in stream.reads],
+            execution_timeout=LONGEST_RECONCILIATION,
+            doc_md="Each line of the error is what does not balance. Skipped: another stream was asked for.",
+            dag=dag,
+            **RETRIED,
+        )
+    return dag
+
+
+def books_task(dag: DAG, pipeline: Pipeline, *, after: str) -> TriggerBooks:
+    """Return the task with which a form ends: it has the books of the form's stream looked at.
+
+    Args:
+        dag: the form.
+        pipeline: whose form it is.
+        after: what was done to the stream, in one word.
+    """
+    return TriggerBooks(
+        task_id="books",
+        books=names.books(pipeline),
+        after=after,
+        doc_md="Has the books of the stream looked at; what that finds turns its own DAG red. Paused, that DAG waits.",
+        dag=dag,
+        **RETRIED,
+    )
+
+
+def _quality_doc(stream: Stream, quality: StreamQuality) -> str:
     rows = "\n".join(f"| `{rule.name}` | {rule.kind} | {rule.severity.value} |" for rule in quality.rules)
     return (
         f"Every {spell_duration(quality.every)} it holds the rows that {stream.sink.named} gained since what "
@@ -59,3 +126,16 @@ def _doc(stream: Stream, quality: StreamQuality) -> str:
 def _time(title: str) -> Param:
     text: dict[str, Any] = {"type": ["null", "string"], "default": None, "title": title}
     return Param(**text, description="A time with its zone, as 2026-05-01T08:00:00+02:00. Both, or none.")
+
+
+def _books_doc(pipeline: Pipeline) -> str:
+    rows = "\n".join(f"| `{stream.name}` | {stream.sink.named} |" for stream in pipeline.able(Capability.BOOKS))
+    return (
+        "Daily, and after each rewind or redrive by form, it proves of every offset that a stream has done, from where "
+        "it is proven on, that it is a row, in quarantine, dropped by the transform, or held no record.\n\n"
+        f"| stream | writes |\n|---|---|\n{rows}\n\n"
+        "Red: the first lines of the log name the offsets, and one alarm of the stream is open until its books balance "
+        "or somebody accepts what was found. **Trigger** with `deep` looks from the first offset on, with `sample` it "
+        "also makes rows again, but none of a stream that upserts. By hand: "
+        f"`millrace quality reconcile {pipeline.name}.STREAM`, `quality accept {pipeline.name}.STREAM --books`."
+    )

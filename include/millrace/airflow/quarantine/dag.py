@@ -6,26 +6,24 @@ from airflow.sdk import DAG, Param
 
 from millrace.airflow.plans.form import confirm_task, reason_param, stream_param
 from millrace.airflow.plans.operators import RunPlan
-from millrace.airflow.quality.books import TriggerBooks
+from millrace.airflow.quality.dag import books_task
 from millrace.airflow.quarantine.operators import PlanRedrive
 from millrace.airflow.shared import names
-from millrace.airflow.shared.defaults import PATIENT, RETRIED, common
+from millrace.airflow.shared.defaults import PATIENT, RETRIED, form
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.quarantine.rules import Rule
 from millrace.domain.sinks.capabilities import Capability
 
 
 def redrive_dag(pipeline: Pipeline) -> DAG:
-    """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first.
+    """Return the form that redrives records. Many runs go at once; a stream decides who is first.
 
-    Streams that upsert, or write to Kafka or to S3, are not in its form.
+    Streams that upsert, or write to Kafka or to S3, are not in it.
     """
     dag = DAG(
         dag_id=names.redrive(pipeline),
         description=f"Put records in quarantine of {pipeline.name} through once more: planned, confirmed, run.",
         doc_md=_doc(pipeline),
-        schedule=None,
-        allowed_run_types=["manual"],
         params={
             "stream": stream_param(pipeline.able(Capability.REDRIVE), preset=True),
             "rule": Param(
@@ -51,7 +49,7 @@ def redrive_dag(pipeline: Pipeline) -> DAG:
             ),
             "reason": reason_param(),
         },
-        **common(pipeline.owner, [pipeline.name, "redrive"]) | {"max_active_runs": 16},
+        **form(pipeline.owner, [pipeline.name, "redrive"], at_once=16),
     )
     plan = PlanRedrive(
         task_id="plan",
@@ -68,15 +66,7 @@ def redrive_dag(pipeline: Pipeline) -> DAG:
         dag=dag,
         **PATIENT,
     )
-    books = TriggerBooks(
-        task_id="books",
-        books=names.books(pipeline),
-        after="redrive",
-        doc_md="Has the books of the stream looked at; what that finds turns its own DAG red. Paused, that DAG waits.",
-        dag=dag,
-        **RETRIED,
-    )
-    plan >> confirm >> run >> books
+    plan >> confirm >> run >> books_task(dag, pipeline, after="redrive")
     return dag
 
 

@@ -8,19 +8,19 @@ from airflow.sdk import DAG, Param
 
 from millrace.airflow.plans.form import confirm_task, reason_param, stream_param
 from millrace.airflow.plans.operators import RunPlan
-from millrace.airflow.quality.books import TriggerBooks
+from millrace.airflow.quality.dag import books_task
 from millrace.airflow.rewind.operators import PlanRewind, VerifyPlan
 from millrace.airflow.shared import names
-from millrace.airflow.shared.defaults import PATIENT, RETRIED, common
+from millrace.airflow.shared.defaults import PATIENT, RETRIED, form
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.rewind.time_travel import EARLIEST, Policy
 from millrace.domain.sinks.capabilities import Capability
 
 
 def rewind_dag(pipeline: Pipeline) -> DAG:
-    """Many runs at once: one that waits for its form must not hold up the others; a stream decides who is first.
+    """Return the form that rewinds a stream. Many runs go at once; a stream decides who is first.
 
-    Streams that write to Kafka or to S3 are not in its form.
+    Streams that write to Kafka or to S3 are not in it.
     """
     dag = DAG(
         dag_id=names.rewind(pipeline),
@@ -34,8 +34,6 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
             f"is done. By hand: `millrace streams rewind {pipeline.name}.STREAM --to TIME --reason ...`, and "
             "`millrace plans abort ID` takes it back while nothing was read again."
         ),
-        schedule=None,
-        allowed_run_types=["manual"],
         params={
             "stream": stream_param(pipeline.able(Capability.REWIND), preset=True),
             "to": Param(
@@ -53,7 +51,7 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
             ),
             "reason": reason_param(),
         },
-        **common(pipeline.owner, [pipeline.name, "rewind"]) | {"max_active_runs": 16},
+        **form(pipeline.owner, [pipeline.name, "rewind"], at_once=16),
     )
     plan = PlanRewind(
         task_id="plan",
@@ -77,13 +75,5 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
         dag=dag,
         **PATIENT,
     )
-    books = TriggerBooks(
-        task_id="books",
-        books=names.books(pipeline),
-        after="rewind",
-        doc_md="Has the books of the stream looked at; what that finds turns its own DAG red. Paused, that DAG waits.",
-        dag=dag,
-        **RETRIED,
-    )
-    plan >> confirm >> run >> verify >> books
+    plan >> confirm >> run >> verify >> books_task(dag, pipeline, after="rewind")
     return dag

@@ -19,7 +19,7 @@ PATIENT: dict[str, Any] = {"retries": 10, "retry_delay": timedelta(seconds=30)}
 
 
 def common(owner: str, tags: list[str], **more: Any) -> dict[str, Any]:
-    """What all of Millrace's DAGs have in common."""
+    """Return the arguments that all of Millrace's DAGs have in common."""
     environment = os.environ.get("MILLRACE_ENVIRONMENT") or "embedded"
     return {
         "start_date": FIRST_DAY,
@@ -30,6 +30,27 @@ def common(owner: str, tags: list[str], **more: Any) -> dict[str, Any]:
         "default_args": {"owner": owner, "retries": 0},
         **more,
     }
+
+
+def continuous(owner: str, tags: list[str]) -> dict[str, Any]:
+    """Return the arguments of a DAG whose runs follow one another. One by hand would stay queued behind the present."""
+    return {"schedule": "@continuous", "allowed_run_types": ["scheduled"], **common(owner, tags)}
+
+
+def every_five_minutes(owner: str, tags: list[str]) -> dict[str, Any]:
+    """Return the arguments of a DAG that looks every five minutes; a run that hangs ends after two looks' time."""
+    return {"schedule": "*/5 * * * *", "dagrun_timeout": timedelta(minutes=10), **common(owner, tags)}
+
+
+def form(owner: str, tags: list[str], *, at_once: int) -> dict[str, Any]:
+    """Return the arguments of a DAG that people trigger by its form, and nothing else.
+
+    Args:
+        owner: who answers for it.
+        tags: what it is about.
+        at_once: how many runs go at once: one that waits must not hold up the others.
+    """
+    return {"schedule": None, "allowed_run_types": ["manual"], **common(owner, tags, max_active_runs=at_once)}
 
 
 def hourly(name: str) -> str:

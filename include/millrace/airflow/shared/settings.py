@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from functools import lru_cache
 from pathlib import Path
 
@@ -60,5 +61,12 @@ def airflow_platform() -> Platform:
 
 
 def forget_platform() -> None:
-    """Look connections up anew at the next use: a server that does not answer may have moved."""
-    airflow_platform.cache_clear()
+    """Look connections up anew at the next use: a server that does not answer may have moved.
+
+    A thread closes what the former adapters keep. It may wait for a call that goes on, and triggers call this in the
+    event loop.
+    """
+    if airflow_platform.cache_info().currsize:
+        former = airflow_platform()
+        airflow_platform.cache_clear()
+        threading.Thread(target=former.close, name="close adapters", daemon=True).start()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from airflow.sdk import DAG, Param, TriggerRule
 
 from millrace.airflow.alarms.operators import TellAlarms
 from millrace.airflow.plans.form import reason_param, stream_param
 from millrace.airflow.shared import names
 from millrace.airflow.shared.assets import topic_asset
-from millrace.airflow.shared.defaults import PLATFORM, RETRIED, common
+from millrace.airflow.shared.defaults import PLATFORM, RETRIED, continuous, every_five_minutes, form
 from millrace.airflow.streams.operators import OperateStream, SuperviseStreams, WatchRunning, WatchStuck, WatchWaiting
 from millrace.declarations.spelling import spell_duration
 from millrace.domain.declaration.pipeline import App, BackupApp, Pipeline, Stream, Topic
@@ -36,7 +34,7 @@ def backup_dag(pipeline: Pipeline, backup: BackupApp) -> DAG:
 
 
 def _watch_dag(pipeline: Pipeline, app: App, kind: str, doc: str) -> DAG:
-    """One watch of one epoch a run. Scheduled runs only: a run by hand would stay queued behind the watch.
+    """Return a DAG; each run of it is one watch of one epoch.
 
     Args:
         pipeline: whose app it is.
@@ -49,9 +47,7 @@ def _watch_dag(pipeline: Pipeline, app: App, kind: str, doc: str) -> DAG:
         dag_id=names.app(app),
         description=f"Keep {kind} {name} as wanted, and watch it.",
         doc_md=doc,
-        schedule="@continuous",
-        allowed_run_types=["scheduled"],
-        **common(pipeline.owner, [pipeline.name, kind]),
+        **continuous(pipeline.owner, [pipeline.name, kind]),
     )
     waiting = [
         WatchWaiting(task_id=task.value, waiting=task.value, stream=name, doc_md=WAITING_DOCS[task], dag=dag)
@@ -123,8 +119,6 @@ def operate_dag(pipeline: Pipeline) -> DAG:
             "stream whose host is lost, or that is stopped there. Who, what and why "
             "goes to the action log: `millrace log`." + (BACKUP_DOC if pipeline.backup else "")
         ),
-        schedule=None,
-        allowed_run_types=["manual"],
         params={
             "stream": stream_param(pipeline.apps),
             "action": Param(
@@ -135,7 +129,7 @@ def operate_dag(pipeline: Pipeline) -> DAG:
             ),
             "reason": reason_param(),
         },
-        **common(pipeline.owner, [pipeline.name, "operate"]) | {"max_active_runs": 4},
+        **form(pipeline.owner, [pipeline.name, "operate"], at_once=4),
     )
     OperateStream(
         task_id="operate",
@@ -156,9 +150,7 @@ def supervise_dag() -> DAG:
             "Each stream is supervised by its own DAG within seconds; this one does it for all, also where that DAG "
             "is paused, deleted or broken, and tells alarms that `millrace.alarms` has not told in time."
         ),
-        schedule="*/5 * * * *",
-        dagrun_timeout=timedelta(minutes=10),
-        **common(PLATFORM, ["supervise"]),
+        **every_five_minutes(PLATFORM, ["supervise"]),
     )
     SuperviseStreams(task_id="supervise", doc_md="One log line a stream.", dag=dag, **RETRIED)
     TellAlarms(

@@ -10,7 +10,6 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from millrace import declarations
 from millrace.cli.archive.coverage_text import print_coverage
 from millrace.cli.terminal.actor import actor
 from millrace.cli.terminal.output import Text, emit, paragraph
@@ -26,6 +25,7 @@ from millrace.settings import open_settings
 from millrace.usecases.archive import audits
 from millrace.usecases.archive.audit_page import page_of
 from millrace.usecases.archive.audits import Backed, Kept
+from millrace.usecases.declaration.lookup import all_pipelines
 from millrace.wiring import open_platform
 
 _SHOWN = 50
@@ -133,10 +133,7 @@ def open_backed(topic: str | None) -> tuple[Platform, list[Backed]]:
         UsageError: there is none.
     """
     settings = open_settings()
-    project = declarations.load(settings.root)
-    if project.findings:
-        raise declarations.InvalidDeclarationError(project.findings)
-    found = audits.backed_topics(project.pipelines, topic)
+    found = audits.backed_topics(all_pipelines(settings.root), topic)
     if not found:
         raise UsageError("no topic is declared with a backup", next_step="see docs/guide/backup.md")
     return open_platform(settings), found

@@ -12,16 +12,15 @@ from rich.console import Console
 from millrace import declarations
 from millrace.cli.terminal.output import Text, emit
 from millrace.declarations.environment import environment_name
-from millrace.declarations.fields import nearest
 from millrace.declarations.findings import Finding, Severity, in_order
 from millrace.declarations.project import names
 from millrace.declarations.quality import supposed
 from millrace.declarations.show import EffectiveDeclaration, OriginKind, effective
 from millrace.declarations.starter import starter, write_starter
-from millrace.domain.formats.printable import shown
 from millrace.errors import UsageError
 from millrace.settings import open_settings, project_root
 from millrace.usecases.declaration.kafka_connections import connection_findings
+from millrace.usecases.declaration.lookup import declared_topic
 from millrace.usecases.quality.columns import column_findings
 from millrace.wiring import open_platform
 
@@ -130,19 +129,12 @@ def new(
     """Begin a pipeline: its declaration, rules, DAG file, app and test, sound and ready to run."""
     root = project_root()
     if reads is not None:
-        _declared(root, reads)
+        declared_topic(root, reads)
     files = starter(name, owner=owner, reads=reads)
     write_starter(root, files)
     declarations.load_pipeline(root, name)
     document = {"schema": "millrace.spec.new/1", "pipeline": name, "files": list(files)}
     emit(document, as_json=as_json, text=lambda console: _print_new(console, list(files), name))
-
-
-def _declared(root: Path, topic: str) -> None:
-    known = [each.name for pipeline in declarations.load(root).pipelines for each in pipeline.topics]
-    if topic not in known:
-        step = nearest(topic, known) or "declare it, or leave --reads out"
-        raise UsageError(f"no sound pipeline declares the topic `{shown(topic)}`", next_step=step)
 
 
 def _print_new(console: Console, files: list[str], name: str) -> None:

@@ -14,7 +14,7 @@ from millrace.cli.terminal.output import emit
 from millrace.domain.groups.snapshots import Member
 from millrace.domain.groups.status import GroupReading, PartitionReading
 from millrace.domain.groups.time_lag import TimeLag
-from millrace.settings import open_settings
+from millrace.settings import KAFKA, open_settings
 from millrace.usecases.groups import listing as groups
 from millrace.usecases.groups.listing import GroupList, GroupRow
 from millrace.wiring import open_platform
@@ -29,7 +29,6 @@ Directly = Annotated[
     typer.Option("--now", help="Ask the cluster now: works without the control database, and knows no history."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-KAFKA = "millrace_kafka"
 
 
 @app.callback()

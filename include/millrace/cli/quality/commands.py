@@ -15,17 +15,16 @@ from millrace.cli.quality.recompute import recompute
 from millrace.cli.quality.reconcile import books_document, reconcile
 from millrace.cli.quality.text import check_document, print_check, print_listed, print_shown
 from millrace.cli.terminal.actor import actor
-from millrace.cli.terminal.declared import pipelines_of
 from millrace.cli.terminal.output import Text, emit
 from millrace.cli.terminal.reason import Reason
-from millrace.domain.declaration.pipeline import Pipeline, Stream
+from millrace.domain.declaration.pipeline import Stream
 from millrace.domain.quality.marks import marks
 from millrace.domain.quality.results import QualityCheck, Verdict
 from millrace.domain.quality.rules import StreamQuality
 from millrace.domain.rewind.time_travel import WrongTimeError, parse_window
 from millrace.errors import UsageError
-from millrace.ports.platform import Platform
 from millrace.settings import open_settings
+from millrace.usecases.declaration.lookup import declared_stream
 from millrace.usecases.quality import books as quality_books
 from millrace.usecases.quality import check as quality
 from millrace.usecases.quality.evidence import page_of
@@ -59,7 +58,7 @@ def check(
             "a window is of one stream", next_step="write `millrace quality check PIPELINE.STREAM --from ...`"
         )
     platform = open_platform(open_settings())
-    streams = _declared(platform, name)
+    streams = quality.checked_streams(platform.settings.root, name)
     found: list[quality.Checked] = []
     for pipeline, stream, _ in streams:
         with _working(stream.qualified_name):
@@ -79,7 +78,7 @@ def check(
 def list_(as_json: AsJson = False) -> None:
     """List the streams whose quality is checked, each with what its last check found."""
     platform = open_platform(open_settings())
-    streams = _declared(platform, None)
+    streams = quality.checked_streams(platform.settings.root)
     rows = [
         (stream, declared, platform.control.quality.latest(stream.qualified_name)) for _, stream, declared in streams
     ]
@@ -101,7 +100,7 @@ def show(
 ) -> None:
     """Show what a check found, rule by rule, and the last 20 results of each rule as a line of marks."""
     platform = open_platform(open_settings())
-    _declared(platform, name)
+    quality.checked_streams(platform.settings.root, name)
     store = platform.control.quality
     found = store.latest(name) if identity is None else store.get(identity)
     if found is None or found.stream != name:
@@ -129,22 +128,17 @@ def accept(
     """
     platform = open_platform(open_settings())
     if books:
-        [(_, stream)] = quality_books.declared(pipelines_of(platform, name), name)
+        stream = declared_stream(platform.settings.root, name).stream
         run = quality_books.accept(platform, stream, actor=actor(), reason=reason)
         text = f"{name}: what run {run.identity} found stays as it is; the next run begins after it"
         document: dict[str, object] = {"schema": "millrace.quality.accept/1", "books": books_document(run)}
         emit(document, as_json=as_json, text=lambda console: console.print(Text(text)))
         return
-    [(_, stream, _)] = _declared(platform, name)
+    [(_, stream, _)] = quality.checked_streams(platform.settings.root, name)
     done = quality.accept(platform, stream, actor=actor(), reason=reason)
     document = {"schema": "millrace.quality.accept/1", "check": check_document(done)}
     text = f"{name}: the rows of check {done.identity} stay as they are; the next check begins after them"
     emit(document, as_json=as_json, text=lambda console: console.print(Text(text)))
-
-
-def _declared(platform: Platform, name: str | None) -> list[tuple[Pipeline, Stream, StreamQuality]]:
-    """The streams whose quality is checked, or one of them; a declaration with errors is told, never left out."""
-    return quality.declared(pipelines_of(platform, name), name)
 
 
 def _window(since: str | None, until: str | None) -> tuple[datetime, datetime] | None:

@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from millrace.cli.terminal.declared import pipelines_of
 from millrace.cli.terminal.output import Text, emit
 from millrace.domain.quality.recompute import MOST_SAMPLED, Likeness, Recomputed
 from millrace.settings import open_settings
-from millrace.usecases.quality import books as quality_books
+from millrace.usecases.declaration.lookup import declared_stream
 from millrace.usecases.quality import recompute as quality_recompute
 from millrace.wiring import open_platform
 
@@ -36,16 +35,18 @@ def recompute(
     or where there was nothing to compare.
     """
     platform = open_platform(open_settings())
-    [(pipeline, stream)] = quality_books.declared(pipelines_of(platform, name), name)
+    given = declared_stream(platform.settings.root, name)
     chosen = any_seed() if seed is None else seed
     with working(name) as progress:
-        found = quality_recompute.recompute(platform, pipeline, stream, sample=sample, seed=chosen, progress=progress)
+        made = quality_recompute.recompute(
+            platform, given.pipeline, given.stream, sample=sample, seed=chosen, progress=progress
+        )
     emit(
-        {"schema": "millrace.quality.recompute/1", **recompute_document(name, chosen, found)},
+        {"schema": "millrace.quality.recompute/1", **recompute_document(name, chosen, made)},
         as_json=as_json,
-        text=lambda console: print_recomputed(console, name, chosen, found),
+        text=lambda console: print_recomputed(console, name, chosen, made),
     )
-    if found.likeness is not Likeness.ALIKE:
+    if made.likeness is not Likeness.ALIKE:
         raise typer.Exit(1)
 
 

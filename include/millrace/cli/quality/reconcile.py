@@ -12,7 +12,6 @@ from rich.console import Console
 
 from millrace.cli.quality.recompute import any_seed, print_recomputed, recompute_document, working
 from millrace.cli.terminal.actor import actor
-from millrace.cli.terminal.declared import pipelines_of
 from millrace.cli.terminal.output import Text, emit, error_document, paragraph, show_error
 from millrace.domain.declaration.pipeline import Stream
 from millrace.domain.quality.books import OPEN, Balance, Finding, Reconciliation
@@ -21,6 +20,7 @@ from millrace.domain.quality.recompute import MOST_SAMPLED, Likeness, Recomputed
 from millrace.domain.sinks.capabilities import Capability
 from millrace.errors import MillraceError, RefusedError
 from millrace.settings import open_settings
+from millrace.usecases.declaration.lookup import declared_stream
 from millrace.usecases.quality import books as quality_books
 from millrace.usecases.quality.recompute import recompute
 from millrace.wiring import open_platform
@@ -58,7 +58,9 @@ def reconcile(
     runs, problems = list[Reconciliation](), list[MillraceError]()
     again: list[tuple[str, int, Recomputed]] = []
     left_out = list[Stream]()
-    for pipeline, stream in quality_books.declared(pipelines_of(platform, name), name):
+    root = platform.settings.root
+    for found in quality_books.kept_books(root) if name is None else [declared_stream(root, name)]:
+        pipeline, stream = found.pipeline, found.stream
         try:
             with _working(stream.qualified_name) as progress:
                 runs += quality_books.reconcile_on(

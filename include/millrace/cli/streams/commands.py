@@ -27,6 +27,7 @@ from millrace.domain.streams.supervision import StreamState
 from millrace.errors import MillraceError, PartFailedError, UsageError
 from millrace.ports.platform import Platform
 from millrace.settings import open_settings
+from millrace.usecases.declaration.lookup import declared_app
 from millrace.usecases.rewind import plan as rewind_plan
 from millrace.usecases.streams import adoption
 from millrace.usecases.streams import listing as stream_list
@@ -277,10 +278,11 @@ def _slow_stop(report: Supervised) -> str:
 def _wait_for_free_group(platform: Platform, stream: str) -> bool | None:
     """Whether the stopped stream's consumer group is free now; None where that cannot be told."""
     console = Console(stderr=True)
-    declared = streams.declared_stream(platform, stream)
-    if declared is None:
+    try:
+        pipeline, app = declared_app(platform.settings.root, stream)
+    except MillraceError:
         return None
-    connection, group = declared
+    connection, group = pipeline.kafka, app.group
     deadline = time.monotonic() + GROUP_FREE_WITHIN.total_seconds()
     said = False
     try:

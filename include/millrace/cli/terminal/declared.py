@@ -8,22 +8,6 @@ from pathlib import Path
 from millrace import declarations
 from millrace.domain.declaration.pipeline import Pipeline
 from millrace.errors import MillraceError
-from millrace.ports.platform import Platform
-
-
-def pipelines_of(platform: Platform, name: str | None) -> Sequence[Pipeline]:
-    """That of a stream, PIPELINE.STREAM, or all; a declaration with errors is told, never left out.
-
-    Raises:
-        InvalidDeclarationError: the one that is asked for has errors, or any of all.
-        UsageError: there is no such pipeline.
-    """
-    project = declarations.load(platform.settings.root)
-    if name is not None:
-        return [project.pipeline(name.partition(".")[0])]
-    if project.findings:
-        raise declarations.InvalidDeclarationError(project.findings)
-    return project.pipelines
 
 
 def sound_pipelines(

@@ -16,13 +16,12 @@ from millrace.domain.retention.headroom import Danger
 from millrace.domain.retention.readers import Room
 from millrace.errors import UsageError
 from millrace.ports.platform import Platform
-from millrace.settings import open_settings
+from millrace.settings import KAFKA, open_settings
 from millrace.usecases.declaration.environment import environment_of
-from millrace.usecases.groups.listing import declared_groups
+from millrace.usecases.declaration.lookup import declared_groups
 from millrace.usecases.retention.readers import Reader, Readers, look
 from millrace.wiring import open_platform
 
-KAFKA = "millrace_kafka"
 _SHOWN = 40
 _STYLES = {Danger.ALARM: "red", Danger.WARNING: "yellow", Danger.NONE: "green"}
 

@@ -21,9 +21,10 @@ from millrace.domain.retention.flow import Flow
 from millrace.domain.retention.forecasts.estimates import Keeping
 from millrace.domain.retention.forecasts.history import MadeForecast
 from millrace.errors import UsageError
-from millrace.settings import open_settings
+from millrace.settings import KAFKA, open_settings
+from millrace.usecases.declaration.lookup import cluster_of
 from millrace.usecases.retention.growth import in_words, keeping, known_forecasts, size_for_days
-from millrace.usecases.retention.sizing import PartitionSizing, Sizing, TopicSizing, cluster_of, size
+from millrace.usecases.retention.sizing import PartitionSizing, Sizing, TopicSizing, size
 from millrace.wiring import open_platform
 
 _SHOWN = 40
@@ -52,7 +53,7 @@ def sizing(
     """
     age = None if max_age is None else duration_option("--max-age", max_age)
     settings = open_settings()
-    connection = kafka or cluster_of(settings.root, topic)
+    connection = kafka or (KAFKA if topic is None else cluster_of(settings.root, topic))
     platform = open_platform(settings)
     found = size(platform, connection, None if topic is None else [topic], read=topic is not None)
     if topic is not None and not found.topics:

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from millrace import declarations
 from millrace.cli.terminal.output import Text, emit, moment
 from millrace.domain.formats.printable import printable
 from millrace.domain.formats.sizes import roughly_bytes
 from millrace.domain.retention.skew import SAMPLED, KeyCount, Load, PartitionLoad, Sample
 from millrace.settings import open_settings
-from millrace.usecases.retention.skew import Skew, cluster_of, find_skew
+from millrace.usecases.declaration.lookup import cluster_of
+from millrace.usecases.retention.skew import Skew, find_skew
 from millrace.wiring import open_platform
 
 _SHOWN_PARTITIONS = 50
@@ -41,7 +41,7 @@ def skew(
 ) -> None:
     """What each partition holds, the fullest one, and the keys that make it so. Works without the control database."""
     settings = open_settings()
-    connection = kafka or cluster_of(declarations.load(settings.root).pipelines, topic)
+    connection = kafka or cluster_of(settings.root, topic)
     found = find_skew(open_platform(settings), connection, topic, records)
     emit(_document(found), as_json=as_json, text=lambda console: _print(console, found))
 

@@ -26,6 +26,14 @@ class PlanKind(StrEnum):
     REWIND = "rewind"
     REDRIVE = "redrive"
 
+    @property
+    def told_by_about(self) -> bool:
+        """Return whether `Plan.about` is part of what a plan does, and not only of what is to be known of it.
+
+        Two plans that differ in it are two then. A redrive names its records there.
+        """
+        return self is PlanKind.REDRIVE
+
 
 class PlanStatus(StrEnum):
     """Where a stored plan is in its life. Only an open one can be started."""
@@ -123,12 +131,14 @@ class Plan:
             facts.setdefault(change.subject, {}).update(change.before)
         return {subject: tuple(sorted(values.items())) for subject, values in sorted(facts.items())}
 
-    def says_the_same(self, other: Plan) -> bool:
-        """Whether both would do the same to the same, whoever made them and when.
+    def because(self, reason: str = "") -> str:
+        """Return a reason for the action log: the one given, or else the plan's own, with the plan's id."""
+        given = reason or self.reason
+        return f"{given} (plan {self.id})" if given else f"plan {self.id}"
 
-        Of a redrive `about` says to what.
-        """
-        if PlanKind.REDRIVE in (self.kind, other.kind) and self.about != other.about:
+    def says_the_same(self, other: Plan) -> bool:
+        """Return whether both would do the same to the same, whoever made them and when."""
+        if self.kind.told_by_about and self.about != other.about:
             return False
         return (self.kind, self.target, self.cluster_id, self.connection, self.changes, self.refusals) == (
             other.kind,

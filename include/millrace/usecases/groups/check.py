@@ -14,7 +14,8 @@ from millrace.domain.formats.printable import printable
 from millrace.domain.groups.risks import Risk
 from millrace.domain.groups.status import Status
 from millrace.domain.streams.supervision import DesiredState
-from millrace.usecases.groups.listing import GroupList, GroupRow, clusters, declared_groups, list_groups
+from millrace.usecases.declaration.lookup import declared_groups
+from millrace.usecases.groups.listing import GroupList, GroupRow, clusters, list_groups
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform

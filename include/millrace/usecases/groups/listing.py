@@ -23,6 +23,8 @@ from millrace.domain.groups.snapshots import (
 )
 from millrace.domain.groups.status import GroupReading, PartitionReading, Status, judge
 from millrace.errors import UnreachableError, UsageError
+from millrace.settings import KAFKA
+from millrace.usecases.declaration.lookup import declared_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,12 +208,6 @@ def furthest_first(rows: Sequence[GroupRow]) -> list[tuple[GroupRow, PartitionRe
     return sorted(found, key=order)
 
 
-def declared_groups(root: Path, kafka: str) -> dict[str, App]:
-    """The apps that sound declarations have on a cluster, by their groups."""
-    pipelines = load(root).pipelines
-    return {app.group: app for pipeline in pipelines if pipeline.kafka == kafka for app in pipeline.apps}
-
-
 def clusters(root: Path) -> Sequence[str]:
     """The Connections of all clusters that sound declarations name; the usual one always.
 
@@ -223,7 +219,7 @@ def clusters(root: Path) -> Sequence[str]:
 
 @lru_cache(maxsize=4)
 def _clusters(root: Path, files: tuple[tuple[str, int, int], ...]) -> Sequence[str]:
-    return tuple(sorted({"millrace_kafka", *(pipeline.kafka for pipeline in load(root).pipelines)}))
+    return tuple(sorted({KAFKA, *(pipeline.kafka for pipeline in load(root).pipelines)}))
 
 
 def _row(seen: GroupSeen, snapshot: Snapshot, history: History, declared: Mapping[str, App]) -> GroupRow:

@@ -25,15 +25,14 @@ def confirm(platform: Platform, plan: Plan, *, by: str, at: datetime) -> None:
     if not control.plans.confirm(plan, by, at):
         _must_be_open(control.plans.get(plan.id))
         raise StalePlanError("it is not this plan that was shown", where=plan.id, next_step="ask for a new one")
-    reason = f"{plan.reason} (plan {plan.id})"
-    control.log.append(actor=f"airflow:{by}", action="plan.confirm", subject=plan.target, reason=reason)
+    control.log.append(actor=f"airflow:{by}", action="plan.confirm", subject=plan.target, reason=plan.because())
 
 
 def refuse(platform: Platform, plan: Plan, *, actor: str, why: str) -> PlanStatus:
     """End a plan that who asked for it did not confirm. One that has ended, or is run, stays as it is: its status."""
     control = platform.control
     if control.plans.refuse(plan):
-        control.log.append(actor=actor, action="plan.refuse", subject=plan.target, reason=f"{why} (plan {plan.id})")
+        control.log.append(actor=actor, action="plan.refuse", subject=plan.target, reason=plan.because(why))
     return control.plans.get(plan.id).status
 
 

@@ -5,7 +5,8 @@ The kinds import this module; `kinds` imports the kinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -43,7 +44,7 @@ class Runner:
 
     def because(self, plan: Plan) -> str:
         """Return the reason for the action log: the runner's, or else the plan's, with the plan's id."""
-        return f"{self.reason or plan.reason} (plan {plan.id})"
+        return plan.because(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,19 @@ def run_alone(
         BusyPlanError: somebody is running it right now.
         MillraceError: what its kind raises.
     """
+    with alone(platform, plan_id, kind_of) as (kind, stored):
+        kind.run(platform, stored, begin())
+        return platform.control.plans.get(plan_id)
+
+
+@contextmanager
+def alone(platform: Platform, plan_id: str, kind_of: Callable[[Plan], Kind]) -> Iterator[tuple[Kind, StoredPlan]]:
+    """Keep every other runner out, and give the plan with its kind.
+
+    Raises:
+        StalePlanError: it has ended.
+        BusyPlanError: somebody is running it right now.
+    """
     store = platform.control.plans
     with store.running(plan_id) as mine:
         if not mine:
@@ -116,8 +130,7 @@ def run_alone(
         stored = store.get(plan_id)
         kind = kind_of(stored.plan)
         kind.must_not_have_ended(stored)
-        kind.run(platform, stored, begin())
-        return store.get(plan_id)
+        yield kind, stored
 
 
 def busy(plan_id: str) -> BusyPlanError:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.domain.plans.plan import StoredPlan
-from millrace.usecases.plans.kind import Runner, busy, run_alone, silent
+from millrace.usecases.plans.kind import Runner, alone, run_alone, silent
 from millrace.usecases.plans.kinds import kind_of
 
 if TYPE_CHECKING:
@@ -65,12 +65,6 @@ def abort(
         UsageError: there is no plan of this id.
         UnreachableError: a server does not answer; try again.
     """
-    store = platform.control.plans
-    with store.running(plan_id) as mine:
-        if not mine:
-            raise busy(plan_id)
-        stored = store.get(plan_id)
-        kind = kind_of(stored.plan)
-        kind.must_not_have_ended(stored)
+    with alone(platform, plan_id, kind_of) as (kind, stored):
         kind.abort(platform, stored, Runner(actor, reason, datetime.now(UTC), tell))
-        return store.get(plan_id)
+        return platform.control.plans.get(plan_id)

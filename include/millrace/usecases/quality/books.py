@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.domain.alarms.extent import Extent
@@ -28,8 +29,9 @@ from millrace.domain.quality.books import (
 from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, reached
 from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.errors import MillraceError, RefusedError, UsageError
+from millrace.errors import MillraceError, RefusedError
 from millrace.ports.sinks import Books
+from millrace.usecases.declaration.lookup import DeclaredStream, all_pipelines
 from millrace.usecases.quality.witness import MOST_READ, Witnesses
 from millrace.usecases.sinks.required import table_of
 
@@ -45,19 +47,14 @@ _HELD = 1_000_000  # ranges in doubt that wait in memory until their witnesses a
 Progress = Callable[[str], object]
 
 
-def declared(pipelines: Sequence[Pipeline], name: str | None = None) -> list[tuple[Pipeline, Stream]]:
-    """The streams whose sinks keep books, or the one of this name, PIPELINE.STREAM, also where its sink keeps none.
+def kept_books(root: Path) -> list[DeclaredStream]:
+    """Return the streams whose sinks keep books.
 
     Raises:
-        UsageError: there is no stream of this name.
+        InvalidDeclarationError: a declaration has errors.
     """
-    streams = [(pipeline, stream) for pipeline in pipelines for stream in pipeline.streams]
-    found = [
-        one for one in streams if (one[1].able(Capability.BOOKS) if name is None else one[1].qualified_name == name)
-    ]
-    if name is not None and not found:
-        raise UsageError(f"there is no stream `{name}`", next_step="see `millrace streams list`")
-    return found
+    pipelines = all_pipelines(root)
+    return [DeclaredStream(pipeline, stream) for pipeline in pipelines for stream in pipeline.able(Capability.BOOKS)]
 
 
 def reconcile(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.domain.declaration.pipeline import Pipeline, Stream
@@ -24,6 +25,7 @@ from millrace.domain.quality.volume import SETTLED, SINCE, usual
 from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
+from millrace.usecases.declaration.lookup import all_pipelines, declared_stream
 from millrace.usecases.quality import alarms as quality_alarms
 from millrace.usecases.quality.evidence import upload_waiting
 from millrace.usecases.quality.freshness import known_ages, look_at_freshness, with_events
@@ -72,26 +74,39 @@ class _Looked:
     usual: Mapping[str, tuple[int, int] | str]
 
 
-def declared(pipelines: Sequence[Pipeline], name: str | None = None) -> list[tuple[Pipeline, Stream, StreamQuality]]:
-    """The streams whose quality is checked, or the one of this name, PIPELINE.STREAM.
+def checked_streams(root: Path, name: str | None = None) -> list[tuple[Pipeline, Stream, StreamQuality]]:
+    """Return the streams whose quality is checked, or the one of this name, PIPELINE.STREAM.
 
     Raises:
-        UsageError: no stream of this name declares quality.
+        InvalidDeclarationError: a declaration that is asked for has errors.
+        UsageError: there is no stream of this name, or it declares no quality.
         RefusedError: its sink lacks the capability.
     """
-    found = [
+    if name is not None:
+        found = declared_stream(root, name)
+        return [(found.pipeline, found.stream, must_be_checked(found.stream))]
+    return [
         (pipeline, stream, stream.quality)
-        for pipeline in pipelines
-        for stream in pipeline.streams
-        if stream.quality is not None and stream.able(Capability.QUALITY) and name in (None, stream.qualified_name)
+        for pipeline in all_pipelines(root)
+        for stream in pipeline.able(Capability.QUALITY)
+        if stream.quality is not None
     ]
-    if name is not None and not found:
-        known = {stream.qualified_name: stream for pipeline in pipelines for stream in pipeline.streams}
-        if name in known:
-            require(known[name], Capability.QUALITY)
-        what = f"{name} declares no quality" if name in known else f"there is no stream `{name}`"
-        raise UsageError(what, next_step="add `quality: {rules: NAME}` to a stream; `millrace quality list`")
-    return found
+
+
+def must_be_checked(stream: Stream) -> StreamQuality:
+    """Return what a stream declares of its quality.
+
+    Raises:
+        UsageError: it declares none.
+        RefusedError: its sink lacks the capability.
+    """
+    require(stream, Capability.QUALITY)
+    if stream.quality is None:
+        raise UsageError(
+            f"{stream.qualified_name} declares no quality",
+            next_step="add `quality: {rules: NAME}` to it; `millrace quality list` shows the streams that have it",
+        )
+    return stream.quality
 
 
 def check(
@@ -121,10 +136,7 @@ def check(
         RefusedError: its sink lacks the capability; or of the window's records it cannot be told any more where
             they lie.
     """
-    require(stream, Capability.QUALITY)
-    quality = stream.quality
-    if quality is None:
-        raise UsageError(f"{stream.qualified_name} declares no quality", next_step="add `quality: {rules: NAME}` to it")
+    quality = must_be_checked(stream)
     began = now or datetime.now(UTC)
     looked = _look(platform, pipeline, stream, quality, window, began)
     found, problem = _hold(platform, stream, quality, looked, began)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace.declarations import Finding, load
-from millrace.domain.declaration.pipeline import is_backup
 from millrace.domain.quarantine.rules import QuarantinedRecord, RuleCount
 from millrace.domain.topics.offsets import SourceAt
 from millrace.errors import MillraceError, UsageError
+from millrace.usecases.declaration.lookup import DeclaredStream, declared_stream
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -33,11 +34,13 @@ def list_quarantine(platform: Platform, *, stream: str | None = None, limit: int
     """How many records are in quarantine by rule: of one stream, or of all in the databases that declarations name.
 
     Raises:
-        UsageError: no sound declaration names the stream, or it is a backup.
+        UsageError: no declaration names the stream, or it is a backup.
+        InvalidDeclarationError: its declaration is wrong.
     """
-    project = load(platform.settings.root)
+    root = platform.settings.root
+    project = load(root)
     sinks = {each.qualified_name: each.sink.connection for pipeline in project.pipelines for each in pipeline.streams}
-    wanted = sinks if stream is None else {stream: _sink(sinks, stream)}
+    wanted = sinks if stream is None else {stream: stream_with_quarantine(root, stream).stream.sink.connection}
     counts: list[RuleCount] = []
     silent: list[MillraceError] = []
     for connection in dict.fromkeys(wanted.values()):
@@ -56,12 +59,12 @@ def show(platform: Platform, stream: str, source: SourceAt) -> QuarantinedRecord
     """One record in quarantine.
 
     Raises:
-        UsageError: no sound declaration names the stream, it is a backup, or it has no such record in quarantine.
+        UsageError: no declaration names the stream, it is a backup, or it has no such record in quarantine.
+        InvalidDeclarationError: its declaration is wrong.
         UnreachableError: the sink database does not answer.
     """
-    project = load(platform.settings.root)
-    sinks = {each.qualified_name: each.sink.connection for pipeline in project.pipelines for each in pipeline.streams}
-    found = platform.sinks.tables(_sink(sinks, stream)).quarantined_record(stream, source, LONGEST_BYTES)
+    sink = stream_with_quarantine(platform.settings.root, stream).stream.sink
+    found = platform.sinks.tables(sink.connection).quarantined_record(stream, source, LONGEST_BYTES)
     if found is None:
         raise UsageError(
             f"{stream} has no record {source} in quarantine",
@@ -70,15 +73,16 @@ def show(platform: Platform, stream: str, source: SourceAt) -> QuarantinedRecord
     return found
 
 
-def _sink(sinks: dict[str, str], stream: str) -> str:
-    if is_backup(stream):
-        raise UsageError(
-            f"{stream} has no quarantine: a backup keeps every record as it is",
-            next_step="name a stream that reads the topic; see `millrace streams list`",
-        )
-    if stream not in sinks:
-        raise UsageError(
-            f"no sound declaration names the stream `{stream}`",
-            next_step=f"the streams are: {', '.join(sorted(sinks)) or 'none'}",
-        )
-    return sinks[stream]
+def stream_with_quarantine(root: Path, name: str) -> DeclaredStream:
+    """Return the stream of this name, PIPELINE.STREAM.
+
+    Raises:
+        UsageError: no declaration names it, or it is a backup, which has no quarantine.
+        InvalidDeclarationError: its declaration is wrong.
+    """
+    return declared_stream(
+        root,
+        name,
+        backup="has no quarantine: a backup keeps every record as it is",
+        step="name a stream that reads the topic; see `millrace streams list`",
+    )

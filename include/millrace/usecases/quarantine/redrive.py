@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration.pipeline import BackupApp, Pipeline, Stream
+from millrace.domain.declaration.pipeline import Stream
 from millrace.domain.plans.plan import LIFETIME, ChangeResult, Outcome, Plan, PlanKind, PlanStatus, StoredPlan, facts
 from millrace.domain.quality.books import OPEN, Finding, judged
 from millrace.domain.quarantine.redrive import (
@@ -26,9 +26,10 @@ from millrace.domain.quarantine.redrive import (
 from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange
 from millrace.errors import MillraceError, RefusedError, UsageError
+from millrace.usecases.declaration.lookup import DeclaredStream
 from millrace.usecases.plans.kind import Kind, Runner, Tell, silent
+from millrace.usecases.quarantine.listing import stream_with_quarantine
 from millrace.usecases.sinks.required import require, table_of
-from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -89,11 +90,11 @@ def make_plan(
         UnreachableError: the sink or the control database does not answer.
         PartFailedError: Spark ended without an answer.
     """
-    given = _declared(platform, stream)
+    given = stream_with_quarantine(platform.settings.root, stream)
     require(given.stream, Capability.REDRIVE)
     code = platform.apps.digest_of(given.pipeline, given.stream)
     tried = platform.apps.redriving().attempt(
-        stream, selection, given.connections, lambda done: tell(f"{stream}: {done:,} records tried")
+        stream, selection, _connections(given.stream), lambda done: tell(f"{stream}: {done:,} records tried")
     )
     if platform.apps.digest_of(given.pipeline, given.stream) != code:
         raise RefusedError(
@@ -160,7 +161,7 @@ def run(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
         told = platform.apps.redriving().run(
             plan.target,
             redrive.selection,
-            given.connections,
+            _connections(given.stream),
             lambda done: runner.tell(f"{plan.target}: {done:,} records put through"),
             upto=redrive.upto,
             plan=plan.id,
@@ -207,7 +208,7 @@ class _Work:
         """Whether an earlier runner has put everything through and written it down."""
         return any(step.name == _STEP and step.done_at is not None for step in self.stored.steps)
 
-    def must_hold(self, given: _Given, now: datetime) -> None:
+    def must_hold(self, given: DeclaredStream, now: datetime) -> None:
         """Raise, and write down, why the plan is no longer true."""
         plan, stream = self.stored.plan, given.stream
         address = self.platform.sinks.tables(stream.sink.connection).address
@@ -295,36 +296,18 @@ def _unbalanced(platform: Platform, stream: Stream, plan: Plan) -> list[Finding]
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """A stream with its pipeline."""
-
-    pipeline: Pipeline
-    stream: Stream
-
-    @property
-    def connections(self) -> tuple[str, ...]:
-        """The Connections that its app may see, and its sink's."""
-        return tuple(dict.fromkeys((self.stream.sink.connection, *self.stream.connections)))
+def _connections(stream: Stream) -> tuple[str, ...]:
+    """Return the Connections that its app may see, and its sink's."""
+    return tuple(dict.fromkeys((stream.sink.connection, *stream.connections)))
 
 
-def _declared(platform: Platform, stream: str) -> _Given:
-    pipeline, app = declared_app(platform.settings.root, stream)
-    if isinstance(app, BackupApp):
-        raise UsageError(
-            f"{stream} has no quarantine: a backup keeps every record as it is",
-            next_step="name a stream that reads the topic; see `millrace streams list`",
-        )
-    return _Given(pipeline, app)
-
-
-def _with_books(platform: Platform, stream: str) -> _Given:
+def _with_books(platform: Platform, stream: str) -> DeclaredStream:
     """Return a stream of a stored plan. Its sink may be another one now, and needs books to end the plan.
 
     Raises:
         RefusedError: the sink has no books; the error is that of a redrive, with its way out.
     """
-    given = _declared(platform, stream)
+    given = stream_with_quarantine(platform.settings.root, stream)
     if not given.stream.able(Capability.BOOKS):
         require(given.stream, Capability.REDRIVE)
     return given

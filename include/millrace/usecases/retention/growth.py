@@ -27,10 +27,11 @@ from millrace.domain.retention.forecasts.history import MadeForecast
 from millrace.domain.retention.inflow import Band
 from millrace.domain.retention.settings import log_settings
 from millrace.errors import UnreachableError
+from millrace.usecases.declaration.lookup import declared_topics
 from millrace.usecases.retention import forecasts
 from millrace.usecases.retention.alarms import MOST_ALARMS
 from millrace.usecases.retention.forecasts import purged
-from millrace.usecases.retention.sizing import TopicSizing, declared_topics
+from millrace.usecases.retention.sizing import TopicSizing
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from millrace.declarations import load
 from millrace.domain.alarms.extent import Extent
 from millrace.domain.alarms.kinds import AlarmKind
-from millrace.domain.declaration.pipeline import Manage, Pipeline, Topic
+from millrace.domain.declaration.pipeline import Manage, Topic
 from millrace.domain.formats.sizes import roughly_bytes
 from millrace.domain.groups.snapshots import Snapshot
 from millrace.domain.plans.plan import Plan, Standing
@@ -21,6 +21,7 @@ from millrace.domain.retention.settings import BrokerSettings, log_settings
 from millrace.domain.topics import changes as topics
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
+from millrace.usecases.declaration.lookup import declared_topic, declared_topics
 from millrace.usecases.retention import cuts
 from millrace.usecases.retention.measured import Measured
 
@@ -85,7 +86,7 @@ def hold(
         UnreachableError: the cluster or the control database does not answer; run it again then.
     """
     at = now or datetime.now(UTC)
-    pipeline, topic = _declared(platform, name)
+    pipeline, topic = declared_topic(platform.settings.root, name)
     if topic.manage is Manage.NONE:
         raise RefusedError(
             "it is declared as `manage: none`: it is not changed here",
@@ -353,16 +354,6 @@ def _loads(platform: Platform, kafka: str, topic: ObservedTopic, snapshot: Snaps
     return found
 
 
-def _declared(platform: Platform, name: str) -> tuple[Pipeline, Topic]:
-    for pipeline in load(platform.settings.root).pipelines:
-        for topic in pipeline.topics:
-            if topic.name == name:
-                return pipeline, topic
-    raise UsageError(
-        "no sound declaration has this topic", where=name, next_step="declare it, or see `millrace spec check`"
-    )
-
-
 def _held(platform: Platform, name: str) -> Hold:
     for each in platform.control.holds.list():
         if each.topic == name:
@@ -371,11 +362,7 @@ def _held(platform: Platform, name: str) -> Hold:
 
 
 def _declaration(platform: Platform, hold: Hold) -> Topic | None:
-    try:
-        pipeline, topic = _declared(platform, hold.topic)
-    except UsageError:
-        return None
-    return topic if pipeline.kafka == hold.kafka else None
+    return declared_topics(platform.settings.root, hold.kafka).get(hold.topic)
 
 
 def _open(platform: Platform, kafka: str, observed: ObservedTopic) -> Hold | None:

@@ -17,7 +17,8 @@ from millrace.domain.retention.settings import log_settings
 from millrace.domain.streams.supervision import DesiredState
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import UnreachableError
-from millrace.usecases.groups.listing import FETCH, declared_groups, what_it_is
+from millrace.usecases.declaration.lookup import declared_groups
+from millrace.usecases.groups.listing import FETCH, what_it_is
 from millrace.usecases.retention.measured import RATES_OVER, Measured
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from millrace.domain.retention.advice import IN_FORCE, Advice, advise
 from millrace.domain.retention.bounds import Bound, Breach, bound, breaches, clean_bytes
 from millrace.domain.retention.flow import Flow, flow, steady
 from millrace.domain.retention.settings import BrokerSettings, LogSettings, log_settings
+from millrace.usecases.declaration.lookup import declared_topics
 from millrace.usecases.retention.measured import Measured
 
 if TYPE_CHECKING:
@@ -217,20 +218,6 @@ def _with_first_records(
         ]
         topics[name] = replace(seen.topics[name], logs=tuple(logs))
     return replace(seen, topics=topics)
-
-
-def cluster_of(root: Path, topic: str | None) -> str:
-    """The Connection of the cluster that a declared topic is on; the usual one for all others."""
-    pipelines = load(root).pipelines if topic is not None else ()
-    found = (pipeline.kafka for pipeline in pipelines if any(each.name == topic for each in pipeline.topics))
-    return next(found, "millrace_kafka")
-
-
-def declared_topics(root: Path, kafka: str) -> Mapping[str, Topic]:
-    """The topics that sound declarations have on a cluster, by their names."""
-    return {
-        topic.name: topic for pipeline in load(root).pipelines if pipeline.kafka == kafka for topic in pipeline.topics
-    }
 
 
 def fed_topics(root: Path, kafka: str) -> set[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from millrace.declarations.fields import nearest
-from millrace.domain.declaration.pipeline import Pipeline
 from millrace.domain.formats.printable import shown
 from millrace.domain.groups.snapshots import TopicSeen
 from millrace.domain.retention.skew import Load, Sample, load_of, newest, sample_of
@@ -17,7 +16,6 @@ from millrace.errors import DataLossError, UnreachableError, UsageError
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
 
-KAFKA = "millrace_kafka"
 _TRIES = 3
 
 
@@ -40,12 +38,6 @@ class Skew:
     at: datetime
     load: Load
     sample: Sample | None
-
-
-def cluster_of(pipelines: Sequence[Pipeline], topic: str) -> str:
-    """The Connection of the cluster of a topic: that of the pipeline that declares it, else the usual one."""
-    declared = (pipeline.kafka for pipeline in pipelines if any(each.name == topic for each in pipeline.topics))
-    return next(declared, KAFKA)
 
 
 def find_skew(platform: Platform, kafka: str, topic: str, records: int) -> Skew:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from millrace.declarations import load
-from millrace.domain.declaration.pipeline import BackupApp, Pipeline, Stream
 from millrace.domain.formats.shortened import shortened, shortened_lines
 from millrace.domain.plans.plan import LIFETIME, Plan, PlanKind, facts
 from millrace.domain.rewind.plan import LEAST_GROWTH, changes_of, foreign_commits
@@ -31,8 +29,8 @@ from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.usecases.declaration.environment import environment_of
+from millrace.usecases.declaration.lookup import DeclaredStream, declared_stream
 from millrace.usecases.sinks.required import require
-from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
     from millrace.domain.streams.position import WorkRecord
@@ -71,32 +69,22 @@ def target_of(text: str, now: datetime, read_file: Callable[[str], str | None]) 
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    pipeline: Pipeline
-    stream: Stream
-
-    @property
-    def name(self) -> str:
-        return self.stream.qualified_name
-
-
-def declared(platform: Platform, stream: str) -> _Stream:
-    """The declaration of a stream.
+def rewindable(platform: Platform, stream: str) -> DeclaredStream:
+    """Return the declaration of a stream that can be rewound.
 
     Raises:
         UsageError: no declaration names it, or it is a backup.
         RefusedError: its sink lacks the capability.
         InvalidDeclarationError: its declaration is wrong.
     """
-    pipeline, app = declared_app(platform.settings.root, stream)
-    if isinstance(app, BackupApp):
-        raise UsageError(
-            f"{stream} cannot be rewound: a backup reads every record once; there is nothing to rewind",
-            next_step="rewind the stream whose rows you want written again; see `millrace streams list`",
-        )
-    require(app, Capability.REWIND)
-    return _Stream(pipeline, app)
+    found = declared_stream(
+        platform.settings.root,
+        stream,
+        backup="cannot be rewound: a backup reads every record once; there is nothing to rewind",
+        step="rewind the stream whose rows you want written again; see `millrace streams list`",
+    )
+    require(found.stream, Capability.REWIND)
+    return found
 
 
 def make_plan(
@@ -128,7 +116,7 @@ def make_plan(
             reason is named.
         UnreachableError: the cluster, the sink or the control database does not answer.
     """
-    given, at = declared(platform, stream), now or datetime.now(UTC)
+    given, at = rewindable(platform, stream), now or datetime.now(UTC)
     record = platform.sinks.tables(given.stream.sink.connection).record_of_work(stream)
     if not record.timeline:
         raise RefusedError(
@@ -165,7 +153,9 @@ def make_plan(
     return platform.control.plans.add(plan, asked_in=asked_in)
 
 
-def _resolved(platform: Platform, given: _Stream, record: WorkRecord, target: Target) -> dict[TopicPartition, Resolved]:
+def _resolved(
+    platform: Platform, given: DeclaredStream, record: WorkRecord, target: Target
+) -> dict[TopicPartition, Resolved]:
     """What the target means on every partition that the stream's topics have now."""
     log = platform.kafka.logs(given.pipeline.kafka)
     leaders = log.leaders(given.stream.reads)
@@ -194,7 +184,9 @@ def _resolved(platform: Platform, given: _Stream, record: WorkRecord, target: Ta
     return found
 
 
-def _must_be_small(platform: Platform, given: _Stream, moved: Sequence[Move], target: Target, now: datetime) -> None:
+def _must_be_small(
+    platform: Platform, given: DeclaredStream, moved: Sequence[Move], target: Target, now: datetime
+) -> None:
     """Refuse what is larger than the environment lets one person do."""
     environment = environment_of(platform.settings.root)
     longest, most = environment.longest_rewind, environment.most_rewound
@@ -215,7 +207,7 @@ def _must_be_small(platform: Platform, given: _Stream, moved: Sequence[Move], ta
         )
 
 
-def _oldest(platform: Platform, given: _Stream, moved: Sequence[Move]) -> datetime | None:
+def _oldest(platform: Platform, given: DeclaredStream, moved: Sequence[Move]) -> datetime | None:
     """A time that no record to be read again is older than, as far as timestamps rise: the first record's."""
     firsts = platform.kafka.logs(given.pipeline.kafka).firsts([move.partition for move in moved]).values()
     found = [first.timestamp_ms if first else 0 for first in firsts]  # what cannot be told counts as old
@@ -224,7 +216,7 @@ def _oldest(platform: Platform, given: _Stream, moved: Sequence[Move]) -> dateti
 
 def _about(
     platform: Platform,
-    given: _Stream,
+    given: DeclaredStream,
     record: WorkRecord,
     moves: Sequence[Move],
     target: Target,
@@ -259,7 +251,7 @@ def _target_text(target: Target) -> str:
     return target if isinstance(target, str) else f"given offsets of {len(target)} partitions"
 
 
-def _replaced(platform: Platform, given: _Stream, moved: Sequence[Move], timeline: int) -> dict[str, object]:
+def _replaced(platform: Platform, given: DeclaredStream, moved: Sequence[Move], timeline: int) -> dict[str, object]:
     declared, sink = given.stream.sink, platform.sinks.tables(given.stream.sink.connection)
     ranges = [OffsetRange(move.partition, move.target, move.now) for move in moved]
     try:
@@ -270,7 +262,7 @@ def _replaced(platform: Platform, given: _Stream, moved: Sequence[Move], timelin
     return {"rows": rows, "quarantined": found.quarantined}
 
 
-def _duration(platform: Platform, given: _Stream, records: int) -> dict[str, object]:
+def _duration(platform: Platform, given: DeclaredStream, records: int) -> dict[str, object]:
     progress = platform.control.streams.progress(given.name)
     rate = progress.rows_in / progress.batch_seconds if progress and progress.batch_seconds > 0 else 0.0
     stream = given.stream
@@ -291,7 +283,7 @@ def _rounded(duration: timedelta) -> str:
     return str(timedelta(seconds=max(1, round(duration.total_seconds()))))
 
 
-def _not_repaired(platform: Platform, given: _Stream) -> list[str]:
+def _not_repaired(platform: Platform, given: DeclaredStream) -> list[str]:
     """Other streams that read the same topics or write to the same place: each has positions of its own."""
     project = load(platform.settings.root)
     reads, writes = set(given.stream.reads), given.stream.sink.places(given.pipeline.kafka)
@@ -304,7 +296,7 @@ def _not_repaired(platform: Platform, given: _Stream) -> list[str]:
     )
 
 
-def _order(platform: Platform, given: _Stream, moved: Sequence[Move]) -> dict[str, object]:
+def _order(platform: Platform, given: DeclaredStream, moved: Sequence[Move]) -> dict[str, object]:
     """How far record timestamps near the target are out of order, and what to do about it."""
     sampled = sorted(moved, key=lambda move: -move.records)[:_SAMPLED_PARTITIONS]
     bounds = platform.kafka.logs(given.pipeline.kafka).bounds([move.partition for move in sampled])

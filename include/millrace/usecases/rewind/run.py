@@ -22,7 +22,7 @@ from millrace.domain.streams.supervision import DesiredState, StreamState
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import MillraceError, PartFailedError, RefusedError
 from millrace.usecases.plans.kind import Kind, Runner
-from millrace.usecases.rewind.plan import declared
+from millrace.usecases.rewind.plan import rewindable
 from millrace.usecases.streams import supervise as streams
 from millrace.usecases.streams.look import Supervised
 
@@ -189,12 +189,12 @@ class _Work:
         return any(s.name == Step.ABORT and not dict(s.detail).get("refused") for s in self.stored.steps)
 
     def _record(self) -> WorkRecord:
-        connection = declared(self.platform, self.rewind.stream).stream.sink.connection
+        connection = rewindable(self.platform, self.rewind.stream).stream.sink.connection
         return self.platform.sinks.tables(connection).record_of_work(self.rewind.stream)
 
     def _bounds(self) -> Mapping[TopicPartition, LogBounds]:
         log = self.platform.kafka.logs(self.stored.plan.connection)
-        return log.bounds(log.partitions(declared(self.platform, self.rewind.stream).stream.reads))
+        return log.bounds(log.partitions(rewindable(self.platform, self.rewind.stream).stream.reads))
 
     def _has_opened(self) -> bool:
         return self._record().timeline > self.rewind.timeline
@@ -344,7 +344,7 @@ class _Work:
             if report.state not in _NEVER:
                 return None
             raise self._failed(report, "does not get on", f"start it; `millrace plans run {self._id}` then goes on")
-        sink = declared(self.platform, self.rewind.stream).stream.sink
+        sink = rewindable(self.platform, self.rewind.stream).stream.sink
         timeline = self.rewind.timeline + 1
         found = self.platform.sinks.tables(sink.connection).count_in(
             self.rewind.stream, sink.appended, self.rewind.ranges(ends), timeline=timeline

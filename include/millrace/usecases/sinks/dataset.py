@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from millrace.domain.declaration.pipeline import S3Sink, Stream
+from millrace.domain.declaration.pipeline import S3Sink
 from millrace.domain.sinks.dataset.names import NO_DATE
 from millrace.errors import RefusedError, UsageError
+from millrace.usecases.declaration.lookup import declared_stream
 from millrace.usecases.sinks.required import dataset_of
-from millrace.usecases.streams.declared_apps import declared_app
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -139,10 +139,10 @@ def dataset_objects(
 
 
 def _dataset_of(platform: Platform, stream: str) -> S3Sink:
-    _, app = declared_app(platform.settings.root, stream)
-    if not isinstance(app, Stream):
-        raise UsageError(
-            f"{stream} is a backup, which writes an archive and no dataset",
-            next_step="read it by `millrace backup cat` or `millrace backup restore`",
-        )
-    return dataset_of(app)
+    found = declared_stream(
+        platform.settings.root,
+        stream,
+        backup="is a backup, which writes an archive and no dataset",
+        step="read it by `millrace backup cat` or `millrace backup restore`",
+    )
+    return dataset_of(found.stream)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millrace.domain.formats.durations import roughly
 from millrace.domain.streams.supervision import DesiredState
 from millrace.errors import RefusedError, UsageError
-from millrace.usecases.streams.declared_apps import declared_app
+from millrace.usecases.declaration.lookup import declared_app
 from millrace.usecases.streams.look import Supervised, look
 from millrace.usecases.streams.owner import give_sign
 from millrace.usecases.streams.supervise import supervise_at_once

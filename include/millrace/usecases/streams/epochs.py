@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from millrace.declarations import load_pipeline
 from millrace.domain.declaration.pipeline import BackupApp, Stream
 from millrace.errors import MillraceError, UnreachableError
+from millrace.usecases.declaration.lookup import declared_app
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -36,11 +36,9 @@ def newest_elsewhere(platform: Platform, stream: str) -> int:
         platform: the adapters.
         stream: PIPELINE.STREAM or PIPELINE.backup, which is declared.
     """
-    pipeline_name, _, name = stream.partition(".")
     try:
-        pipeline = load_pipeline(platform.settings.root, pipeline_name)
-        declared = pipeline.app(name)
-    except (KeyError, MillraceError):
+        pipeline, declared = declared_app(platform.settings.root, stream)
+    except MillraceError:
         return 0  # who starts it says what is wrong with its declaration
     group = (pipeline.kafka, partial(_of_group, platform, pipeline.kafka, declared.group, declared.reads, stream))
     asked: list[tuple[str, Callable[[], int]]]  # two of them may have one Connection

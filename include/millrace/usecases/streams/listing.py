@@ -75,7 +75,7 @@ def list_streams(platform: Platform, *, pipeline: str | None = None, with_lag: b
         if not names and not (platform.settings.root / file).exists():
             known = ", ".join(sorted({name.partition(".")[0] for name in everything})) or "none"
             raise UsageError(f"there is no pipeline `{pipeline}`", next_step=f"pipelines with streams are: {known}")
-    declared = {name: both for name, both in _declared(project).items() if name in names}
+    declared = {name: both for name, both in project.apps.items() if name in names}
     problems: list[str] = []
     lags = _lags(platform, declared, problems) if with_lag else {}
     sound = {pipeline.name for pipeline in project.pipelines}
@@ -84,13 +84,9 @@ def list_streams(platform: Platform, *, pipeline: str | None = None, with_lag: b
     return StreamList(rows, problems, findings)
 
 
-def _declared(project: Project) -> dict[str, tuple[Pipeline, App]]:
-    return {app.qualified_name: (each, app) for each in project.pipelines for app in each.apps}
-
-
 def _known(platform: Platform, project: Project) -> set[str]:
     wanted = {desired.stream for desired in platform.control.streams.all_desired()}
-    return {*_declared(project), *wanted, *platform.apps.runner().find_all()}
+    return {*project.apps, *wanted, *platform.apps.runner().find_all()}
 
 
 def show_stream(platform: Platform, name: str) -> StreamRow:
@@ -121,8 +117,7 @@ def _headroom(platform: Platform, name: str) -> Headroom | None:
 def _is_undeclared(platform: Platform, row: StreamRow, sound: set[str]) -> bool:
     """Whether no declaration names it; one whose pipeline has errors is not called undeclared."""
     pipeline = row.stream.partition(".")[0]
-    file = platform.settings.root / "include" / "pipelines" / f"{pipeline}.yaml"
-    return not row.declared and (pipeline in sound or not file.exists())
+    return not row.declared and (pipeline in sound or not (platform.settings.root / file_of(pipeline)).exists())
 
 
 def _undeclared(row: StreamRow) -> StreamRow:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.declarations import load_pipeline
 from millrace.domain.declaration.pipeline import CONTROL
 from millrace.domain.formats.durations import roughly
 from millrace.domain.streams import supervision as domain
@@ -32,6 +31,7 @@ from millrace.domain.streams.supervision import (
 from millrace.domain.streams.vitals import STUCK_AFTER
 from millrace.errors import MillraceError, UsageError
 from millrace.ports.runner import RunningApp, RunState
+from millrace.usecases.declaration.lookup import find_app
 from millrace.usecases.streams.owner import elsewhere
 
 if TYPE_CHECKING:
@@ -308,15 +308,11 @@ class _Declaration:
 
 
 def _declaration(platform: Platform, stream: str) -> _Declaration:
-    pipeline_name, _, name = stream.partition(".")
-    root = platform.settings.root
-    if not (root / "include" / "pipelines" / f"{pipeline_name}.yaml").exists():
-        return _Declaration(declared=False)
     try:
-        pipeline = load_pipeline(root, pipeline_name)
-        declared = pipeline.app(name)
-    except KeyError:
-        return _Declaration(declared=False)
+        found = find_app(platform.settings.root, stream)
     except MillraceError as error:
         return _Declaration(problem=error)
+    if found is None:
+        return _Declaration(declared=False)
+    pipeline, declared = found
     return _Declaration(tuple(dict.fromkeys((pipeline.kafka, *declared.connections, CONTROL))), declared.stuck_after)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from millrace.declarations import load_pipeline
 from millrace.declarations.show import EffectiveValue, effective
 from millrace.domain.declaration.pipeline import Stream, is_backup
 from millrace.domain.declaration.sinks import SinkFacts
@@ -18,6 +17,7 @@ from millrace.domain.streams.position import WorkRecord
 from millrace.domain.streams.standing import Level, Standing, StreamFacts, standing
 from millrace.domain.streams.supervision import StreamState
 from millrace.errors import MillraceError, UnreachableError, UsageError
+from millrace.usecases.declaration.lookup import declared_app, declared_stream
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -131,7 +131,7 @@ def stream_page(platform: Platform, stream: str, now: datetime, window: timedelt
         history = page.history(stream, since=since, bucket=bucket, attempts=ATTEMPTS, actions=ACTIONS)
     backup = is_backup(stream)
     found = StreamPage(now, _line(facts, now), history, since, bucket, is_backup=backup, rewinds=not backup)
-    return _declared(platform, stream, found)
+    return _with_declaration(platform, stream, found)
 
 
 def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
@@ -143,16 +143,11 @@ def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
         UnreachableError: the sink does not answer, or not soon enough; where it keeps no record of work, that is the
             `problem`.
     """
-    if is_backup(stream):
-        raise UsageError(f"{stream} is a backup: its sink is the archive, and no table")
-    pipeline_name, _, name = stream.partition(".")
-    pipeline = load_pipeline(platform.settings.root, pipeline_name)
-    try:
-        declared = pipeline.stream(name)
-    except KeyError:
-        raise UsageError(f"no declaration names {stream}, so its sink is not known") from None
-    sink = declared.sink
-    found = SinkPart(now, sink.facts(pipeline.kafka, declared.group), sink.connection, WorkRecord())
+    declared = declared_stream(
+        platform.settings.root, stream, backup="is a backup: its sink is the archive, and no table"
+    )
+    sink = declared.stream.sink
+    found = SinkPart(now, sink.facts(declared.pipeline.kafka, declared.stream.group), sink.connection, WorkRecord())
     if found.facts.kept_in:
         return found
     reader = platform.sinks.hasty_tables(sink.connection)
@@ -188,19 +183,15 @@ def _headline(lines: Sequence[StreamLine]) -> tuple[Level, str]:
     return first.standing.level, text
 
 
-def _declared(platform: Platform, stream: str, page: StreamPage) -> StreamPage:
-    """The page with the declaration of the stream, which a backup has not, and of the topics it reads."""
-    pipeline_name, _, name = stream.partition(".")
+def _with_declaration(platform: Platform, stream: str, page: StreamPage) -> StreamPage:
+    """Return the page with the declaration of the stream, which a backup has not, and of the topics it reads."""
     root = platform.settings.root
     try:
-        declared = load_pipeline(root, pipeline_name).app(name)
-        values = effective(root, pipeline_name).values
-    except KeyError:
-        what = "backs no topic up" if page.is_backup else f"declares no stream {name}"
-        return replace(page, problem=f"pipeline {pipeline_name} {what}")
+        pipeline, declared = declared_app(root, stream)
+        values = effective(root, pipeline.name).values
     except MillraceError as error:
         return replace(page, problem=str(error))
-    starts = (f"streams.{name}.", *(f"topics.{topic}." for topic in declared.reads))
+    starts = (f"streams.{declared.name}.", *(f"topics.{topic}." for topic in declared.reads))
     shown = [value for value in values if value.field.startswith(starts) or "." not in value.field]
     rewinds = isinstance(declared, Stream) and declared.able(Capability.REWIND)
     return replace(page, declaration=shown, reads=declared.reads, rewinds=rewinds)

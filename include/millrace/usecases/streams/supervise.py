@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from millrace.declarations import load_pipeline
 from millrace.domain.alarms.extent import Extent
 from millrace.domain.alarms.kinds import AlarmKind
-from millrace.domain.declaration.pipeline import BackupApp
 from millrace.domain.streams.control import HISTORY_KEPT, StreamLook
 from millrace.domain.streams.supervision import DesiredState, Drain, ExitReason, Kill, Nothing, Phase, Restart, Start
 from millrace.domain.streams.vitals import trouble
-from millrace.errors import MillraceError, PartFailedError, RefusedError, UnreachableError, UsageError
+from millrace.errors import PartFailedError, RefusedError, UnreachableError
 from millrace.ports.runner import RunningApp, RunState, Submission
+from millrace.usecases.declaration.lookup import declared_app, declared_stream
 from millrace.usecases.streams.alarms import set_alarms, set_host_alarm
-from millrace.usecases.streams.declared_apps import declared_app
 from millrace.usecases.streams.epochs import newest_elsewhere
 from millrace.usecases.streams.look import Seen, Supervised, look
 from millrace.usecases.streams.owner import give_sign, take_if_found
@@ -314,12 +312,12 @@ def accept(platform: Platform, stream: str, actor: str, reason: str) -> Supervis
         UsageError: no declaration names the stream, or it is a backup.
         InvalidDeclarationError: its declaration is wrong.
     """
-    _, app = declared_app(platform.settings.root, stream)
-    if isinstance(app, BackupApp):
-        raise UsageError(
-            f"{stream} is a backup: of a topic that was made again it begins a new chain by itself",
-            next_step="there is nothing to accept; `millrace streams start` starts it where it is stopped",
-        )
+    declared_stream(
+        platform.settings.root,
+        stream,
+        backup="is a backup: of a topic that was made again it begins a new chain by itself",
+        step="there is nothing to accept; `millrace streams start` starts it where it is stopped",
+    )
     platform.control.streams.set_desired(stream, actor=actor, reason=reason, accept_recreated=True, reset_backoff=True)
     return supervise_at_once(platform, stream, actor)
 
@@ -332,16 +330,6 @@ def supervise_at_once(platform: Platform, stream: str, actor: str) -> Supervised
             break
         time.sleep(BUSY_SECONDS)
     return report
-
-
-def declared_stream(platform: Platform, stream: str) -> tuple[str, str] | None:
-    """The Kafka connection and the consumer group of a stream or a backup; None where no sound declaration names it."""
-    pipeline_name, _, name = stream.partition(".")
-    try:
-        pipeline = load_pipeline(platform.settings.root, pipeline_name)
-        return pipeline.kafka, pipeline.app(name).group
-    except (KeyError, MillraceError):
-        return None
 
 
 def supervise_until(

@@ -231,7 +231,7 @@ def abort(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
         )
     platform.control.plans.finish(plan.id, PlanStatus.ABORTED)
     platform.control.log.append(
-        actor=runner.actor, action="plan.abort", subject=plan.target, reason=f"{runner.reason} (plan {plan.id})"
+        actor=runner.actor, action="plan.abort", subject=plan.target, reason=runner.because(plan)
     )
 
 
@@ -240,7 +240,7 @@ def _log(platform: Platform, plan: Plan, change: Change, result: ChangeResult, r
         actor=runner.actor,
         action=change.action,
         subject=change.subject,
-        reason=f"{runner.reason} (plan {plan.id})" if runner.reason else f"plan {plan.id}",
+        reason=runner.because(plan),
         before=dict(change.before),
         after=dict(change.before if result.outcome is Outcome.FAILED else change.after),
         outcome=f"failed: {result.error}" if result.outcome is Outcome.FAILED else result.outcome.value,

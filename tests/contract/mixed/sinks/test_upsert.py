@@ -17,6 +17,7 @@ from millrace.domain.sinks.batch import Written
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import DeclarationError, RowsRefusedError, SinkFailedError
 from millrace.settings import PostgresSettings
+from support.sinks.table_columns import OWN_UPSERTED
 from support.sinks.worlds import COLUMNS, P0, P1, TOPIC, TOPIC_ID, Commit, Row, UpsertWorld, Writer, place, row, rows
 
 PARTITIONS = tuple(TopicPartition(TOPIC, TOPIC_ID, number) for number in range(3))
@@ -370,12 +371,8 @@ def test_a_trigger_that_drops_rows_moves_nothing(world: UpsertWorld) -> None:
     ],
 )
 def test_a_table_that_does_not_tell_keys_apart_is_refused(world: UpsertWorld, made: str, told: str) -> None:
-    own = (
-        '_topic_id text COLLATE "C" NOT NULL, _partition int NOT NULL, _offset bigint NOT NULL, '
-        "_ordinal int NOT NULL, _timeline int NOT NULL, _timestamp timestamptz NOT NULL, _deleted boolean NOT NULL"
-    )
     world.admin.execute(f"CREATE SCHEMA {world.name}")
-    world.admin.execute(made.format(t=f"{world.name}.rows", own=own))
+    world.admin.execute(made.format(t=f"{world.name}.rows", own=OWN_UPSERTED))
     with pytest.raises(DeclarationError, match=told) as caught:
         Writer(world, 1).ready()
     if told == "no key on customer":

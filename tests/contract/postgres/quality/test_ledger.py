@@ -11,6 +11,7 @@ from psycopg import sql
 from millrace.adapters.postgres.connection import connect
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import DeclarationError
+from support.sinks.table_columns import OWN_WITH_KEY
 from support.sinks.writer import P0, Writer
 
 P1 = TopicPartition("t", "id-one", 1)
@@ -189,9 +190,7 @@ def test_a_batch_waits_for_nobody_who_holds_another_part_of_a_partitioned_table(
     Ledger(database, name, admin)
     admin.execute(f"DROP TABLE {name}.rows")
     admin.execute(
-        f'CREATE TABLE {name}.rows (name text, amount numeric(12,2), _topic_id text COLLATE "C" NOT NULL, '
-        "_partition int NOT NULL, _offset bigint NOT NULL, _ordinal int NOT NULL, _timeline int NOT NULL, "
-        "PRIMARY KEY (_topic_id, _partition, _offset, _ordinal)) PARTITION BY RANGE (_offset)"
+        f"CREATE TABLE {name}.rows (name text, amount numeric(12,2), {OWN_WITH_KEY}) PARTITION BY RANGE (_offset)"
     )
     for at in (0, 100):
         admin.execute(f"CREATE TABLE {name}.part{at} PARTITION OF {name}.rows FOR VALUES FROM ({at}) TO ({at + 100})")

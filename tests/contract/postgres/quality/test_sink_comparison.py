@@ -17,16 +17,13 @@ from millrace.domain.quality.recompute import Row
 from millrace.domain.topics.offsets import OffsetRange, SourceAt, TopicPartition
 from millrace.errors import DeclarationError, SinkFailedError
 from millrace.settings import PostgresSettings
+from support.sinks.table_columns import OWN_WITH_KEY, SOURCE
 
 if TYPE_CHECKING:
     from support.stack.control_databases import Databases
 
 P0, P1 = (TopicPartition("t", "id", number) for number in (0, 1))
 BOTH = (OffsetRange(P0, 0, 100), OffsetRange(P1, 0, 100))
-OWN = (
-    '_topic_id text COLLATE "C" NOT NULL, _partition int NOT NULL, _offset bigint NOT NULL, _ordinal int NOT NULL, '
-    "_timeline int NOT NULL, PRIMARY KEY (_topic_id, _partition, _offset, _ordinal)"
-)
 COLUMNS = {
     "text": "text",
     "Number": "numeric(12,2)",
@@ -72,7 +69,7 @@ def table(admin: psycopg.Connection[Any], name: str) -> str:
     admin.execute(f"CREATE SCHEMA {name}")
     columns = ", ".join('"' + column.replace('"', '""') + f'" {type_}' for column, type_ in COLUMNS.items())
     idle = "idle text NOT NULL DEFAULT 'x', CHECK (idle <> text)"
-    admin.execute(f"CREATE TABLE {name}.rows ({columns}, {idle}, {OWN})")
+    admin.execute(f"CREATE TABLE {name}.rows ({columns}, {idle}, {OWN_WITH_KEY})")
     return f"{name}.rows"
 
 
@@ -220,7 +217,7 @@ def test_who_only_reads_by_default_compares_and_who_may_not_is_told_what_is_lack
 ) -> None:
     made = control_databases.create()
     name, reader = made.owner.database, made.working.user
-    control_databases.execute(made.owner, f"CREATE TABLE rows (day date, {OWN})")
+    control_databases.execute(made.owner, f"CREATE TABLE rows (day date, {OWN_WITH_KEY})")
     control_databases.execute(made.owner, f"GRANT SELECT ON rows TO {reader}")
     with connect(made.owner, "test") as owner, owner.cursor() as cursor:
         ensure_schema(cursor)
@@ -259,8 +256,7 @@ def test_no_more_of_a_large_table_is_read_than_its_places(
     comparison: SinkComparison, admin: psycopg.Connection[Any], table: str
 ) -> None:
     admin.execute(
-        f"INSERT INTO {table} (_topic_id, _partition, _offset, _ordinal, _timeline) "
-        "SELECT 'id', n % 2, n / 2, 0, 1 FROM generate_series(0, 99999) AS n"
+        f"INSERT INTO {table} ({SOURCE}, _timeline) SELECT 'id', n % 2, n / 2, 0, 1 FROM generate_series(0, 99999) AS n"
     )
     admin.execute(f"ANALYZE {table}")
     comparison.prepare(columns("day"))

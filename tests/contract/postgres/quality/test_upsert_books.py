@@ -25,6 +25,7 @@ from millrace.errors import RowsRefusedError, SinkFailedError
 from millrace.usecases.quality import books as quality_books
 from support.fakes.platform import GroupedPlatform
 from support.quality.sinks import Sink, open_sink
+from support.sinks.table_columns import SOURCE
 from support.sinks.worlds import P0, P1, TOPIC, TOPIC_ID, Row, UpsertWorld, Writer, row
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def test_a_table_that_is_gone_and_one_without_its_key_are_told(shop):
     run = shop.reconcile()
     assert found(run) == {"unkeyed": []}
     assert run.findings[0].detail == f"table {shop.table} has no key on customer"
-    shop.execute("ALTER TABLE {table} ADD UNIQUE (_topic_id, _partition, _offset, _ordinal)")
+    shop.execute(f"ALTER TABLE {{table}} ADD UNIQUE ({SOURCE})")
     assert found(shop.reconcile()) == {"unkeyed": []}
     shop.execute("DROP TABLE {table}")
     run = shop.reconcile()

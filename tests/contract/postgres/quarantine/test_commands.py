@@ -204,8 +204,8 @@ def test_of_a_topic_that_was_made_again_the_latest_record_is_shown(sink: psycopg
     [
         (("show", STREAM, f"{TOPIC}/0@9"), "has no record shop.purchases/0@9 in quarantine"),
         (("show", STREAM, "0@9"), "does not name a record"),
-        (("show", "shop.nobody", f"{TOPIC}/0@9"), "no sound declaration names the stream"),
-        (("list", "--stream", "shop.nobody"), "no sound declaration names the stream"),
+        (("show", "shop.nobody", f"{TOPIC}/0@9"), "pipeline shop has no stream nobody"),
+        (("list", "--stream", "shop.nobody"), "pipeline shop has no stream nobody"),
     ],
 )
 def test_what_is_not_there_is_a_usage_error(arguments: tuple[str, ...], what: str) -> None:

@@ -18,15 +18,13 @@ from millrace.adapters.sinks.postgres.types import target_columns
 from millrace.domain.declaration.sinks import SYSTEM_COLUMNS
 from millrace.errors import DeclarationError
 from millrace.settings import PostgresSettings
+from support.sinks.table_columns import OWN, SOURCE
 from support.sinks.writer import COLUMNS, Writer
 from support.stack.control_databases import Databases
 from support.waiting import Deadline, at_once, eventually, in_background, result_of
 
-KEY = "_topic_id, _partition, _offset, _ordinal"
-TABLE = (
-    "CREATE TABLE {name}.rows (name text, amount numeric(12,2), _topic_id text NOT NULL, _partition int NOT NULL, "
-    "_offset bigint NOT NULL, _ordinal int NOT NULL, _timeline int NOT NULL{more})"
-)
+OF_ANOTHER_COLLATION = OWN.replace(' COLLATE "C"', "")
+TABLE = f"CREATE TABLE {{name}}.rows (name text, amount numeric(12,2), {OF_ANOTHER_COLLATION}{{more}})"
 
 
 def ensure(admin, name: str, *, table: str = "rows") -> str:
@@ -48,7 +46,7 @@ def make(admin, name):
         admin.execute(f"CREATE SCHEMA {name}")
         admin.execute(TABLE.format(name=name, more=more))
         if then:
-            admin.execute(then.format(rows=f"{name}.rows", key=KEY))
+            admin.execute(then.format(rows=f"{name}.rows", key=SOURCE))
 
     return table
 
@@ -96,7 +94,7 @@ def test_an_index_that_was_never_built_to_its_end_is_no_key(make, admin, name):
     row = f"INSERT INTO {name}.rows VALUES ('x', 1, 'id', 0, 0, 0, 1)"
     admin.execute(f"{row}, ('y', 1, 'id', 0, 0, 0, 1)")
     with pytest.raises(psycopg.errors.UniqueViolation):
-        admin.execute(f"CREATE UNIQUE INDEX CONCURRENTLY ON {name}.rows ({KEY})")
+        admin.execute(f"CREATE UNIQUE INDEX CONCURRENTLY ON {name}.rows ({SOURCE})")
     admin.execute(f"DELETE FROM {name}.rows")
     admin.execute(statement_that_adds_the_key(admin, name))
     assert ensure(admin, name) == "rows_source"

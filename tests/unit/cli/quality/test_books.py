@@ -192,7 +192,7 @@ def test_of_many_streams_one_whose_sink_is_away_hides_no_other(books: Books) -> 
 
 @pytest.mark.usefixtures("books")
 def test_a_stream_that_is_not_declared_has_no_books() -> None:
-    with pytest.raises(UsageError, match="there is no stream"):
+    with pytest.raises(UsageError, match="pipeline shop has no stream sales"):
         call("reconcile", "shop.sales")
 
 

@@ -151,5 +151,5 @@ def test_nothing_to_compare_is_no_success_and_starts_nothing(world: World) -> No
 def test_a_sample_that_is_none_or_too_large_is_refused(world: World, sample: str) -> None:
     with pytest.raises(UsageError, match="1 to 100,000"):
         call(NAME, "--sample", sample)
-    with pytest.raises(UsageError, match="there is no stream"):
+    with pytest.raises(UsageError, match="pipeline shop has no stream nobody"):
         call("shop.nobody")

@@ -18,7 +18,7 @@ from millrace.cli.quality import recompute as recompute_cli
 from millrace.cli.quality import reconcile as books_cli
 from millrace.cli.quarantine import commands as quarantine_cli
 from millrace.cli.streams import commands as streams_cli
-from millrace.declarations import load
+from millrace.declarations import load, load_pipeline
 from millrace.domain.declaration.pipeline import KafkaSink
 from millrace.domain.plans.plan import Plan, PlanKind, PlanStatus
 from millrace.domain.quality.books import Reconciliation
@@ -30,13 +30,13 @@ from millrace.domain.streams.position import LogBounds, WorkRecord
 from millrace.domain.topics.offsets import SourceAt, TopicPartition
 from millrace.errors import RefusedError, SinkFailedError, UnreachableError
 from millrace.usecases.activity.active import active
+from millrace.usecases.declaration import lookup
 from millrace.usecases.plans.kind import Runner
 from millrace.usecases.quality import books as quality_books
 from millrace.usecases.quality.columns import column_findings
 from millrace.usecases.quarantine import redrive
 from millrace.usecases.quarantine.listing import list_quarantine, show
 from millrace.usecases.rewind import plan as rewind_plan
-from millrace.usecases.streams import pages as stream_pages
 from millrace.web.app import create_app
 from support.commands import use_platform
 from support.declarations import IN_KAFKA, SHOP, example_project, kafka_instead, replace_once
@@ -265,10 +265,10 @@ def page(root: Path, found: list[RuleCount] | Exception, path: str) -> str:
 def test_the_page_shows_its_topics_its_group_and_its_quarantine_and_no_record_of_work(
     root: Path, monkeypatch: pytest.MonkeyPatch, topics: tuple[str, ...], shown: str
 ) -> None:
-    pipeline = load(root).pipeline("shop")
+    pipeline = load_pipeline(root, "shop")
     stream = replace(pipeline.stream("purchases"), sink=KafkaSink(topics, by_column=len(topics) > 1))
     changed = replace(pipeline, streams=(stream,))
-    monkeypatch.setattr(stream_pages, "load_pipeline", lambda root, name: changed)
+    monkeypatch.setattr(lookup, "load_pipeline", lambda root, name: changed)
     text = page(root, [COUNT], f"/streams/{NAME}/sink")
     assert f"{shown} <code>millrace_kafka</code>" in text
     assert "its group <code>millrace.shop.purchases</code> has committed" in text

@@ -17,13 +17,12 @@ from typer.testing import CliRunner
 from millrace.cli.topics import commands as topics
 from millrace.cli.topics import skew
 from millrace.domain.archive.restore.records import Placement, place
-from millrace.domain.declaration.pipeline import Pipeline, Topic
 from millrace.domain.groups.snapshots import LogSeen, Snapshot, TopicSeen
 from millrace.domain.retention.skew import MOST_SAMPLED_BYTES, load_of, newest, sample_of
 from millrace.domain.topics.sources import TopicRecord
 from millrace.errors import DataLossError, UnreachableError, UsageError
 from millrace.settings import Settings, project_root
-from millrace.usecases.retention.skew import Skew, cluster_of, find_skew
+from millrace.usecases.retention.skew import Skew, find_skew
 from support.commands import use_platform
 from support.declarations import example_project
 from support.fakes.groups import FakeCluster
@@ -180,13 +179,6 @@ def test_no_such_topic() -> None:
         find_skew(world(log(1)), "main_kafka", "shop.purchase", 1)
 
     assert caught.value.next_step == f"did you mean `{NAME}`?"
-
-
-def test_the_cluster_is_that_of_the_pipeline_that_declares_the_topic() -> None:
-    pipelines = [Pipeline("shop", "owner", "other_kafka", (Topic(NAME, "shop"),), ())]
-
-    assert cluster_of(pipelines, NAME) == "other_kafka"
-    assert cluster_of(pipelines, "elsewhere") == "millrace_kafka"
 
 
 @given(some.integers(0, 10**12), some.integers(0, 10**9), some.integers(0, 10**9), some.integers(1, 10**6))

@@ -79,6 +79,21 @@ def test_two_plans_say_the_same_whoever_made_them_and_when() -> None:
     assert not PLAN.says_the_same(replace(PLAN, changes=(SEGMENT,)))
 
 
+@pytest.mark.parametrize("kind", PlanKind)
+def test_what_plans_are_about_tells_them_apart_where_their_kind_says_so(kind: PlanKind) -> None:
+    plan, other = replace(PLAN, kind=kind), replace(PLAN, kind=kind, about=(("only", "a rule"),))
+    assert kind.told_by_about == (kind is PlanKind.REDRIVE)
+    assert plan.says_the_same(other) == (not kind.told_by_about)
+    assert (PlanKind(kind.value), str(kind)) == (kind, kind.value)
+
+
+def test_the_action_log_has_the_given_reason_or_the_plans_with_its_id() -> None:
+    meant = replace(PLAN, reason="mended")
+    assert meant.because("again") == f"again (plan {meant.id})"
+    assert meant.because() == f"mended (plan {meant.id})"
+    assert replace(PLAN, reason="").because() == f"plan {replace(PLAN, reason='').id}"
+
+
 @pytest.mark.parametrize(
     ("standings", "cluster", "later", "resumed", "reason"),
     [

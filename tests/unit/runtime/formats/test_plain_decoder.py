@@ -22,7 +22,7 @@ from millrace.runtime.formats.decoded import Decoded, RecordDecoder
 from millrace.runtime.formats.plain_decoder import plain_decoder_of
 from millrace.runtime.formats.registry import decoder_of
 from support.checks.tiers import examples
-from support.formats.bad_values import BAD, PURCHASE
+from support.formats.bad_values import BAD, NOTED_PURCHASE
 
 TYPES = {
     "text": Column("text", ColumnType.STRING),
@@ -291,20 +291,20 @@ def test_of_a_record_with_any_bit_flipped_both_say_the_same() -> None:
     alike(DECODERS["deleting"], list(flipped([GOOD], [0, 7])))
 
 
-PURCHASES = decoder_of(PURCHASE, Key("customer_id")), plain_decoder_of(PURCHASE, Key("customer_id"))
+NOTED_PURCHASES = decoder_of(NOTED_PURCHASE, Key("customer_id")), plain_decoder_of(NOTED_PURCHASE, Key("customer_id"))
 SHORT = [value for value, _ in BAD if value is not None and len(value) < 400]
 
 
 def test_of_every_bad_purchase_whole_cut_or_with_a_bit_flipped_both_say_the_same() -> None:
-    found = alike(PURCHASES, [value for value, _ in BAD])
+    found = alike(NOTED_PURCHASES, [value for value, _ in BAD])
     assert found.rules == [rule for _, rule in BAD]
-    alike(PURCHASES, [value[:end] for value in SHORT for end in range(len(value))])
-    alike(PURCHASES, list(flipped(SHORT, [0])))
+    alike(NOTED_PURCHASES, [value[:end] for value in SHORT for end in range(len(value))])
+    alike(NOTED_PURCHASES, list(flipped(SHORT, [0])))
 
 
 @pytest.mark.full
 def test_of_every_bad_purchase_with_any_bit_flipped_both_say_the_same() -> None:
-    alike(PURCHASES, list(flipped(SHORT, range(8))))
+    alike(NOTED_PURCHASES, list(flipped(SHORT, range(8))))
 
 
 @pytest.mark.full

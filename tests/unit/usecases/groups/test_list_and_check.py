@@ -22,9 +22,10 @@ from millrace.domain.groups.snapshots import (
 from millrace.domain.groups.status import Status
 from millrace.domain.streams.supervision import DesiredState
 from millrace.errors import UnreachableError, UsageError
+from millrace.usecases.declaration.lookup import declared_groups
 from millrace.usecases.groups import check as group_checks
 from millrace.usecases.groups import listing as groups
-from millrace.usecases.groups.listing import declared_groups, furthest_first, list_groups, show_group
+from millrace.usecases.groups.listing import furthest_first, list_groups, show_group
 from millrace.usecases.groups.snapshots import take_due, tidy
 from support.declarations import example_project
 from support.fakes.groups import FakeCluster, GroupsPlatform, groups_platform

@@ -37,8 +37,8 @@ from millrace.declarations import load_pipeline
 from millrace.declarations.schema import json_schema
 from millrace.domain.sinks.capabilities import Capability
 from millrace.errors import MillraceError
-from millrace.usecases.quality.check import declared as checked
-from millrace.usecases.rewind.plan import declared as rewound
+from millrace.usecases.quality.check import checked_streams
+from millrace.usecases.rewind.plan import rewindable
 from millrace.usecases.sinks.required import require
 from millrace.usecases.streams.pages import sink_part
 from millrace.web.rendering import render
@@ -62,8 +62,8 @@ print(json.dumps({
     "dags": [*names.of_pipeline(pipeline)],
     "able": [each.value for each in Capability if pipeline.able(each)],
     "refused": {each.value: refusal(require, stream, each) for each in Capability},
-    "rewind": refusal(rewound, SimpleNamespace(settings=SimpleNamespace(root=root)), "returns.items"),
-    "quality": refusal(checked, [pipeline], "returns.items"),
+    "rewind": refusal(rewindable, SimpleNamespace(settings=SimpleNamespace(root=root)), "returns.items"),
+    "quality": refusal(checked_streams, root, "returns.items"),
     "page": render("sink.html.j2", page=sink_part(platform, "returns.items", datetime(2026, 5, 4, tzinfo=UTC))),
     "schema": json_schema()["$defs"],
 }))

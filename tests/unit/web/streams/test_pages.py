@@ -227,7 +227,7 @@ def test_the_page_of_a_backup_that_nothing_declares_says_so(host: FakeHost, tmp_
     host.root = example_project(tmp_path, backup=False)
     host.control.streams = {"shop.backup": facts("shop.backup", progress=None)}
     page = get(host, "/streams/shop.backup").text
-    assert "pipeline shop backs no topic up" in page
+    assert "no topic of pipeline shop is backed up" in page
     assert "last round</dt><dd>none yet" in page
 
 

@@ -21,7 +21,7 @@ from millrace.runtime.formats.json.decoder import Decoder
 from millrace.runtime.formats.json.document import DocumentCheck
 from millrace.runtime.formats.plain_decoder import plain_decoder_of
 from support.checks.tiers import examples
-from support.formats.bad_values import BAD, PURCHASE, changed
+from support.formats.bad_values import BAD, NOTED_PURCHASE, changed
 from support.formats.record_kinds import DECLARED, DOCUMENTS, MORE_TWICE, NO_BLANKS, SCHEMA, VALUES, anything, compact
 from support.formats.record_kinds import declared as ordinary
 
@@ -162,12 +162,12 @@ def purchases() -> Iterator[bytes]:
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_a_bad_record_at_an_end_of_a_block_is_named_and_its_neighbours_stay_good(size: int, place: str) -> None:
     good = purchases()
-    decoder = Decoder(PURCHASE, key_required=True)
-    check(decoder, list(islice(good, LARGE)), PURCHASE)
+    decoder = Decoder(NOTED_PURCHASE, key_required=True)
+    check(decoder, list(islice(good, LARGE)), NOTED_PURCHASE)
     for bad, rule in BAD:
         values: list[bytes | None] = [*islice(good, size - 1)]
         values.insert(0 if place == "first" else size - 1, bad)
-        found = check(decoder, values, PURCHASE)
+        found = check(decoder, values, NOTED_PURCHASE)
         expected: list[Rule | None] = [None] * (size - 1)
         expected.insert(0 if place == "first" else size - 1, rule)
         assert found.rules == expected
@@ -175,12 +175,12 @@ def test_a_bad_record_at_an_end_of_a_block_is_named_and_its_neighbours_stay_good
 
 def test_bad_records_among_good_ones_teach_nothing_wrong() -> None:
     good, draw = purchases(), random.Random(4)
-    decoder = Decoder(PURCHASE, key_required=True)
+    decoder = Decoder(NOTED_PURCHASE, key_required=True)
     short = [value for value, _ in BAD if value is None or len(value) < 1_000]
     for share in (0.02, 0.5, 0.9):
         values = [draw.choice(short) if draw.random() < share else next(good) for _ in range(LARGE)]
-        check(decoder, values, PURCHASE)
-    found = check(decoder, short * 5, PURCHASE)
+        check(decoder, values, NOTED_PURCHASE)
+    found = check(decoder, short * 5, NOTED_PURCHASE)
     assert None not in found.rules
 
 

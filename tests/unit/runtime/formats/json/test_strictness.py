@@ -15,10 +15,10 @@ from millrace.runtime.formats.decoded import BadRecordError
 from millrace.runtime.formats.json.decoder import Decoder
 from millrace.runtime.formats.plain_decoder import plain_decoder_of
 from millrace.runtime.formats.registry import decoder_of
-from support.formats.bad_values import BAD, GOOD, PURCHASE, changed
+from support.formats.bad_values import BAD, GOOD, NOTED_PURCHASE, changed
 
 
-def decode_one(value, schema=PURCHASE, key=b"7", timestamp=0):
+def decode_one(value, schema=NOTED_PURCHASE, key=b"7", timestamp=0):
     decoded = Decoder(schema, key_required=True).decode([value], [key], [timestamp])
     return tuple(column[0].as_py() for column in decoded.columns), decoded.rules[0], decoded.errors[0]
 
@@ -47,7 +47,7 @@ def test_a_bad_record_is_named(value, rule):
 @pytest.mark.parametrize("make", [decoder_of, plain_decoder_of], ids=["fast", "plain"])
 def test_each_reason_of_a_bad_record_is_an_arrow_string(make):
     values = [value for value, _ in BAD]
-    found = make(PURCHASE, Key("customer_id")).decode(values, [b"7"] * len(values), [0] * len(values))
+    found = make(NOTED_PURCHASE, Key("customer_id")).decode(values, [b"7"] * len(values), [0] * len(values))
     reasons = pa.array(found.errors, pa.string())
     reasons.validate(full=True)
     assert reasons.null_count == 0
@@ -64,8 +64,8 @@ def test_a_reason_with_half_of_a_surrogate_pair_says_it_as_an_escape(half):
 def test_key_and_timestamp_are_part_of_the_record():
     assert decode_one(changed(), key=None)[1] is Rule.NULL_KEY
     assert decode_one(changed(), timestamp=-1)[1] is Rule.NO_TIMESTAMP
-    assert Decoder(PURCHASE, key_required=False).decode([changed()], [None], [0]).rules == [None]
-    found = Decoder(PURCHASE, key_required=False).decode([changed(), None, changed()], [None] * 3, [0, 0, -1])
+    assert Decoder(NOTED_PURCHASE, key_required=False).decode([changed()], [None], [0]).rules == [None]
+    found = Decoder(NOTED_PURCHASE, key_required=False).decode([changed(), None, changed()], [None] * 3, [0, 0, -1])
     assert found.rules == [None, Rule.NULL_VALUE, Rule.NO_TIMESTAMP]
 
 
@@ -76,7 +76,7 @@ def test_an_escaped_backslash_before_u0000_is_text():
 
 def test_bad_records_leave_their_neighbours_alone():
     values = [changed(amount=1.559), changed(amount=2.5), b"nope", changed(amount="3.100")]
-    decoded = Decoder(PURCHASE, key_required=False).decode(values, [None] * 4, [0] * 4)
+    decoded = Decoder(NOTED_PURCHASE, key_required=False).decode(values, [None] * 4, [0] * 4)
     assert decoded.rules == [Rule.OUT_OF_RANGE, None, Rule.NOT_JSON, None]
     assert decoded.columns[4].to_pylist() == [None, Decimal("2.50"), None, Decimal("3.10")]
     assert decoded.columns[1].to_pylist() == [None, "7", None, "7"]
