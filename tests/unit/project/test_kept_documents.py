@@ -13,7 +13,7 @@ from support.documents import kept
 from support.documents.calls import CALLS, IN_A_NEW_PROJECT, WITHOUT_DOCUMENT
 from support.documents.fields import DISTINCT, MASKS, ONLY
 from support.documents.kept import changed
-from support.documents.masks import Mask, Shape, leaves
+from support.documents.masks import Distinct, Mask, Only, Shape, leaves
 from support.documents.running import Caller, words_of
 from support.stack.embedded import make_project
 
@@ -76,6 +76,12 @@ def test_each_mask_has_a_reason_and_masks_something(mask: Mask) -> None:
     ]
 
 
+@pytest.mark.parametrize("rule", [*ONLY, *DISTINCT], ids=lambda rule: f"{rule.place.calls}: {rule.place.path}")
+def test_each_rule_for_a_list_is_for_one_that_is_there(rule: Only | Distinct) -> None:
+    paths = [(call, path) for call, entry in kept.read().items() for path, _ in leaves(entry)]
+    assert any(rule.place.has(call, path[:end]) for call, path in paths for end in range(len(path) + 1))
+
+
 def test_a_time_is_masked_and_nothing_else_in_all_calls() -> None:
     assert {mask.shape for mask in MASKS if mask.place.calls == "*"} == {Shape.TIME}
     assert all(rule.reason and rule.place.calls != "*" for rule in (*ONLY, *DISTINCT))
@@ -85,8 +91,7 @@ def test_a_time_is_masked_and_nothing_else_in_all_calls() -> None:
 def test_a_kept_document_says_nothing_of_the_machine(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert OF_A_MACHINE.findall(text) == []
-    hosts = {value for keys, value in leaves(json.loads(text)) if keys[-1] == "host"}
-    assert hosts <= {None, "127.0.0.1"}
+    assert {value for keys, value in leaves(json.loads(text)) if keys[-1] == "host"} <= {None, "127.0.0.1"}
 
 
 def test_what_works_without_servers_is_as_it_was_reviewed(tmp_path: Path) -> None:

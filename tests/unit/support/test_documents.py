@@ -87,6 +87,8 @@ def test_a_value_of_another_shape_shows(shape: Shape, value: object) -> None:
         (Shape.SIZE, "2.0 MiB, of 2 readers", "<size> MiB, of 2 readers"),
         (Shape.SIZE, "21.0 of 25.3 GB available, 2 cores", "<size> of <size> GB available, 2 cores"),
         (Shape.HELD, "3 databases, 5 roles", "<held> databases, <held> roles"),
+        (Shape.JAVA, "17 in /usr/lib/jvm/java-17", "<java>"),
+        (Shape.JAVA, "21 in <project>/.millrace/java", "<java>"),
         (Shape.STATE, "    shop.books     no run", "    shop.books     <state>"),
         (Shape.EARLIER_MARKS, "-·!-·", "<earlier marks>·"),
         (Shape.MOMENT, "audit/a/20261129T094753891951Z-d4dabcb8d1c978a4.json", "audit/a/<moment>.json"),
