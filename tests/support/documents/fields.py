@@ -116,6 +116,17 @@ MASKS = (
         {"topics sizing": ["document.topics[].offset_bytes"]},
     ),
     *_masks(
+        Shape.FLOAT,
+        "the snapshots that Airflow takes may have seen the source at work",
+        {
+            "topics sizing": [
+                "document.topics[].bytes_per_second",
+                "document.topics[].partitions[].flow.bytes_per_second",
+                "document.topics[].partitions[].flow.most_bytes_per_second",
+            ]
+        },
+    ),
+    *_masks(
         Shape.SIZE,
         "how records share batches depends on the pace of the source",
         {"up": ["document.example.kept", "text[]"]},

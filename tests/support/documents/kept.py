@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from millrace.cli.main import MODULES, NOUNS
 from support.documents.calls import CALLS
 from support.documents.differences import differences
@@ -57,3 +59,9 @@ def changed(made: Mapping[str, object], folder: Path = FOLDER) -> str:
     if lines:
         lines.append(f"documents changed: run again with {UPDATE}=1 and review the difference")
     return "\n".join(lines)
+
+
+def hold(made: Mapping[str, object], folder: Path = FOLDER) -> None:
+    """Fail the test where something is not as it was reviewed, with a line for each difference."""
+    if lines := changed(made, folder):
+        pytest.fail(lines, pytrace=False)
