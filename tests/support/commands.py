@@ -1,10 +1,28 @@
-"""Commands of the CLI that work with a fake platform."""
+"""All commands of the CLI, and commands that work with a fake platform."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
+import typer
+from typer.main import get_command
+
+from millrace.cli.main import NOUNS, build
+
+
+def commands() -> Iterator[tuple[str, set[str]]]:
+    """Yield every command as it is typed, with the options that change what it does."""
+    for noun in ("", *NOUNS):
+        root: typer.core.TyperGroup = get_command(build([noun] if noun else []))  # type: ignore[assignment]
+        group = root if not noun else root.commands.get(noun)
+        if group is None:
+            continue  # a noun that is not there yet
+        for name, command in (getattr(group, "commands", None) or {"": group}).items():
+            if noun or name not in NOUNS:
+                options = {option for each in command.params for option in each.opts if option.startswith("--")}
+                yield f"{noun} {name}".strip(), options
 
 
 def use_platform(

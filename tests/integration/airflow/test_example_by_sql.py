@@ -21,9 +21,11 @@ import psycopg
 import pytest
 from rich.console import Console
 
+from millrace.cli.example import run as example
 from millrace.cli.example.run import run_with_bar
 from millrace.embedded import ports
-from millrace.embedded.stack import Stack
+from millrace.embedded.stack import PARTS, Stack
+from millrace.settings import Settings
 from millrace.usecases.example.run import ExampleReport
 from millrace.usecases.groups.check import check
 from millrace.usecases.groups.listing import list_groups
@@ -31,6 +33,9 @@ from millrace.usecases.groups.snapshots import take_due
 from millrace.wiring import open_platform
 from support.archive.truth import PlainBucket, compare
 from support.checks.budget import Kind, spend
+from support.documents.calls import AT_THE_END, BESIDE, UP, WITH_SPARK, WITH_THE_EXAMPLE
+from support.documents.kept import hold
+from support.documents.running import Caller, Entry, call, project_beside, text_of, topic_for_a_restore, words_of_stack
 from support.groups.readers import wait_for_the_stock_tool
 from support.stack.embedded import start
 from support.stack.faulty_proxy import plain_client
@@ -93,8 +98,23 @@ def reported(idle_stack: Stack, stopping_the_example: None, stopping_the_backup:
 
 
 @pytest.fixture(scope="module")
-def report(idle_stack: Stack, reported: list[ExampleReport]) -> Callable[[], ExampleReport]:
-    """Run the example. It only reports if it has run before, which takes a start of Spark."""
+def up(idle_stack: Stack, reported: list[ExampleReport]) -> Entry:
+    """How `up` ended, which ran the example."""
+    stack = start(idle_stack, *PARTS)
+    spend(Kind.DAG_RUNS, 5)  # topics, source, operate for the stream and for the backup, the audit
+
+    def run_and_keep(settings: Settings, url: str, console: Console) -> ExampleReport:
+        reported.append(run_with_bar(settings, url, console))
+        return reported[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(example, "run_with_bar", run_and_keep)
+        return call([UP], stack.root)
+
+
+@pytest.fixture(scope="module")
+def report(idle_stack: Stack, reported: list[ExampleReport], up: Entry) -> Callable[[], ExampleReport]:
+    """Run the example again. It only reports, which takes a start of Spark."""
     stack = start(idle_stack, "kafka", "s3", "postgres", "airflow")
     url = f"http://127.0.0.1:{ports.read(stack.layout)['airflow']}"
 
@@ -102,8 +122,7 @@ def report(idle_stack: Stack, reported: list[ExampleReport]) -> Callable[[], Exa
         reported.append(run_with_bar(stack.settings(), url, Console(stderr=True)))
         return reported[-1]
 
-    spend(Kind.DAG_RUNS, 5)  # topics, source, operate for the stream and for the backup, the audit
-    assert run().exit_code == 0
+    assert up["exit"] == 0, up
     return run
 
 
@@ -120,6 +139,45 @@ def sink(idle_stack: Stack, report: Callable[[], ExampleReport]) -> Iterator[psy
         autocommit=True,
     ) as connection:
         yield connection
+
+
+@pytest.fixture(scope="module")
+def caller(sink: psycopg.Connection[tuple[object, ...]], idle_stack: Stack) -> Iterator[Caller]:
+    """It calls commands of the example's project, of which a snapshot was taken after all was done."""
+    take_due(open_platform(idle_stack.settings()), datetime.now(UTC) + timedelta(hours=1))
+    [(topic_id,)] = sink.execute("SELECT DISTINCT _topic_id FROM shop.purchases").fetchall()
+    caller = Caller(idle_stack.root, words_of_stack(idle_stack, str(topic_id)))
+    with topic_for_a_restore(idle_stack) as target:
+        caller.learn("target", target)
+        yield caller
+
+
+def test_the_documents_of_commands_are_those_that_were_reviewed(
+    caller: Caller, up: Entry, reported: list[ExampleReport], stack: Stack
+) -> None:
+    """The lists among them hold the example alone: tests of other pipelines may have run before."""
+    made = {UP: caller.masked(UP, {**up, "text": text_of(reported[0])})}
+    made |= {name: caller.call(name) for name in WITH_THE_EXAMPLE}
+    hold(made)
+
+
+def test_the_documents_of_a_plan_that_is_run_are_those_that_were_reviewed(
+    caller: Caller, stack: Stack, tmp_path: Path
+) -> None:
+    with project_beside(tmp_path, stack) as root:
+        beside = caller.inside(root)
+        made = {name: beside.call(name) for name in BESIDE}
+    hold(made)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", WITH_SPARK)
+def test_the_document_of_a_command_that_starts_spark_is_the_one_that_was_reviewed(
+    caller: Caller, name: str, stack: Stack
+) -> None:
+    """In the second tier: each takes a quarter of a minute."""
+    made = {name: caller.call(name)}
+    hold(made)
 
 
 def test_the_rows_are_the_files_rows_as_multisets(
@@ -287,3 +345,9 @@ def judge(told: ExampleReport) -> None:
     assert told.backup is not None
     assert str(told.backup).startswith("69,681 of 69,681 records proven, lost 0; evidence: audit/shop.purchases/")
     assert {entry.shows: entry.rule for entry in told.quarantined} == BAD
+
+
+def test_the_documents_of_a_backup_that_is_stopped_are_those_that_were_reviewed(caller: Caller, stack: Stack) -> None:
+    """The last test here: nothing of the example is archived any more."""
+    made = {name: caller.call(name) for name in AT_THE_END}
+    hold(made)

@@ -19,6 +19,7 @@ from millrace.wiring import open_platform
 from support.begun import Begun
 from support.stack.control_databases import on
 from support.stack.embedded import start
+from support.topics.declared import declare, make_project
 from support.waiting import Deadline, eventually
 
 MILLRACE = (sys.executable, "-m", "millrace.cli.main")
@@ -38,28 +39,6 @@ def pipeline() -> str:
 @pytest.fixture
 def project(tmp_path: Path, stack: Stack, pipeline: str) -> Path:
     return make_project(tmp_path, stack, pipeline)
-
-
-def make_project(folder: Path, stack: Stack, pipeline: str) -> Path:
-    """A project with one declaration, whose connections lead to the run's stack."""
-    (folder / "include/pipelines").mkdir(parents=True)
-    (folder / ".millrace").mkdir()
-    (folder / ".millrace/env").write_text((stack.root / ".millrace/env").read_text())
-    declare(folder, pipeline, partitions=2)
-    return folder
-
-
-def declare(project: Path, pipeline: str, *, partitions: int) -> None:
-    text = f"""
-pipeline: {pipeline}
-owner: me
-topics:
-  {pipeline}.a:
-    partitions: {partitions}
-    replication: 1
-    value: {{format: json, schema: "id STRING"}}
-"""
-    (project / f"include/pipelines/{pipeline}.yaml").write_text(text)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-import typer
-from typer.main import get_command
 
 from millrace.adapters.kafka.settings.spark import _SAME, _TRANSLATED
 from millrace.adapters.postgres import schema as postgres_schema
 from millrace.adapters.sinks.postgres.tables import SOURCE_COLUMNS
-from millrace.cli.main import NOUNS, build
 from millrace.domain.quarantine.rules import Rule
 from millrace.embedded.compose.site import site
 from millrace.embedded.credentials import Credentials
 from millrace.embedded.environment import connections
 from millrace.settings import CONNECTION_PREFIX, EXTRA_READ
+from support.commands import commands
 from unit.test_layers import ALLOWED, BESIDE_LAYERS, FLAT, FOLDERS, MOST_FILES, PACKAGE, tree
 from unit.test_layers import NOUNS as CLOSED_LIST
 
@@ -41,19 +38,6 @@ REFUSED = {"plugins/millrace.py": "ADR 7", "runtime/sinks": "ADR 13"}
 
 def reference(name: str) -> str:
     return (REPOSITORY / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
-
-
-def commands() -> Iterator[tuple[str, set[str]]]:
-    """Every command as it is typed, with the options that change what it does."""
-    for noun in ("", *NOUNS):
-        root: typer.core.TyperGroup = get_command(build([noun] if noun else []))  # type: ignore[assignment]
-        group = root if not noun else root.commands.get(noun)
-        if group is None:
-            continue  # a noun that is not there yet
-        for name, command in (getattr(group, "commands", None) or {"": group}).items():
-            if noun or name not in NOUNS:
-                options = {option for each in command.params for option in each.opts if option.startswith("--")}
-                yield f"{noun} {name}".strip(), options
 
 
 @pytest.mark.parametrize(("command", "options"), [pytest.param(name, options, id=name) for name, options in commands()])

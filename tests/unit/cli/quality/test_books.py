@@ -204,6 +204,8 @@ def test_what_a_run_found_is_accepted_with_a_reason(monkeypatch: pytest.MonkeyPa
     said = call("accept", NAME, "--books", "--reason", "deleted on purpose")
     assert "what run 7 found stays as it is" in said
     assert asked[0]["reason"] == "deleted on purpose"
+    document = json.loads(call("accept", NAME, "--books", "--reason", "deleted on purpose", "--json"))
+    assert (document["schema"], document["books"]["run"]) == ("millrace.quality.accept/1", 7)
 
     def refuse(*_: object, **__: object) -> Reconciliation:
         raise RefusedError("there is nothing to accept")

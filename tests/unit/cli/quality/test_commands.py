@@ -187,6 +187,8 @@ def test_rows_that_stay_are_accepted_with_a_reason(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cli.quality, "accept", lambda platform, stream, **more: asked.append(more) or made(BROKEN))
     assert "the rows of check 7 stay as they are" in call("accept", NAME, "--reason", "known to the shop")
     assert asked[0]["reason"] == "known to the shop"
+    document = json.loads(call("accept", NAME, "--reason", "known to the shop", "--json"))
+    assert (document["schema"], document["check"]["check"]) == ("millrace.quality.accept/1", 7)
 
     def refuse(*_: object, **__: object) -> QualityCheck:
         raise RefusedError("there is nothing to accept")
