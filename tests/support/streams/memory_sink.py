@@ -60,6 +60,7 @@ class MemorySink:
 
     Attributes:
         record: the record of work on the one timeline.
+        opened: where partitions begin on it.
         commits: what was committed, batch by batch.
     """
 
@@ -77,6 +78,7 @@ class MemorySink:
         self._writer = writer
         self._calls = [] if calls is None else calls
         self.record: dict[TopicPartition, int] = {}
+        self.opened: dict[TopicPartition, int] = {}
         self.commits: list[Written] = []
 
     def begin_batch(self) -> None:
@@ -84,6 +86,7 @@ class MemorySink:
 
     def open_positions(self, timeline: int, positions: Mapping[TopicPartition, int]) -> None:
         assert timeline == TIMELINE
+        self.opened |= positions
         self.record |= positions
 
     def rows_writer(self, timeline: int, ranges: Sequence[OffsetRange], *, in_order: bool = True) -> TaskWriter:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +24,13 @@ from millrace.domain.topics.sources import TopicRecord
 from millrace.errors import MillraceError, RecreatedTopicError, SinkExhaustedError
 from millrace.runtime.life.pulse import Pulse
 from millrace.runtime.stream import plain_read
+from millrace.runtime.stream.batch import runner
 from millrace.runtime.stream.batch.group import StreamGroup
 from millrace.runtime.stream.batch.records import RecordReader
 from millrace.runtime.stream.batch.reporting import BatchReport, BatchReporting
 from millrace.runtime.stream.batch.runner import BatchRunner
 from millrace.runtime.stream.batch.sink import BatchSink
+from millrace.runtime.stream.batch.step_times import StepTimes
 from support.streams.driver_without_spark import RunnerWithoutSpark
 from support.streams.memory_sink import (
     NAME,
@@ -53,6 +57,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.calls: list[str] = []
+        self.clock = Clock()
         self.ids = [P0.topic_id]
         self.partitions = [0]
         self.committed: dict[TopicPartition, int] = {}
@@ -70,21 +75,22 @@ class World:
         log: Any = SimpleNamespace(partitions=self._look)
         store: Any = self.sink
         by_spark: Any = None  # a stream of one topic asks Spark for nothing but the batch
-        by_plain_client: Any = Reader
+        reader: Any = Reader(self.clock)
         return RunnerWithoutSpark(
             constants,
             BatchSink(constants, store),
             StreamGroup(constants, member, log, {P0: 0}, self.offset_log),
-            RecordReader(stream, by_spark, by_plain_client),
+            RecordReader(stream, by_spark, lambda: reader),
             BatchReporting(pulse, self.reports.append, self.waits.append),
             BatchSize.of(10_000),
         )
 
-    def write_ends(self, *, batch_id: int, end: int) -> None:
+    def write_ends(self, *, batch_id: int, end: int, of_new: int | None = None) -> None:
         """Write what Spark does before it hands a batch over."""
+        ends = {"0": end} if of_new is None else {"0": end, "1": of_new}
         folder = self.runner.group.offset_log
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / str(batch_id)).write_text(f'v1\n{{}}\n{{"{NAME}": {{"0": {end}}}}}')
+        (folder / str(batch_id)).write_text(f"v1\n{{}}\n{json.dumps({NAME: ends})}")
 
     def _look(self, topics: Collection[str]) -> list[TopicPartition]:
         self.calls.append("topics")
@@ -100,10 +106,21 @@ class World:
         self.runner(raw, batch_id)
 
 
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
 class Reader:
-    """The plain client; every record has a value that decodes."""
+    """The plain client, which takes five seconds to begin; every record has a value that decodes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
 
     def between(self, topic: str, partition: int, first: int, end: int) -> Iterator[TopicRecord]:
+        self._clock.seconds += 5
         for offset in range(first, end):
             value = b'{"id": %d}' % offset
             yield TopicRecord(partition=partition, offset=offset, timestamp_ms=0, key=None, value=value, headers=())
@@ -161,6 +178,19 @@ def test_a_slow_merge_ends_the_query_and_the_next_one_has_smaller_batches(
     assert world.committed == {P0: 6}
 
 
+def test_no_query_begins_over_a_topic_that_was_made_again(world: World) -> None:
+    world.ids = ["another id"]
+    with pytest.raises(RecreatedTopicError):
+        world.runner.next_query()
+
+
+def test_a_partition_that_is_new_in_a_batch_is_committed_with_it(world: World) -> None:
+    world.write_ends(batch_id=0, end=3, of_new=0)
+    world.run()
+    assert world.sink.opened == {P1: 0}
+    assert world.sink.record == world.committed == {P0: 3, P1: 0}
+
+
 def test_a_stop_ends_the_wait_for_a_sink_and_leaves_the_batch_undone(world: World) -> None:
     def full(*_: object) -> None:
         raise SinkExhaustedError("disk full")
@@ -182,8 +212,13 @@ def test_no_batch_begins_once_a_runner_is_drained(world: World) -> None:
     assert (world.calls, world.reports) == ([], [])
 
 
-def unreadable(then: Callable[[], None] = lambda: None) -> Any:
-    """Return a frame that Spark cannot read; `then` is called when a part becomes a frame that it can."""
+def unreadable(meets: Callable[[], None] = lambda: None, then: Callable[[], None] = lambda: None) -> Any:
+    """Return a frame that Spark cannot read.
+
+    Args:
+        meets: called when it is read.
+        then: called when a part becomes a frame that Spark can read.
+    """
 
     def part(table: Any, schema: Any) -> Any:
         then()
@@ -195,25 +230,40 @@ def unreadable(then: Callable[[], None] = lambda: None) -> Any:
 
         @property
         def blocks(self) -> Sequence[Any]:
+            meets()
             raise CANNOT_COUNT
 
     return Frame()
 
 
 def test_a_batch_that_spark_cannot_read_goes_through_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def passes(seconds: float) -> None:
+        world.clock.seconds += seconds
+
     monkeypatch.setattr(plain_read, "_PART_RECORDS", 10)
+    monkeypatch.setattr(runner, "StepTimes", partial(StepTimes, world.clock))
     world.write_ends(batch_id=0, end=25)
-    world.runner(unreadable(), 0)
+    world.runner(unreadable(partial(passes, 10), partial(passes, 1)), 0)
     assert world.calls == ["topics", "sink"] * 3 + ["topics", "group"]
     assert world.sink.record == world.committed == {P0: 25}
     [report] = world.reports
     assert (report.rows_in, report.counts) == (25, BatchCounts(rows_out=25))
+    assert report.steps == {"plan": 10, "copy": 3, "check": 0, "merge": 0, "group": 5}
+
+
+def test_a_batch_of_which_rows_may_be_seen_is_not_read_again(world: World) -> None:
+    def wrote() -> None:
+        world.runner._sink.wrote = True
+
+    with pytest.raises(RuntimeError, match="long overflow"):
+        world.runner(unreadable(wrote), 0)
+    assert world.calls == []
 
 
 def test_a_stop_is_heeded_between_two_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain_read, "_PART_RECORDS", 10)
     world.write_ends(batch_id=0, end=90)
-    world.runner(unreadable(world.runner._draining.set), 0)
+    world.runner(unreadable(then=world.runner._draining.set), 0)
     assert world.sink.record == {P0: 10}, "the part at hand is done, and no other begins"
     assert (world.committed, world.reports, world.waits) == ({}, [], [])
     assert world.runner.failure is None

@@ -113,12 +113,20 @@ def test_a_sink_that_goes_on_refusing_rows_ends_the_batch() -> None:
         sink_of(MemorySink(refuses=[BY_KEY] * 9)).merge(batch(), ROWS, READ)
 
 
-def test_a_stream_that_fails_on_bad_records_takes_none_from_the_sink_either() -> None:
+def test_a_stream_that_fails_on_bad_records_quarantines_none_of_its_own_or_of_the_sink() -> None:
     fails = replace(stream_constants().stream, on_bad_record=OnBadRecord.FAIL)
-    store = MemorySink(refuses=[BY_KEY])
-    with pytest.raises(DataLossError, match="1 bad records in this batch"):
-        sink_of(store, stream=fails).merge(batch(), ROWS, Read(records=4))
-    assert store.record == {}
+    for store, bad in ((MemorySink(refuses=[BY_KEY]), 0), (MemorySink(), 1)):
+        with pytest.raises(DataLossError, match="1 bad records in this batch"):
+            sink_of(store, stream=fails).merge(batch(), ROWS, Read(records=4, bad=bad))
+        assert store.record == {}
+
+
+def test_a_batch_begins_without_what_the_sink_refused_of_the_former_one() -> None:
+    sink = sink_of(MemorySink(refuses=[BY_KEY]))
+    sink.merge(batch(), ROWS, READ)
+    assert sink._refusals.known(batch().ranges) == BY_KEY
+    sink.until_taken(lambda: None, Stop(), lambda error: None)
+    assert sink._refusals.known(batch().ranges) == {}
 
 
 def test_each_try_has_its_own_longest_merge() -> None:
