@@ -13,7 +13,7 @@ from millrace.domain.sinks.batch import BatchCounts
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import MillraceError
 from millrace.runtime.life.pulse import Pulse
-from millrace.runtime.stream.batch.step_times import StepTimes
+from millrace.runtime.life.step_times import StepTimes
 from millrace.runtime.stream.inputs import Read
 
 log = structlog.get_logger()

@@ -19,13 +19,13 @@ from millrace.domain.sinks.batch import BatchCounts, TaskResults
 from millrace.domain.streams.batch_size import BatchSize
 from millrace.domain.topics.offsets import OffsetRange
 from millrace.errors import MillraceError
+from millrace.runtime.life.step_times import StepTimes
 from millrace.runtime.stream.batch.constants import StreamConstants
 from millrace.runtime.stream.batch.group import StreamGroup
 from millrace.runtime.stream.batch.offset_log import is_full
 from millrace.runtime.stream.batch.records import Batch, RecordReader
 from millrace.runtime.stream.batch.reporting import BatchReporting
 from millrace.runtime.stream.batch.sink import BatchSink
-from millrace.runtime.stream.batch.step_times import StepTimes
 from millrace.runtime.stream.inputs import Read
 from millrace.runtime.stream.plain_read import spark_cannot_read
 

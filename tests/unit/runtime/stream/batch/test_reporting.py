@@ -11,8 +11,8 @@ from millrace.domain.formats.undeclared import UndeclaredFields
 from millrace.domain.sinks.batch import BatchCounts
 from millrace.errors import MillraceError, SinkExhaustedError
 from millrace.runtime.life.pulse import Pulse
+from millrace.runtime.life.step_times import StepTimes
 from millrace.runtime.stream.batch.reporting import BatchReport, BatchReporting
-from millrace.runtime.stream.batch.step_times import StepTimes
 from millrace.runtime.stream.inputs import Read
 from support.streams.memory_sink import P0
 

@@ -23,6 +23,7 @@ from millrace.domain.topics.offsets import TopicPartition
 from millrace.domain.topics.sources import TopicRecord
 from millrace.errors import MillraceError, RecreatedTopicError, SinkExhaustedError
 from millrace.runtime.life.pulse import Pulse
+from millrace.runtime.life.step_times import StepTimes
 from millrace.runtime.stream import plain_read
 from millrace.runtime.stream.batch import runner
 from millrace.runtime.stream.batch.group import StreamGroup
@@ -30,7 +31,6 @@ from millrace.runtime.stream.batch.records import RecordReader
 from millrace.runtime.stream.batch.reporting import BatchReport, BatchReporting
 from millrace.runtime.stream.batch.runner import BatchRunner
 from millrace.runtime.stream.batch.sink import BatchSink
-from millrace.runtime.stream.batch.step_times import StepTimes
 from support.streams.driver_without_spark import RunnerWithoutSpark
 from support.streams.memory_sink import (
     NAME,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.domain.streams.control import BATCH_STEPS
-from millrace.runtime.stream.batch.step_times import StepTimes
+from millrace.runtime.life.step_times import StepTimes
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""How long each step of a batch takes."""
+"""How long each step of a batch, or of a round, takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIRST, *_, _LAST = BATCH_STEPS
 
 
 class StepTimes:
-    """The seconds of each step of one batch, from now on.
+    """The seconds of each step (`BATCH_STEPS`) of one batch, or of a round of a backup, from now on.
 
     Steps follow one another: each begins where the former ended. A step that comes again adds to its time. All steps
     together are the whole time.
