@@ -54,7 +54,7 @@ class MemorySink:
     """A sink in memory that refuses rows when they are to be committed.
 
     Args:
-        refuses: what it refuses at each commit, until all of it is among the bad records.
+        refuses: the sources that it refuses at each of the next commits.
         writer: writes rows and bad records in the tasks.
         calls: gets a word for each commit.
 
@@ -75,6 +75,7 @@ class MemorySink:
         calls: list[str] | None = None,
     ) -> None:
         self._refuses = list(refuses)
+        self._refused: set[Source] = set()
         self._writer = writer
         self._calls = [] if calls is None else calls
         self.record: dict[TopicPartition, int] = {}
@@ -98,11 +99,13 @@ class MemorySink:
     def commit_batch(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> BatchCounts:
         assert timeline == TIMELINE
         if self._refuses:
-            raise RowsRefusedError(self._refuses.pop(0), where=self.where)
+            found = self._refuses.pop(0)
+            self._refused |= found.keys()
+            raise RowsRefusedError(found, where=self.where)
         self._calls.append("sink")
         self.record |= {entry.partition: entry.next for entry in ranges}
         self.commits.append(written)
-        return BatchCounts(written.rows - len(written.refused), written.bad_records)
+        return BatchCounts(written.rows - len(self._refused & written.refused.keys()), written.bad_records)
 
 
 def raw_block(values: Sequence[bytes], first: int = 0, partition: int = 0) -> pa.RecordBatch:
