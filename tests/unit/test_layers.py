@@ -50,7 +50,7 @@ FOLDERS: dict[str, frozenset[str]] = {
         "kafka kafka/cluster kafka/cluster/schemas kafka/producers kafka/settings postgres quality s3 sinks "
         "sinks/kafka sinks/postgres sinks/s3"
     ),
-    "runtime": _words("backup formats formats/json jobs life stream"),
+    "runtime": _words("backup formats formats/json jobs life stream stream/batch"),
     "embedded": _words("compose jars servers"),
 }
 """The folders of each layer. A folder is made with its first file: most nouns have none in most layers."""

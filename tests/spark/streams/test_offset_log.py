@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.errors import MillraceError
-from millrace.runtime.stream.offset_log import read_offset_log
+from millrace.runtime.stream.batch.offset_log import read_offset_log
 
 ENTRY = """v1
 {"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}

@@ -72,8 +72,8 @@ def _put_points_in() -> None:
     from millrace.adapters.sinks.kafka.sink import KafkaSink
     from millrace.adapters.sinks.postgres.sink import PostgresSink
     from millrace.adapters.sinks.s3.sink import S3Sink
-    from millrace.runtime.stream import batches
-    from millrace.runtime.stream.batches import BatchRunner
+    from millrace.runtime.stream.batch import sink as batch_sink
+    from millrace.runtime.stream.batch.runner import BatchRunner
 
     def noting_batch(original: Callable[..., Any]) -> Callable[..., Any]:
         def noted(self: Any, raw: Any, batch_id: int) -> Any:
@@ -91,7 +91,7 @@ def _put_points_in() -> None:
         wrap(sink, "commit_batch", _around(before=BEFORE_SINK, after=AFTER_SINK))
         wrap(sink, "take_over", _around(after=TAKEN_OVER))
     wrap(PostgresSink, "_advance", _around(before=IN_MERGE))
-    wrap(batches, "write_counted", _around(before=BEFORE_COPY))
+    wrap(batch_sink, "write_counted", _around(before=BEFORE_COPY))
     wrap(BatchRunner, "drain", _around(before=DRAIN))
     wrap(StreamTables, "claim", _around(after=CLAIM))
 
@@ -238,17 +238,28 @@ def _no_compare_and_set() -> None:
 
 
 def _group_first() -> None:
-    from millrace.runtime.stream.batches import BatchRunner
+    from millrace.runtime.stream.batch.runner import BatchRunner
+    from millrace.runtime.stream.batch.sink import BatchSink
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def merge(self: Any, raw: Any, ids: Any, ranges: Any, rows: Any, bad: int) -> Any:
-            fixed = self._fixed
-            fixed.member.commit(fixed.commits({entry.partition: entry.next for entry in ranges}))
-            return original(self, raw, ids, ranges, rows, bad)
+    running: list[Any] = []
+
+    def noting_runner(original: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(self: Any, raw: Any, batch_id: int) -> Any:
+            running[:] = [self]
+            return original(self, raw, batch_id)
+
+        return noted
+
+    def committing_group(original: Callable[..., Any]) -> Callable[..., Any]:
+        def merge(self: Any, batch: Any, rows: Any, read: Any) -> Any:
+            [runner] = running
+            runner.group.commit(batch.ranges)
+            return original(self, batch, rows, read)
 
         return merge
 
-    wrap(BatchRunner, "_merge", make)
+    wrap(BatchRunner, "_run", noting_runner)
+    wrap(BatchSink, "merge", committing_group)
 
 
 def _epoch_ignored() -> None:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -29,12 +29,13 @@ from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.declaration.pipeline import Pipeline, Stream, Topic
 from millrace.domain.sinks.batch import TaskResults
 from millrace.domain.streams.control import BatchSecond, StreamProgress
-from millrace.domain.topics.offsets import OffsetRange
 from millrace.runtime.formats.registry import decoder_of
 from millrace.runtime.life import app as runtime_life
 from millrace.runtime.life.reporter import Reporter
-from millrace.runtime.stream import batches, driver
+from millrace.runtime.stream import driver
 from millrace.runtime.stream import writing as runtime_writing
+from millrace.runtime.stream.batch.records import Batch
+from millrace.runtime.stream.batch.runner import BatchRunner
 from millrace.runtime.stream.inputs import Read
 from millrace.runtime.stream.plain_read import RAW_SCHEMA
 from millrace.runtime.stream.writing import writing, written
@@ -156,17 +157,16 @@ class EachTaskAnAttempt:
         return next(self._attempts)
 
 
-class RunnerWithoutSpark(batches.BatchRunner):
+class RunnerWithoutSpark(BatchRunner):
     """Writes the declared columns of the good records by the real task."""
 
-    def _write(
-        self, raw: Any, by_topic: Mapping[str, Any], ids: Mapping[str, str], ranges: Sequence[OffsetRange]
-    ) -> tuple[Read, TaskResults]:
-        fixed = self._fixed
-        fixed.sink.begin_batch()
-        [name] = by_topic
-        good = [_good_rows(block, fixed.topics[name], ids[name]) for block in raw.blocks]
-        rows = written(writing(raw.holding("write_rows", good), fixed.sink.rows_writer(fixed.timeline, ranges)))
+    def _write(self, batch: Batch) -> tuple[Read, TaskResults]:
+        constants, store, raw = self.constants, self._sink._store, cast(Frame, batch.raw)
+        store.begin_batch()
+        [name] = batch.by_topic
+        good = [_good_rows(block, constants.topics[name], batch.ids[name]) for block in raw.blocks]
+        writer = store.rows_writer(constants.timeline, batch.ranges)
+        rows = written(writing(cast(Any, raw.holding("write_rows", good)), writer))
         of_each = Counter((name, number) for block in raw.blocks for number in block.column("partition").to_pylist())
         read = of_each.total()
         return Read(read, read - sum(len(block) for block in good), of_each=of_each), rows

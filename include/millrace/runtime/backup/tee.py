@@ -6,10 +6,8 @@ and for whoever wants to know whether a chain was cut off. So a round may end an
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import structlog
 
@@ -19,12 +17,12 @@ from millrace.domain.archive.manifest import Kind, ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import MOST_HOLES, Read, Waiting, due
 from millrace.domain.archive.proof.tiling import ObservedLog
-from millrace.domain.streams.control import BATCH_STEPS
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import DataLossError, MillraceError, PartFailedError, RefusedError
 from millrace.runtime.backup.chains import LONG_AGO, TopicChain
 from millrace.runtime.backup.keeper import Keeper
 from millrace.runtime.backup.parts import Parts
+from millrace.runtime.life.step_times import StepTimes
 
 log = structlog.get_logger()
 
@@ -51,7 +49,7 @@ class Round:
     waiting: int = 0
     behind: bool = False
     positions: dict[TopicPartition, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
     failure: MillraceError | None = None
     silent: Mapping[str, str] = field(default_factory=dict)
 
@@ -95,18 +93,18 @@ class Tee:
             FencedError: a newer epoch writes a chain.
             UnreachableError: no broker answers, or the store does not.
         """
-        marks = [time.monotonic()]
+        times = StepTimes()
         done = Round()
         self._keeper.attend(self.look())
         waiting = list(self._waiting())
         done.waiting = sum(len(entry.range) for entry in waiting)
         reads, more = due(waiting, self._backups, self._parts.clock())
-        marks.append(time.monotonic())
+        times.end("plan")
         copied, failure = self._copy(reads)
-        marks.append(time.monotonic())
+        times.end("copy")
         self._step("look again")
         logs = self._look({entry.read.partition.topic for entry in copied}) if copied else {}
-        marks.append(time.monotonic())
+        times.end("check")
         for topic, found in logs.items():
             of_topic = [entry for entry in copied if entry.read.partition.topic == topic]
             here = self._keeper.chains[topic].here
@@ -116,10 +114,10 @@ class Tee:
                 except ValueError as error:  # what would come next cannot be
                     self._keeper.halt(here, str(error))
         self._keeper.expire()
-        marks.append(time.monotonic())
+        times.end("merge")
         self._commit()
-        marks.append(time.monotonic())
-        done.seconds = dict(zip(BATCH_STEPS, (end - begin for begin, end in pairwise(marks)), strict=True))
+        times.end("group")
+        done.seconds = times.steps
         done.behind = more or any(entry.next < entry.read.range.next for entry in copied)
         done.positions = {
             chain.partition(number): state.next

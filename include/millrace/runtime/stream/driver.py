@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import structlog
 from pyspark.sql import SparkSession
@@ -36,7 +34,12 @@ from millrace.errors import (
 from millrace.ports.sinks import SinkStore
 from millrace.runtime.life.app import Life
 from millrace.runtime.life.spark_failures import lacks_partitions, means_loss, message
-from millrace.runtime.stream.batches import Batches, BatchReport, BatchRunner
+from millrace.runtime.stream.batch.constants import StreamConstants
+from millrace.runtime.stream.batch.group import StreamGroup
+from millrace.runtime.stream.batch.records import RecordReader
+from millrace.runtime.stream.batch.reporting import BatchReport, BatchReporting
+from millrace.runtime.stream.batch.runner import BatchRunner
+from millrace.runtime.stream.batch.sink import BatchSink
 from millrace.runtime.stream.inputs import keeps_order
 from millrace.runtime.stream.source import read_ranges, read_stream
 from millrace.runtime.stream.transform import load_transform, load_views, output_columns, output_type
@@ -82,9 +85,9 @@ class Driver:
             life.pulse.at("start Spark")
             session = starting.result()
             life.lookout.watch_jvm(session)
-            batches = self._prepare(session, opening)
+            self._runner = self._prepare(session, opening)
             if not stop.is_set():
-                self._stream_until(stop, session, batches, _offsets(opening))
+                self._stream_until(stop, session)
             self._sink.discard()
         finally:
             self._sink.close()
@@ -147,72 +150,86 @@ class Driver:
         if positions:
             self._sink.open_positions(opening.timeline, positions)
 
-    def _prepare(self, session: SparkSession, opening: Resume | OpenTimeline) -> Batches:
+    def _prepare(self, session: SparkSession, opening: Resume | OpenTimeline) -> BatchRunner:
+        """Prepare the sink for the app's rows; return the runner of the first query."""
+        constants = self._constants(session, opening.timeline)
+        life = self._life
+        return BatchRunner(
+            constants,
+            BatchSink(constants, self._sink),
+            StreamGroup(
+                constants,
+                life.member,
+                life.log,
+                positions=_offsets(opening),
+                offset_log=life.folder / "scratch" / "checkpoint" / "offsets",
+            ),
+            RecordReader(
+                self._stream,
+                read_topic=lambda session, ranges: read_ranges(session, life.kafka, self._stream, ranges),
+                reader=lambda: TopicReader(life.kafka),
+            ),
+            BatchReporting(
+                life.pulse,
+                on_report=lambda report: self._report(opening.timeline, report),
+                on_wait=self._tell_of_wait,
+            ),
+            BatchSize.of(self._stream.resources.max_records_per_batch),
+        )
+
+    def _constants(self, session: SparkSession, timeline: int) -> StreamConstants:
         self._life.pulse.at(f"load the app {self._stream.app}")
         transform = load_transform(self._life.settings.root, self._stream.app)
         output = output_type(session, self._pipeline, self._stream, transform)
         columns = output_columns(output, self._stream.app, self._sink.metadata)
         self._life.pulse.at("prepare the sink", in_sink=True)
         self._sink.prepare(columns)
-        return Batches(
+        return StreamConstants(
             stream=self._stream,
             topics=self._pipeline.topics_of(self._stream),
             transform=transform,
-            sink=self._sink,
-            member=self._life.member,
-            log=self._life.log,
-            reader=lambda: TopicReader(self._life.kafka),
-            read_topic=lambda session, ranges: read_ranges(session, self._life.kafka, self._stream, ranges),
             columns=tuple(columns.names),
             epoch=self._identity.epoch,
-            timeline=opening.timeline,
+            timeline=timeline,
             in_order=self._sink.quarantine is None  # of no consequence where rows count with the commit
             or keeps_order(session, self._pipeline, self._stream, transform),
-            offset_log=self._life.folder / "scratch" / "checkpoint" / "offsets",
-            on_report=lambda report: self._report(opening.timeline, report),
-            on_wait=self._tell_of_wait,
-            pulse=self._life.pulse,
         )
 
-    def _stream_until(
-        self, stop: threading.Event, session: SparkSession, batches: Batches, positions: dict[TopicPartition, int]
-    ) -> None:
+    def _stream_until(self, stop: threading.Event, session: SparkSession) -> None:
         """Run one query, and behind it another one where that is needed, which begins where it ended.
 
         It is needed for batches of another size, and where a partition was made between the look and the query.
         """
-        self._runner = BatchRunner(batches, positions, BatchSize.of(self._stream.resources.max_records_per_batch))
-        query = self._start_query(session, batches)
-        log.info("running", stream=self._life.launch.stream, timeline=batches.timeline)
+        query = self._start_query(session)
+        log.info("running", stream=self._life.launch.stream, timeline=self._runner.constants.timeline)
         self._life.pulse.phase(Phase.RUNNING)
         self._life.pulse.ready()
-        self._life.lookout.watch_log(self._life.log, lambda: self._runner.positions)
+        self._life.lookout.watch_log(self._life.log, lambda: self._runner.group.positions)
         while self._watch(stop, query):
             self._drain(stop, query)
             self._life.pulse.at("begin another query")
-            if self._runner.resized:
-                self._life.pulse.notice(self._runner.size.notice)
-                log.warning("batches_resized", records=self._runner.size.records, declared=self._runner.size.declared)
-            self._runner.check_topics()
-            positions = self._with_new_partitions(batches)
-            if not self._runner.resized and positions == self._runner.positions:
+            former = self._runner
+            if former.resized:
+                self._life.pulse.notice(former.size.notice)
+                log.warning("batches_resized", records=former.size.records, declared=former.size.declared)
+            following = former.next_query()
+            if not former.resized and following.group.positions == former.group.positions:
                 raise _of_spark(query.exception() or RuntimeError("the query ended by itself"))
-            batches = replace(batches, offset_log=_next_query(batches.offset_log))
-            self._runner = BatchRunner(batches, positions, self._runner.size)
-            query = self._start_query(session, batches)
+            self._runner = following
+            query = self._start_query(session)
             self._life.pulse.ready()
         self._life.pulse.phase(Phase.DRAINING)
         log.info("draining", asked=stop.is_set())
         self._drain(stop, query)
 
-    def _start_query(self, session: SparkSession, batches: Batches) -> StreamingQuery:
+    def _start_query(self, session: SparkSession) -> StreamingQuery:
         self._life.pulse.at("start the query")
         runner = self._runner
-        source = read_stream(session, self._life.kafka, self._stream, runner.positions, runner.size.records)
+        source = read_stream(session, self._life.kafka, self._stream, runner.group.positions, runner.size.records)
         return (
             source.writeStream.queryName(self._life.launch.stream)
             .foreachBatch(runner)
-            .option("checkpointLocation", str(batches.offset_log.parent))
+            .option("checkpointLocation", str(runner.group.offset_log.parent))
             .trigger(processingTime="0 seconds")  # BatchRunner keeps the pace
             .start()
         )
@@ -244,16 +261,6 @@ class Driver:
                 return
             raise _of_spark(failure)
         query.stop()
-
-    def _with_new_partitions(self, batches: Batches) -> dict[TopicPartition, int]:
-        """Where the next query begins; it must name partitions that no batch has met, too, at their beginning."""
-        positions = dict(self._runner.positions)
-        ids = {partition.topic: partition.topic_id for partition in positions}
-        there = self._life.log.partitions(self._stream.reads)
-        new = {p: 0 for p in there if p not in positions and ids.get(p.topic) == p.topic_id}
-        if new:
-            self._sink.open_positions(batches.timeline, new)
-        return positions | new
 
     def _cause_of(self, failure: Exception) -> Exception:
         """Why a batch failed: who finds its connection or its staging gone cannot know that a newer epoch took it."""
@@ -323,13 +330,6 @@ def _lacks_partitions(query: StreamingQuery) -> bool:
     """Return true where a query ended because its start offsets do not name a new partition."""
     failure = query.exception()
     return failure is not None and lacks_partitions(failure)
-
-
-def _next_query(offset_log: Path) -> Path:
-    """The offset log of the next query of a life, which has a checkpoint of its own."""
-    former = offset_log.parent
-    name, _, number = former.name.partition("-")
-    return former.with_name(f"{name}-{int(number or 1) + 1}") / offset_log.name
 
 
 def _offsets(opening: Resume | OpenTimeline) -> dict[TopicPartition, int]:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.domain.sinks.batch import BatchCounts
-from millrace.domain.streams.batch_size import BatchSize
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.domain.topics.sources import TopicRecord
-from millrace.runtime.stream import batches, plain_read
-from millrace.runtime.stream.batches import BatchRunner, Read
+from millrace.runtime.stream import plain_read
 from millrace.runtime.stream.plain_read import read_in_parts
 
 
@@ -59,28 +53,3 @@ def test_parts_cover_the_ranges_once_and_none_is_too_large(lengths: list[int], m
 def test_ten_thousand_small_ranges_are_a_handful_of_batches() -> None:
     parts = list(read_in_parts(Reader(), ranges_of(*[3] * 10_000)))  # type: ignore[arg-type]
     assert len(parts) == 4
-
-
-class Counting(BatchRunner):
-    """A runner whose parts each take a second, in which it is told to stop."""
-
-    parts = 0
-
-    def _write_and_commit(
-        self, raw: Any, by_topic: Any, ids: Any, ranges: Any, times: list[float]
-    ) -> tuple[Read, BatchCounts]:
-        self.parts += 1
-        self._draining.set()
-        times += [times[-1]] * 3
-        return Read(), BatchCounts()
-
-
-def test_a_stop_is_heeded_between_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_read, "_PART_RECORDS", 10)
-    checked: list[bool] = []
-    fixed = MagicMock(reader=Reader, member=SimpleNamespace(check=lambda: checked.append(True)))
-    runner = Counting(fixed, {}, BatchSize.of(1_000))
-    raw = SimpleNamespace(sparkSession=SimpleNamespace(createDataFrame=lambda table, schema: None))
-    with pytest.raises(batches._StoppedError):
-        runner._by_plain_client(raw, {}, ranges_of(90), [0.0])  # type: ignore[arg-type]
-    assert (runner.parts, len(checked)) == (1, 1)

@@ -60,7 +60,7 @@ def _told_as_a_task() -> Iterator[None]:
 
 ATTEMPTS, READ_SECONDS = 4, 10
 """Of a request to the store: who is silent for longer than both together is away, and that is less than the
-`AWAY_SECONDS` by which `runtime.stream.tries` tells a store that stays away from one that was there meanwhile."""
+`AWAY_SECONDS` by which `runtime.stream.batch.tries` tells a store that stays away from one that was there meanwhile."""
 
 
 def open_store(settings: S3Settings) -> ObjectStore:

@@ -28,3 +28,14 @@ def read_offset_log(entry: Path) -> dict[tuple[str, int], int]:
         raise MillraceError(f"not an offset log entry of version 1 with one source: {lines[0]!r}", where=str(entry))
     topics: dict[str, dict[str, int]] = json.loads(lines[2])
     return {(topic, int(partition)): end for topic, ends in topics.items() for partition, end in ends.items()}
+
+
+def of_next_query(former: Path) -> Path:
+    """Return the offset log of the next query of a life, which has a checkpoint of its own.
+
+    Args:
+        former: the offset log of the query before it.
+    """
+    checkpoint = former.parent
+    name, _, number = checkpoint.name.partition("-")
+    return checkpoint.with_name(f"{name}-{int(number or 1) + 1}") / former.name

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from datetime import timedelta
-from types import SimpleNamespace
-from unittest.mock import MagicMock
-
 import pytest
 
-from millrace.domain.streams.batch_size import BatchSize
 from millrace.errors import (
     DataLossError,
     FencedError,
@@ -20,9 +14,7 @@ from millrace.errors import (
     SinkUnreachableError,
     UnreachableError,
 )
-from millrace.runtime.stream.batches import BatchRunner
-from millrace.runtime.stream.tries import AWAY_SECONDS, Tries
-from support.waiting import Deadline, eventually, in_time
+from millrace.runtime.stream.batch.tries import AWAY_SECONDS, Tries
 
 
 class Clock:
@@ -78,23 +70,3 @@ def test_rollbacks_are_repeated_more_and_more_slowly_and_not_for_ever() -> None:
 def test_a_sink_without_room_is_waited_for_as_long_as_it_takes() -> None:
     tries = Tries()
     assert {tries.pause_after(SinkExhaustedError("disk full")) for _ in range(10_000)} == {5.0}
-
-
-class Refused(BatchRunner):
-    """A runner whose sink never has room."""
-
-    def _run(self, raw: object, batch_id: int) -> None:
-        raise SinkExhaustedError("disk full")
-
-
-def test_a_stop_ends_the_wait_and_leaves_the_batch_undone() -> None:
-    waits: list[MillraceError | None] = []
-    fixed = MagicMock(on_wait=waits.append, stream=SimpleNamespace(trigger=timedelta()))
-    runner = Refused(fixed, {}, BatchSize.of(1_000))
-    batch = threading.Thread(target=lambda: runner(None, 0), daemon=True)  # type: ignore[arg-type]
-    batch.start()
-    eventually(lambda: waits, within=Deadline.THREAD, what="the first wait")
-    in_time(runner.drain, within=Deadline.THREAD, what="the drain")
-    in_time(batch.join, within=Deadline.THREAD, what="the end of the batch")
-    assert runner.failure is None
-    assert None not in waits

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from millrace.adapters.sinks.kafka.sink import KafkaSink
-from millrace.domain.declaration.pipeline import OnBadRecord
 from millrace.domain.sinks.batch import BatchCounts, TaskResults, Written
-from millrace.domain.streams.batch_size import BatchSize
 from millrace.domain.topics.offsets import OffsetRange, Source, TopicPartition
 from millrace.errors import SinkFailedError, SinkUnreachableError
-from millrace.runtime.stream import batches
-from millrace.runtime.stream.batches import BatchRunner
+from millrace.runtime.stream.batch import sink
+from millrace.runtime.stream.batch.records import Batch
+from millrace.runtime.stream.batch.sink import BatchSink
 from millrace.runtime.stream.inputs import Read
+from support.streams.memory_sink import ID, P0, stream_constants
 
-P = TopicPartition("t", "id", 0)
-RANGES = [OffsetRange(P, 0, 10)]
-BAD: Mapping[Source, str] = {("id", 0, 4): "too large"}
+BAD: Mapping[Source, str] = {(ID, 0, 4): "too large"}
 
 
 class Quarantine:
@@ -61,27 +58,24 @@ class Sink:
     _done: ClassVar[dict[TopicPartition, int]] = {}
 
 
-class Runner(BatchRunner):
-    def __init__(self, fixed: Any, quarantine: Quarantine) -> None:
-        super().__init__(fixed, {}, BatchSize.of(1_000))
-        attempts = count(100)
+def batch_sink(quarantine: Quarantine) -> BatchSink:
+    store: Any = Sink(quarantine)
+    made, attempts = BatchSink(stream_constants(), store), count(100)
 
-        def write(raw: Any, ids: Any, refused: Mapping[Source, str], bad: int) -> TaskResults:
-            attempt = next(attempts)
-            quarantine.staged = {attempt: bad + len(refused)}  # emptied first
-            return TaskResults((attempt,), bad + len(refused))
+    def write(raw: Any, ids: Any, refused: Mapping[Source, str], bad: int) -> TaskResults:
+        attempt = next(attempts)
+        quarantine.staged = {attempt: bad + len(refused)}  # emptied first
+        return TaskResults((attempt,), bad + len(refused))
 
-        self._refusals.write = write  # type: ignore[method-assign]
-
-    def _check_topics(self, ids: Mapping[str, str]) -> None: ...
+    made._refusals.write = write  # type: ignore[method-assign]
+    return made
 
 
 def test_rows_are_not_written_again_while_what_was_refused_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[str]()
     quarantine = Quarantine(told)
-    stream = SimpleNamespace(reads=(), on_bad_record=OnBadRecord.QUARANTINE, qualified_name="p.s")
-    fixed = SimpleNamespace(sink=Sink(quarantine), stream=stream, timeline=1, in_order=True, topics={}, may_fail=None)
-    runner = Runner(fixed, quarantine)
+    taker = batch_sink(quarantine)
+    batch = Batch(cast(Any, None), {}, {}, [OffsetRange(P0, 0, 10)])
 
     def write_counted(inputs: Any, writing: Any, before: Any) -> tuple[Read, TaskResults]:
         read = Read(10)
@@ -89,18 +83,18 @@ def test_rows_are_not_written_again_while_what_was_refused_cannot_be_kept(monkey
         told.append("wrote")
         return read, TaskResults((2,), 9, BAD)
 
-    monkeypatch.setattr(batches, "write_counted", write_counted)
+    monkeypatch.setattr(sink, "write_counted", write_counted)
 
     def once() -> BatchCounts:
-        raw: Any = None
-        read, rows = runner._write(raw, {}, {}, RANGES)
-        return runner._merge(raw, {}, RANGES, rows, read)
+        read, rows = taker.write(batch, {}, lambda: told.append("topics checked"))
+        return taker.merge(batch, rows, read)
 
     for _ in range(3):
         with pytest.raises(SinkUnreachableError):
             once()
-    assert told == ["kept []", "wrote"]
+    assert told == ["topics checked", "kept []", "wrote", "topics checked", "topics checked"]
+    assert taker.wrote
     quarantine.away = False
     assert once() == BatchCounts(rows_out=9, quarantined=1)
-    assert told[2:] == [f"kept {list(BAD)}", "wrote"]
-    assert runner._refusals.known([OffsetRange(P, 5, 10)]) == {}
+    assert told[5:] == ["topics checked", f"kept {list(BAD)}", "wrote"]
+    assert taker._refusals.known([OffsetRange(P0, 5, 10)]) == {}
