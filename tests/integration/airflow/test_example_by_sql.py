@@ -143,7 +143,7 @@ def sink(idle_stack: Stack, report: Callable[[], ExampleReport]) -> Iterator[psy
 
 @pytest.fixture(scope="module")
 def caller(sink: psycopg.Connection[tuple[object, ...]], idle_stack: Stack) -> Iterator[Caller]:
-    """It calls commands of the example's project, of which a snapshot was taken after all was done."""
+    """Calls of commands in the example's project. A snapshot knows all that was done there."""
     take_due(open_platform(idle_stack.settings()), datetime.now(UTC) + timedelta(hours=1))
     [(topic_id,)] = sink.execute("SELECT DISTINCT _topic_id FROM shop.purchases").fetchall()
     caller = Caller(idle_stack.root, words_of_stack(idle_stack, str(topic_id)))
