@@ -10,10 +10,10 @@ import structlog
 
 from millrace.domain.streams.control import Claim
 from millrace.errors import MillraceError, UnreachableError
+from millrace.runtime.backup.pause import Pause
 
 log = structlog.get_logger()
 
-_AGAIN_SECONDS = 60.0
 _Request = TypeVar("_Request")
 
 
@@ -27,17 +27,16 @@ class Asked(Generic[_Request]):
 
     def __init__(self, waiting: Callable[[], Sequence[_Request]], clock: Callable[[], float] = time.monotonic) -> None:
         self._waiting = waiting
-        self._clock = clock
-        self._not_before = 0.0
+        self._pause = Pause(clock)
 
     def now(self) -> Sequence[_Request]:
         """What is asked for and not done; nothing where the database did not answer within the last minute."""
-        if self._clock() < self._not_before:
+        if self._pause.goes_on:
             return ()
         try:
             return self._waiting()
         except MillraceError as error:
-            self._not_before = self._clock() + _AGAIN_SECONDS
+            self._pause.begin()
             log.warning("not_asked", error=str(error))
             return ()
 
@@ -52,8 +51,7 @@ class Claimants:
 
     def __init__(self, claimed: Callable[[int], Claim | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._claimed = claimed
-        self._clock = clock
-        self._not_before = 0.0
+        self._pause = Pause(clock)
         self._last = ""
 
     def of(self, epoch: int) -> str | None:
@@ -62,11 +60,12 @@ class Claimants:
         Raises:
             UnreachableError: the database does not answer, or did not within the last minute.
         """
-        if self._clock() < self._not_before:
+        if self._pause.goes_on:
             raise UnreachableError(self._last)
         try:
             claim = self._claimed(epoch)
         except UnreachableError as error:
-            self._not_before, self._last = self._clock() + _AGAIN_SECONDS, error.what
+            self._pause.begin()
+            self._last = error.what
             raise
         return claim.instance if claim is not None else None

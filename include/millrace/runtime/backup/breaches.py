@@ -11,10 +11,9 @@ import structlog
 from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.alarms.kinds import AlarmKind
 from millrace.errors import MillraceError
+from millrace.runtime.backup.pause import Pause
 
 log = structlog.get_logger()
-
-_AGAIN_SECONDS = 60.0
 
 
 class Alarms(Protocol):
@@ -39,9 +38,8 @@ class Breaches:
 
     def __init__(self, alarms: Alarms, clock: Callable[[], float] = time.monotonic) -> None:
         self._alarms = alarms
-        self._clock = clock
+        self._pause = Pause(clock)
         self._waiting: dict[tuple[AlarmKind, str], tuple[str | None, Extent]] = {}
-        self._not_before = 0.0
 
     def say(self, kind: AlarmKind, subject: str, detail: str | None, extent: Extent = UNKNOWN) -> None:
         """Have the alarm of this kind and subject say this; None: it is over."""
@@ -49,7 +47,7 @@ class Breaches:
 
     def flush(self) -> None:
         """Put down what waits; where that fails it is tried again by a later call."""
-        if not self._waiting or self._clock() < self._not_before:
+        if not self._waiting or self._pause.goes_on:
             return
         try:
             for (kind, subject), (detail, extent) in list(self._waiting.items()):
@@ -59,5 +57,5 @@ class Breaches:
                     self._alarms.open(kind, subject, detail, extent)
                 del self._waiting[kind, subject]
         except MillraceError as error:
-            self._not_before = self._clock() + _AGAIN_SECONDS
+            self._pause.begin()
             log.warning("alarm_not_set", waiting=len(self._waiting), error=str(error))

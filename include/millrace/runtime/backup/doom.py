@@ -12,6 +12,7 @@ from millrace.domain.alarms.kinds import AlarmKind
 from millrace.domain.retention.headroom import LEAST_HEADROOM, Headroom
 from millrace.errors import MillraceError
 from millrace.runtime.backup.parts import SayBreach
+from millrace.runtime.backup.pause import Pause
 
 log = structlog.get_logger()
 
@@ -38,8 +39,7 @@ class Doom:
         self._app = app
         self._measure = measure
         self._say = say
-        self._clock = clock
-        self._not_before = 0.0
+        self._pause = Pause(clock)
         self._told: str | None = ""  # nobody knows what a former epoch has left
 
     def look(self, *, keeps_up: bool, complete: bool = True) -> None:
@@ -51,14 +51,14 @@ class Doom:
         """
         if keeps_up:
             self._tell(None)
-        elif self._clock() >= self._not_before:
+        elif not self._pause.goes_on:
             try:
                 found = self._measure()
             except MillraceError as error:
                 log.warning("headroom_not_known", error=str(error))
                 return
             finally:
-                self._not_before = self._clock() + _AGAIN_SECONDS
+                self._pause.begin(_AGAIN_SECONDS)
             if found and found.left < LEAST_HEADROOM:
                 self._tell(found)
             elif complete:
