@@ -9,4 +9,7 @@ LAYOUT, LAYOUT_VARIABLE = 2, "MILLRACE_LAYOUT"
 It rises when modules move that a running process may still import: `up` refuses to run beside apps of another layout.
 """
 
+ROOT_VARIABLE = "MILLRACE_ROOT"
+"""The variable by which a process names the root of its project; all processes that Millrace starts have it."""
+
 moved.install()

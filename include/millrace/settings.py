@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millrace import ROOT_VARIABLE
 from millrace.errors import UnreachableError, UsageError
 
 STATE_FOLDER = ".millrace"
@@ -30,7 +31,7 @@ def project_root(start: Path | None = None) -> Path:
     Raises:
         UsageError: the command was called outside any project.
     """
-    if named := os.environ.get("MILLRACE_ROOT"):
+    if named := os.environ.get(ROOT_VARIABLE):
         return Path(named).resolve()
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
@@ -39,7 +40,7 @@ def project_root(start: Path | None = None) -> Path:
     raise UsageError(
         "this is not inside a Millrace project",
         where=str(here),
-        next_step="change to the folder that holds include/pipelines, or set MILLRACE_ROOT to it",
+        next_step=f"change to the folder that holds include/pipelines, or set {ROOT_VARIABLE} to it",
     )
 
 

@@ -112,6 +112,8 @@ ALLOWED: dict[str, set[str]] = {
     "airflow": BELOW_ALL | {"declarations", "ports", "usecases", "wiring", "web"},  # `web` at the first page only
     "cli": BELOW_ALL | {"declarations", "ports", "usecases", "wiring", "embedded", "airflow"},  # names alone
 }
+OF_THE_PACKAGE = {"__version__", "LAYOUT", "LAYOUT_VARIABLE", "ROOT_VARIABLE"}
+"""Names of `millrace` itself, which every room may import."""
 NAMES_ALONE = ("millrace.airflow.shared.names", "millrace.airflow.shared.trim")
 """Modules of `airflow` that import nothing of Airflow: `cli` and `embedded` may import these, and no other."""
 ONLY_STANDARD_LIBRARY = {"domain", "reader"}
@@ -135,12 +137,9 @@ def misplaced(root: Path, folders: dict[str, frozenset[str]], flat: dict[str, fr
         inside = PurePosixPath(folder).relative_to(layer).as_posix()
         if inside != "." and inside not in folders[layer]:
             yield f"{folder}: {layer} has no such folder; its folders are {', '.join(sorted(folders[layer]))}"
-        if (
-            inside == "."
-            and folders[layer]
-            and layer not in MANY_FILES
-            and (stray := names - flat.get(layer, frozenset()))
-        ):
+        takes_any = not folders[layer] or layer in MANY_FILES
+        stray = frozenset() if takes_any else names - flat.get(layer, frozenset())
+        if inside == "." and stray:
             yield f"{folder}: {', '.join(sorted(stray))} lies flat in its layer"
         yield from misnamed(folder, names)
 
@@ -259,7 +258,7 @@ def test_a_room_imports_only_what_stands_below_it(path: Path) -> None:
         top, _, rest = name.partition(".")
         if top == "millrace" and rest:
             target = rest.partition(".")[0]
-            if target not in {own, "__version__", "LAYOUT", "LAYOUT_VARIABLE"} and target not in ALLOWED[own]:
+            if target not in {own, *OF_THE_PACKAGE, *ALLOWED[own]}:
                 wrong.append(f"line {line}: {name}")
             if target == "airflow" and own in {"cli", "embedded"} and not name.startswith(NAMES_ALONE):
                 wrong.append(f"line {line}: {name} is not one of {' or '.join(NAMES_ALONE)}")

@@ -12,9 +12,10 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+from millrace import ROOT_VARIABLE
 from millrace.embedded import environment
 from millrace.embedded.layout import Layout
-from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, end_left_of_part
+from millrace.embedded.processes import Identity, PartRecord, end_left_of_part
 from millrace.embedded.servers.program import Program
 
 GRACE = timedelta(seconds=10)

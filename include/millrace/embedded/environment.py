@@ -8,8 +8,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from millrace import ROOT_VARIABLE
 from millrace.embedded.layout import Layout, virtual_environment_bin
-from millrace.embedded.processes import PART_VARIABLE, ROOT_VARIABLE
+from millrace.embedded.processes import PART_VARIABLE
 from millrace.embedded.servers.part import Site
 from millrace.embedded.servers.postgres import programs_folder
 from millrace.embedded.servers.program import Program

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from millrace import LAYOUT, LAYOUT_VARIABLE
+from millrace import LAYOUT, LAYOUT_VARIABLE, ROOT_VARIABLE
 from millrace.embedded.layout import Layout, write_private
 
 PART_VARIABLE = "MILLRACE_PART"
-ROOT_VARIABLE = "MILLRACE_ROOT"
 STREAM_APP_SIGNS = (
     "spark_apps/stream.py",
     "org.apache.spark.deploy.SparkSubmit",

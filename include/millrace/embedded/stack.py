@@ -14,14 +14,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from millrace.adapters.apps.processes import APP_VARIABLE
+from millrace.adapters.apps.processes import APP_VARIABLE, apps_of
 from millrace.embedded import environment, ports
 from millrace.embedded.credentials import Credentials
 from millrace.embedded.jars import parts
 from millrace.embedded.jars.java import find_java
 from millrace.embedded.layout import Layout, write_private
 from millrace.embedded.locking import only_one
-from millrace.embedded.processes import end, end_left_of_part, left_of_part, of_another_layout, stream_apps
+from millrace.embedded.processes import Identity, end, end_left_of_part, left_of_part, of_another_layout, stream_apps
 from millrace.embedded.progress import Progress
 from millrace.embedded.servers.airflow import Airflow
 from millrace.embedded.servers.kafka import Kafka
@@ -266,7 +266,8 @@ class Stack:
         Raises:
             RefusedError: there are such apps.
         """
-        if others := of_another_layout(stream_apps(self.root), APP_VARIABLE):
+        marked = [Identity.of(one.pid) for app in apps_of(self.root) for one in app.all]
+        if others := of_another_layout([one for one in marked if one], APP_VARIABLE):
             raise RefusedError(
                 f"{len(others)} processes of stream apps run code that lies in other folders now",
                 where="processes " + ", ".join(str(process.pid) for process in others[:_MOST_NAMED]),

@@ -20,9 +20,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from millrace import LAYOUT, LAYOUT_VARIABLE
+from millrace import LAYOUT, LAYOUT_VARIABLE, ROOT_VARIABLE
 from millrace.embedded.layout import Layout, write_private
-from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, end_left_of_part, of_another_layout
+from millrace.embedded.processes import Identity, PartRecord, end_left_of_part, of_another_layout
 from millrace.errors import PartFailedError
 
 RECORD = "supervisord"

@@ -24,8 +24,9 @@ from typing import IO
 
 import psutil
 
+from millrace import ROOT_VARIABLE
 from millrace.cli.checks.turn import runs_folder
-from millrace.embedded.processes import ROOT_VARIABLE, Identity, end
+from millrace.embedded.processes import Identity, end
 from millrace.embedded.progress import Silent
 from millrace.embedded.stack import Stack
 from support.waiting import Deadline, exit_code_of, in_background, in_time

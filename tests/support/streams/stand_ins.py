@@ -6,7 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from millrace.adapters.apps.processes import APP_VARIABLE, ROOT_VARIABLE, AppName
+from millrace import ROOT_VARIABLE
+from millrace.adapters.apps.processes import APP_VARIABLE, AppName
 from support.waiting import Deadline, exit_code_of
 
 

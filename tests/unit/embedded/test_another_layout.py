@@ -11,31 +11,35 @@ from pathlib import Path
 
 import pytest
 
-from millrace import LAYOUT, LAYOUT_VARIABLE
+from millrace import LAYOUT, LAYOUT_VARIABLE, ROOT_VARIABLE
 from millrace.adapters.apps.processes import APP_VARIABLE
 from millrace.embedded.layout import Layout
-from millrace.embedded.processes import ROOT_VARIABLE, Identity, PartRecord, of_another_layout, stream_apps
+from millrace.embedded.processes import Identity, PartRecord, of_another_layout
 from millrace.embedded.progress import Silent
 from millrace.embedded.stack import Stack
 from millrace.embedded.supervisor import RECORD, Supervisor
 from millrace.errors import RefusedError
-from support.waiting import Deadline, eventually
+from support.waiting import Deadline
 
 
 @contextmanager
-def app(root: Path, marks: dict[str, str]) -> Iterator[Identity]:
-    """A process that has the command line of a stream's driver, and ends with its input."""
-    command = [sys.executable, "-c", "import sys; sys.stdin.read()", "spark_apps/stream.py"]
+def app(root: Path, marks: dict[str, str], *, program: str = "spark_apps/stream.py") -> Iterator[Identity]:
+    """A process that has the command line of a stream's driver, or of another program, and ends with its input."""
+    command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", program]
     environment = {name: value for name, value in os.environ.items() if name != LAYOUT_VARIABLE}
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, env=environment | {ROOT_VARIABLE: str(root)} | marks, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment | {ROOT_VARIABLE: str(root)} | marks,
+        start_new_session=True,
     )
+    assert process.stdout is not None
     try:
-        yield eventually(
-            lambda: next((one for one in stream_apps(root) if one.pid == process.pid), None),
-            within=Deadline.PROCESS,
-            what="the app to be seen",
-        )
+        process.stdout.readline()
+        found = Identity.of(process.pid)
+        assert found is not None
+        yield found
     finally:
         process.communicate(timeout=Deadline.PROCESS.seconds)
 
@@ -55,6 +59,13 @@ def test_up_refuses_to_run_beside_apps_of_another_layout(tmp_path: Path, marks: 
         assert "millrace down" in refused.value.next_step
         assert process.is_alive()
         assert not (tmp_path / ".millrace" / "run" / "supervisord.conf").exists()
+
+
+def test_up_knows_an_app_by_its_mark_whatever_its_command_line(tmp_path: Path) -> None:
+    with app(tmp_path, APP, program="a guard, or a program that the app has started") as process:
+        with pytest.raises(RefusedError, match="lies in other folders now") as refused:
+            Stack(tmp_path).start(Silent())
+        assert refused.value.where == f"processes {process.pid}"
 
 
 def test_apps_of_this_layout_and_those_that_ended_are_no_reason(tmp_path: Path) -> None:

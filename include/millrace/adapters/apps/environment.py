@@ -7,8 +7,7 @@ import pwd
 import sys
 from collections.abc import Iterable
 
-from millrace import LAYOUT, LAYOUT_VARIABLE
-from millrace.adapters.apps.processes import ROOT_VARIABLE
+from millrace import LAYOUT, LAYOUT_VARIABLE, ROOT_VARIABLE
 from millrace.settings import Settings, read_environment_file, variable_name
 
 INHERITED = ("PATH", "HOME", "LANG", "TZ", "MILLRACE_ENVIRONMENT")

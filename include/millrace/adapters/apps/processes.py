@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from millrace import ROOT_VARIABLE
+
 APP_VARIABLE = "MILLRACE_APP"
 NAMESPACE_FILE = ".millrace/process-namespace"
-ROOT_VARIABLE = "MILLRACE_ROOT"
 PROC = Path("/proc")
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _ZOMBIE_STATES = frozenset("ZX")

@@ -92,8 +92,7 @@ class OperateStream(BaseOperator):
         from millrace.airflow.shared.settings import airflow_platform
         from millrace.errors import MillraceError
         from millrace.usecases.declaration.environment import environment_of
-        from millrace.usecases.streams import adoption
-        from millrace.usecases.streams import supervise as streams
+        from millrace.usecases.streams import adoption, supervise
 
         platform = airflow_platform()
         params = context["params"]
@@ -105,9 +104,9 @@ class OperateStream(BaseOperator):
                 + ", ".join(operators)
             )
         actions = {
-            "start": streams.start,
-            "stop": streams.stop,
-            "accept-recreated": streams.accept,
+            "start": supervise.start,
+            "stop": supervise.stop,
+            "accept-recreated": supervise.accept,
             "adopt": adoption.adopt,
         }
         stream = f"{self.pipeline}.{params['stream']}"

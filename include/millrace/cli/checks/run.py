@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from millrace import ROOT_VARIABLE
 from millrace.cli.checks.lanes import EVERYTHING, PYTEST, SHOWN, Step, fast_lanes, lanes, write_durations
 from millrace.cli.checks.repeat import REPEAT, busy_loops, repeated
 from millrace.cli.checks.second_try import REPORT_VARIABLE, Duration, Report, circumstances, told, worth_a_second_try
@@ -318,7 +319,7 @@ def _environment() -> dict[str, str]:
     """
     away = (
         "AIRFLOW_",
-        "MILLRACE_ROOT",
+        ROOT_VARIABLE,
         "MILLRACE_LAUNCH",
         "MILLRACE_ENVIRONMENT",
         "PYTHONPATH",

@@ -29,9 +29,8 @@ from millrace.ports.platform import Platform
 from millrace.settings import open_settings
 from millrace.usecases.declaration.lookup import declared_app
 from millrace.usecases.rewind import plan as rewind_plan
-from millrace.usecases.streams import adoption
+from millrace.usecases.streams import adoption, supervise
 from millrace.usecases.streams import listing as stream_list
-from millrace.usecases.streams import supervise as streams
 from millrace.usecases.streams.listing import StreamList, StreamRow
 from millrace.usecases.streams.look import Supervised
 from millrace.wiring import open_platform
@@ -109,7 +108,7 @@ def start(stream: Name, reason: Reason, wait: Waiting = True, as_json: Json = Fa
     """Want a stream or a backup running, forget its past failures, and wait until it runs."""
     with _answering("start", stream, as_json=as_json) as answer:
         platform = open_platform(open_settings())
-        answer.report = streams.start(platform, stream, actor(), reason)
+        answer.report = supervise.start(platform, stream, actor(), reason)
         if wait:
             answer.report = _until(
                 platform, answer.report, lambda now: now.state is StreamState.RUNNING or now.state in DOOMED
@@ -124,7 +123,7 @@ def stop(stream: Name, reason: Reason, wait: Waiting = True, now: Hard = False, 
     with _answering("stop", stream, as_json=as_json) as answer:
         answer.more["group_is_free"] = None
         platform = open_platform(open_settings())
-        answer.report = streams.stop(platform, stream, actor(), reason, hard=now)
+        answer.report = supervise.stop(platform, stream, actor(), reason, hard=now)
         if wait:
             answer.report = _until(
                 platform,
@@ -176,7 +175,7 @@ def _print_rewind(console: Console, plan: Plan) -> None:
 def accept(stream: OnlyStream, reason: Reason, as_json: Json = False) -> None:
     """Let the next start take topics that were deleted and made again."""
     with _answering("accept", stream, as_json=as_json) as answer:
-        answer.report = streams.accept(open_platform(open_settings()), stream, actor(), reason)
+        answer.report = supervise.accept(open_platform(open_settings()), stream, actor(), reason)
 
 
 @app.command()
@@ -254,7 +253,7 @@ def _until(
 
     if done(first) and not first.busy:
         return first
-    return streams.supervise_until(
+    return supervise.supervise_until(
         platform,
         first.stream,
         actor(),

@@ -12,6 +12,7 @@ import shutil
 from importlib.metadata import metadata
 from pathlib import Path, PurePosixPath
 
+from millrace import ROOT_VARIABLE
 from millrace.embedded.jars import parts
 from millrace.embedded.jars.java import bundled_java
 from millrace.embedded.layout import Layout, cache_folder
@@ -32,7 +33,7 @@ FOLDERS = ("", "airflow", "airflow/logs", "s3", "s3/data", "streams")
 ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PYTHONUNBUFFERED": "1",
-    "MILLRACE_ROOT": str(ROOT),
+    ROOT_VARIABLE: str(ROOT),
     "PATH": f"{PYTHON.parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 }
 INSTALLED = ("millrace", "pyproject.toml", "requirements.txt", "README.md", "LICENSE")

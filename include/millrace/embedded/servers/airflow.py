@@ -13,11 +13,12 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
+from millrace import ROOT_VARIABLE
 from millrace.airflow.shared import trim
 from millrace.embedded import environment
 from millrace.embedded.credentials import AIRFLOW_USERS
 from millrace.embedded.layout import write_private
-from millrace.embedded.processes import ROOT_VARIABLE, PartRecord
+from millrace.embedded.processes import PartRecord
 from millrace.embedded.servers.part import NotReadyError, Site
 from millrace.embedded.servers.program import Program
 from millrace.errors import DeclarationError, PartFailedError, UnreachableError

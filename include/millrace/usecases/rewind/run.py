@@ -23,7 +23,7 @@ from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import MillraceError, PartFailedError, RefusedError
 from millrace.usecases.plans.kind import Kind, Runner
 from millrace.usecases.rewind.plan import rewindable
-from millrace.usecases.streams import supervise as streams
+from millrace.usecases.streams import supervise
 from millrace.usecases.streams.look import Supervised
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class _Work:
         wanted = self._was_wanted() or (desired.state if desired else DesiredState.STOPPED)
         self._begin(Step.DRAIN, facts({_WANTED: wanted.value}))
         if desired is not None and desired.state is DesiredState.RUNNING:
-            streams.stop(self.platform, stream, self.actor, self.reason)
+            supervise.stop(self.platform, stream, self.actor, self.reason)
         report = self._until(lambda now: now.state is StreamState.STOPPED, STOPPED_WITHIN)
         if report.state is not StreamState.STOPPED:
             raise self._failed(report, "has not stopped", "`millrace streams stop --now` ends it")
@@ -289,7 +289,7 @@ class _Work:
             self._must_be_moved()
         desired = self.platform.control.streams.desired(stream)
         if desired is None or desired.state is not DesiredState.RUNNING or not self._is_done(Step.START):
-            streams.start(self.platform, stream, self.actor, self.reason)
+            supervise.start(self.platform, stream, self.actor, self.reason)
         doomed = _NEVER - {StreamState.STOPPED}
         report = self._until(lambda now: now.state is StreamState.RUNNING or now.state in doomed, STARTED_WITHIN)
         if report.state is not StreamState.RUNNING:
@@ -378,7 +378,7 @@ class _Work:
 
     def _want_again(self) -> None:
         if self._was_wanted() is DesiredState.RUNNING:
-            streams.start(self.platform, self.rewind.stream, self.actor, self.reason)
+            supervise.start(self.platform, self.rewind.stream, self.actor, self.reason)
 
     # Words
 
@@ -408,7 +408,7 @@ class _Work:
         self.platform.control.plans.end_step(self._id, step.value, facts(detail))
 
     def _until(self, done: Callable[[Supervised], bool], within: timedelta) -> Supervised:
-        return streams.supervise_until(
+        return supervise.supervise_until(
             self.platform,
             self.rewind.stream,
             self.actor,

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from contract.host.streams.test_runner_process import runner_of, started
-from millrace.adapters.apps.processes import APP_VARIABLE, ROOT_VARIABLE, AppName, apps_of
+from millrace import ROOT_VARIABLE
+from millrace.adapters.apps.processes import APP_VARIABLE, AppName, apps_of
 from support.waiting import Deadline, line_of, output_of
 
 NOBODY = 65534

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.adapters.apps.processes import APP_VARIABLE, ROOT_VARIABLE, AppName, apps_of
+from millrace import ROOT_VARIABLE
+from millrace.adapters.apps.processes import APP_VARIABLE, AppName, apps_of
 from millrace.adapters.apps.runners.process import ProcessRunner
 from millrace.errors import RefusedError
 from millrace.ports.runner import Submission
