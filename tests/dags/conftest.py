@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from support.ui.forks_of_airflow import ForksOfAirflow, forks_of_airflow
 
 @pytest.fixture(scope="session", autouse=True)
 def _airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Airflow reads its settings when it is first imported, so they stand before that."""
+    """Airflow reads its settings when it is first imported, so they stand before that: tests import it in functions."""
+    if "airflow.settings" in sys.modules:
+        pytest.fail("a test module imports Airflow at its top; import it in the functions that need it", pytrace=False)
     home = tmp_path_factory.mktemp("airflow")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW_HOME", str(home))

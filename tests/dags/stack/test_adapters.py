@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from millrace.airflow.shared import settings
 from support.waiting import Deadline, eventually
 
 
@@ -23,6 +22,8 @@ class Adapters:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Adapters]:
+    from millrace.airflow.shared import settings
+
     opened: list[Adapters] = []
 
     def open_platform(_: object) -> Adapters:
@@ -35,6 +36,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Adapters]:
 
 
 def test_adapters_that_are_forgotten_are_closed_and_hold_nobody_up(made: list[Adapters]) -> None:
+    from millrace.airflow.shared import settings
+
     former = settings.airflow_platform()
     settings.forget_platform()  # returns, though a call goes on
     assert settings.airflow_platform() is not former
@@ -46,5 +49,7 @@ def test_adapters_that_are_forgotten_are_closed_and_hold_nobody_up(made: list[Ad
 
 
 def test_nothing_is_opened_to_be_forgotten(made: list[Adapters]) -> None:
+    from millrace.airflow.shared import settings
+
     settings.forget_platform()
     assert made == []

@@ -23,6 +23,7 @@ from rich.console import Console
 
 from millrace.cli.example import run as example
 from millrace.cli.example.run import run_with_bar
+from millrace.declarations import load_pipeline
 from millrace.embedded import ports
 from millrace.embedded.stack import PARTS, Stack
 from millrace.settings import Settings
@@ -30,6 +31,7 @@ from millrace.usecases.example.run import ExampleReport
 from millrace.usecases.groups.check import check
 from millrace.usecases.groups.listing import list_groups
 from millrace.usecases.groups.snapshots import take_due
+from millrace.usecases.retention.growth import foresee
 from millrace.wiring import open_platform
 from support.archive.truth import PlainBucket, compare
 from support.checks.budget import Kind, spend
@@ -143,8 +145,10 @@ def sink(idle_stack: Stack, report: Callable[[], ExampleReport]) -> Iterator[psy
 
 @pytest.fixture(scope="module")
 def caller(sink: psycopg.Connection[tuple[object, ...]], idle_stack: Stack) -> Iterator[Caller]:
-    """Calls of commands in the example's project. A snapshot knows all that was done there."""
-    take_due(open_platform(idle_stack.settings()), datetime.now(UTC) + timedelta(hours=1))
+    """Calls of commands in the example's project. Its topics are forecast, and a snapshot knows all that was done."""
+    platform = open_platform(idle_stack.settings())
+    foresee(platform, load_pipeline(idle_stack.root, "shop"))  # once a day: the hourly DAG may have come before
+    take_due(platform, datetime.now(UTC) + timedelta(hours=1))
     [(topic_id,)] = sink.execute("SELECT DISTINCT _topic_id FROM shop.purchases").fetchall()
     caller = Caller(idle_stack.root, words_of_stack(idle_stack, str(topic_id)))
     with topic_for_a_restore(idle_stack) as target:

@@ -15,7 +15,7 @@ def _masks(shape: Shape, reason: str, places: Mapping[str, Sequence[str]]) -> It
 
 TIMES = (
     "at began began_at changed_at created ended ended_at expires finished_at first_at last_at looked_since "
-    "quarantined_at since submitted_at until"
+    "made_at quarantined_at since submitted_at until"
 )
 PROGRAMS = "document.parts[].programs[]"
 MASKS = (
@@ -104,7 +104,9 @@ MASKS = (
         Shape.INT,
         "how records share batches depends on the pace of the source",
         {
-            "topics sizing": ["document.topics[].size_bytes", "document.topics[].partitions[].size_bytes"],
+            "topics sizing": [
+                f"document.topics[].{key}" for key in ("size_bytes", "partitions[].size_bytes", "forecast.size_bytes")
+            ],
             "topics skew *": [
                 f"document.{key}" for key in ("size_bytes", "partitions[].size_bytes", "hottest.size_bytes")
             ],

@@ -14,7 +14,8 @@ from millrace.cli.topics import skew as command
 from millrace.domain.archive.restore.records import Placement, place
 from millrace.embedded.stack import Stack
 from millrace.errors import UsageError
-from millrace.usecases.retention.skew import KAFKA, Skew, find_skew
+from millrace.settings import KAFKA
+from millrace.usecases.retention.skew import Skew, find_skew
 from millrace.wiring.platform import Adapters
 from support.archive.tees import Topics
 
