@@ -65,6 +65,17 @@ def test_an_older_epoch_that_looks_again_before_it_writes_is_fenced(chains: Chai
         older.settle()
 
 
+def test_an_older_epoch_that_was_told_by_a_look_is_told_the_same_when_it_writes(chains: Chains) -> None:
+    store = MemoryStore()
+    older = begun(chains, store)
+    begun(chains, store, 0, 2, "two")
+    look = older.settle if isinstance(chains, ArchiveChains) else older.read_on
+    for write in (look, lambda: chains.append(older), look):
+        with pytest.raises(ChainFencedError, match="epoch 2 of another instance"):
+            write()
+    assert end_of(chains, store) == (2, 2, "two")
+
+
 @pytest.mark.parametrize(("epoch", "instance"), [(2, "other"), (1, "one")])
 def test_an_epoch_that_the_chain_has_already_does_not_begin(chains: Chains, epoch: int, instance: str) -> None:
     store = MemoryStore()
@@ -108,6 +119,20 @@ def test_a_takeover_whose_answer_was_lost_is_adopted(chains: Chains) -> None:
     assert end_of(chains, store) == (1, 1, "one")
 
 
+def test_a_takeover_that_arrives_after_it_was_given_up_is_adopted_and_followed(chains: Chains) -> None:
+    """It arrives between the look at the chain and the next try."""
+    store, twin, key = MemoryStore(), MemoryStore(), chains.manifest_key(0)
+    type(chains)().take_over(twin, 1)
+
+    def arrive() -> None:
+        store.objects[key] = chains.changed(twin.objects[key])
+
+    chains.meanwhile = arrive
+    writer = chains.take_over(store, 1)
+    chains.append(writer)  # type: ignore[arg-type]
+    assert end_of(chains, store) == (1, 1, "one")
+
+
 @pytest.mark.parametrize(("lost", "written"), [(3, True), (-3, False)])
 def test_nothing_is_appended_before_a_lost_answer_is_settled(chains: Chains, lost: int, written: bool) -> None:
     store = Losing(lost)
@@ -145,6 +170,20 @@ def test_a_manifest_that_was_never_sent_is_not_settled_as_written(chains: Chains
         chains.append(writer)
     assert not writer.settle()
     assert end_of(chains, store) == (2, 1, "one")
+
+
+def test_a_lost_answer_is_not_settled_by_bytes_that_nobody_can_read(chains: Chains) -> None:
+    store = Losing(-3)
+    writer = begun(chains, store)
+    with pytest.raises(UnreachableError):
+        chains.append(writer)
+    store.objects[chains.manifest_key(2)] = b"{}"
+    for _ in range(2):
+        with pytest.raises(CorruptArchiveError):
+            writer.settle()
+        with pytest.raises((RefusedError, CorruptArchiveError)):
+            chains.append(writer)
+    assert chains.manifest_key(3) not in store.objects
 
 
 def test_a_request_that_arrives_after_it_was_given_up_is_read_and_not_a_fence(chains: Chains) -> None:

@@ -15,22 +15,23 @@ from typing import Any
 import pytest
 
 from millrace.domain.groups.commits import Committed
-from millrace.domain.sinks.batch import BatchCounts
+from millrace.domain.sinks.batch import BatchCounts, TaskResults
 from millrace.domain.streams import batch_size
 from millrace.domain.streams.batch_size import BatchSize
 from millrace.domain.streams.control import BATCH_STEPS
-from millrace.domain.topics.offsets import TopicPartition
+from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.domain.topics.sources import TopicRecord
-from millrace.errors import MillraceError, RecreatedTopicError, SinkExhaustedError
+from millrace.errors import FencedError, MillraceError, RecreatedTopicError, SinkExhaustedError
 from millrace.runtime.life.pulse import Pulse
 from millrace.runtime.life.step_times import StepTimes
 from millrace.runtime.stream import plain_read
-from millrace.runtime.stream.batch import runner
+from millrace.runtime.stream.batch import constants, runner, sink
 from millrace.runtime.stream.batch.group import StreamGroup
-from millrace.runtime.stream.batch.records import RecordReader
+from millrace.runtime.stream.batch.records import Batch, RecordReader
 from millrace.runtime.stream.batch.reporting import BatchReport, BatchReporting
 from millrace.runtime.stream.batch.runner import BatchRunner
 from millrace.runtime.stream.batch.sink import BatchSink
+from millrace.runtime.stream.inputs import Read
 from support.streams.driver_without_spark import RunnerWithoutSpark
 from support.streams.memory_sink import (
     NAME,
@@ -51,6 +52,7 @@ class World:
 
     Attributes:
         calls: of log, sink and group, in their order.
+        is_member: False once another driver has taken the membership.
         ids: of the topic, look by look; the last one stays.
         partitions: the numbers of its partitions.
     """
@@ -58,6 +60,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.calls: list[str] = []
         self.clock = Clock()
+        self.is_member = True
         self.ids = [P0.topic_id]
         self.partitions = [0]
         self.committed: dict[TopicPartition, int] = {}
@@ -70,16 +73,16 @@ class World:
 
     def _runner(self, pulse: Pulse) -> RunnerWithoutSpark:
         stream = replace(stream_constants().stream, trigger=timedelta())
-        constants = stream_constants(stream=stream)
-        member: Any = SimpleNamespace(check=lambda: None, commit=self._commit)
+        same = stream_constants(stream=stream)
+        member: Any = SimpleNamespace(check=self._check_member, commit=self._commit)
         log: Any = SimpleNamespace(partitions=self._look)
         store: Any = self.sink
         by_spark: Any = None  # a stream of one topic asks Spark for nothing but the batch
         reader: Any = Reader(self.clock)
         return RunnerWithoutSpark(
-            constants,
-            BatchSink(constants, store),
-            StreamGroup(constants, member, log, {P0: 0}, self.offset_log),
+            same,
+            BatchSink(same, store),
+            StreamGroup(same, member, log, {P0: 0}, self.offset_log),
             RecordReader(stream, by_spark, lambda: reader),
             BatchReporting(pulse, self.reports.append, self.waits.append),
             BatchSize.of(10_000),
@@ -96,6 +99,10 @@ class World:
         self.calls.append("topics")
         topic_id = self.ids.pop(0) if len(self.ids) > 1 else self.ids[0]
         return [TopicPartition(NAME, topic_id, number) for number in self.partitions]
+
+    def _check_member(self) -> None:
+        if not self.is_member:
+            raise FencedError("another driver is the member")
 
     def _commit(self, commits: Mapping[TopicPartition, Committed]) -> None:
         self.calls.append("group")
@@ -157,6 +164,30 @@ def test_a_topic_that_was_made_again_moves_nothing_from_then_on(
     world.ids = [P0.topic_id]
     world.run()
     assert world.committed == {}, "a batch ran behind one that failed"
+
+
+def test_topics_are_looked_at_before_anything_is_kept_where_rows_are_seen_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows in Kafka count once they are written, so this look comes before the write."""
+
+    def write_counted(inputs: Any, writing: Any, before: Callable[[Read], None]) -> tuple[Read, TaskResults]:
+        before(Read(3))
+        world.calls.append("rows")
+        return Read(3), TaskResults((1,), 3)
+
+    monkeypatch.setattr(constants, "decoded", lambda frame, topic, topic_id: frame)
+    monkeypatch.setattr(sink, "write_counted", write_counted)
+    quarantine: Any = SimpleNamespace(keep=lambda *_: world.calls.append("kept"))
+    world.sink.quarantine = quarantine
+    raw: Any = raw_frame_without_spark(VALUES)
+    batch = Batch(raw, {NAME: raw}, {NAME: P0.topic_id}, [OffsetRange(P0, 0, len(VALUES))])
+    BatchRunner._write(world.runner, batch)
+    assert world.calls == ["topics", "kept", "rows"]
+    world.ids = ["another id"]
+    with pytest.raises(RecreatedTopicError):
+        BatchRunner._write(world.runner, batch)
+    assert world.calls[3:] == ["topics"]
 
 
 def test_a_slow_merge_ends_the_query_and_the_next_one_has_smaller_batches(
@@ -258,6 +289,18 @@ def test_a_batch_of_which_rows_may_be_seen_is_not_read_again(world: World) -> No
     with pytest.raises(RuntimeError, match="long overflow"):
         world.runner(unreadable(wrote), 0)
     assert world.calls == []
+
+
+def test_a_driver_that_lost_its_membership_begins_no_other_part(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose() -> None:
+        world.is_member = False
+
+    monkeypatch.setattr(plain_read, "_PART_RECORDS", 10)
+    world.write_ends(batch_id=0, end=90)
+    with pytest.raises(FencedError):
+        world.runner(unreadable(then=lose), 0)
+    assert world.sink.record == {P0: 10}
+    assert (world.committed, world.reports) == ({}, [])
 
 
 def test_a_stop_is_heeded_between_two_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,9 @@ Its writing needs Spark: tests/spark/streams/test_batch_sink.py.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from millrace.errors import (
     SinkRolledBackError,
     SinkUnreachableError,
 )
+from millrace.runtime.stream.batch import sink as sink_module
 from millrace.runtime.stream.batch.records import Batch
 from millrace.runtime.stream.batch.sink import BatchSink
 from millrace.runtime.stream.inputs import Read
@@ -121,6 +124,21 @@ def test_a_stream_that_fails_on_bad_records_quarantines_none_of_its_own_or_of_th
         assert store.record == {}
 
 
+def test_nor_does_it_write_rows_that_are_seen_at_once_beside_bad_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_counted(inputs: Any, writing: Any, before: Callable[[Read], None]) -> Any:
+        before(READ)
+        pytest.fail("rows were written")
+
+    monkeypatch.setattr(sink_module, "write_counted", write_counted)
+    store, fails = MemorySink(), replace(stream_constants().stream, on_bad_record=OnBadRecord.FAIL)
+    quarantine: Any = SimpleNamespace(keep=lambda *_: pytest.fail("bad records were kept"))
+    store.quarantine = quarantine
+    sink = sink_of(store, stream=fails)
+    with pytest.raises(DataLossError, match="1 bad records in this batch"):
+        sink.write(batch(), {}, lambda: None)
+    assert not sink.wrote
+
+
 def test_a_batch_begins_without_what_the_sink_refused_of_the_former_one() -> None:
     sink = sink_of(MemorySink(refuses=[BY_KEY]))
     sink.merge(batch(), ROWS, READ)
@@ -129,13 +147,15 @@ def test_a_batch_begins_without_what_the_sink_refused_of_the_former_one() -> Non
     assert sink._refusals.known(batch().ranges) == {}
 
 
-def test_each_try_has_its_own_longest_merge() -> None:
+def test_each_try_has_its_own_longest_merge_and_its_own_rows_that_are_seen() -> None:
     sink = sink_of(MemorySink())
     batches = Batches()
     sink.merge(batch(), ROWS, READ)
+    sink.wrote = True
     assert sink.longest_merge
     sink.until_taken(batches.attempt, Stop(), batches.waited_for.append)
     assert not sink.longest_merge
+    assert not sink.wrote
 
 
 def test_positions_are_opened_on_the_streams_timeline() -> None:
