@@ -34,7 +34,8 @@ _REFUSED_ROUNDS = 5
 class BatchSink:
     """Takes the batches of a stream, one at a time.
 
-    Any method may raise what the methods of `SinkStore` raise.
+    Each batch runs inside `until_taken`, which forgets what the former batch was refused. Any method may raise what the
+    methods of `SinkStore` raise.
 
     Args:
         constants: what the batches have in common.
