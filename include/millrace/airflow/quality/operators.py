@@ -33,7 +33,18 @@ LONGEST_RECONCILIATION = timedelta(hours=12)
 TOLD = 50
 
 
-class CheckQuality(BaseOperator):
+class _OfStream(BaseOperator):
+    """An operator for one stream of a pipeline."""
+
+    ui_color = "#577590"
+
+    def __init__(self, *, pipeline: str, stream: str, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.pipeline = pipeline
+        self.stream = stream
+
+
+class CheckQuality(_OfStream):
     """Holds a stream's table against its rules.
 
     Fails where a rule of severity fail is broken or could not be tried, and is skipped where there were no rows. Its
@@ -43,13 +54,6 @@ class CheckQuality(BaseOperator):
         pipeline: whose stream it is.
         stream: its name there.
     """
-
-    ui_color = "#577590"
-
-    def __init__(self, *, pipeline: str, stream: str, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.pipeline = pipeline
-        self.stream = stream
 
     def execute(self, context: Context) -> None:
         """What is wrong comes first in the log; then what is told, and each rule."""
@@ -92,7 +96,7 @@ class CheckQuality(BaseOperator):
             self.log.warning("%s", checked.evidence_problem)
 
 
-class ReconcileBooks(BaseOperator):
+class ReconcileBooks(_OfStream):
     """Holds what a stream's sink has against its ledger, from what is proven to the record of work.
 
     Fails where an offset is missing, doubled or not known; is skipped where nothing was ever written, which is no
@@ -102,13 +106,6 @@ class ReconcileBooks(BaseOperator):
         pipeline: whose stream it is.
         stream: its name there.
     """
-
-    ui_color = "#577590"
-
-    def __init__(self, *, pipeline: str, stream: str, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.pipeline = pipeline
-        self.stream = stream
 
     def execute(self, context: Context) -> None:
         """What does not balance comes first in the log."""
