@@ -12,8 +12,6 @@ import millrace
 from millrace.moved import MOVED, install
 
 OF_A_SITE = [
-    "millrace.airflow.books_dag.books_dag",
-    "millrace.airflow.quality.books.books_dag",
     "millrace.domain.sources.SourceRecord",
     "millrace.runtime.coordinator_log.OFFSETS_TOPIC",
     "millrace.runtime.coordinator_log.Unreadable",
@@ -32,7 +30,7 @@ def imported(path: str) -> object:
 @pytest.mark.parametrize("former", OF_A_SITE)
 def test_a_former_path_is_the_present_object(former: str) -> None:
     module, _, name = former.rpartition(".")
-    assert imported(former) is imported(MOVED.get(former, f"{MOVED[module]}.{name}"))
+    assert imported(former) is imported(f"{MOVED[module]}.{name}")
 
 
 def test_a_former_module_is_imported_from_its_package_too() -> None:
