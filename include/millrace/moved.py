@@ -34,7 +34,9 @@ MOVED = {
     f"{_AIRFLOW}.redrive_operators": f"{_AIRFLOW}.quarantine.operators",
     f"{_AIRFLOW}.quality_operators": f"{_AIRFLOW}.quality.operators",
     f"{_AIRFLOW}.books_dag": f"{_AIRFLOW}.quality.operators",
+    f"{_AIRFLOW}.books_dag.books_dag": f"{_AIRFLOW}.quality.dag.books_dag",
     f"{_AIRFLOW}.quality.books": f"{_AIRFLOW}.quality.operators",
+    f"{_AIRFLOW}.quality.books.books_dag": f"{_AIRFLOW}.quality.dag.books_dag",
     f"{_AIRFLOW}.retention_operators": f"{_AIRFLOW}.retention.operators",
     # a site's Airflow configuration and its own files
     f"{_AIRFLOW}.connections_file": f"{_AIRFLOW}.shared.connections_file",

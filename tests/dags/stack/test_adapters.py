@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -30,7 +32,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Adapters]:
         opened.append(Adapters())
         return opened[-1]
 
-    settings.airflow_platform.cache_clear()
+    settings._opened.cache_clear()
     monkeypatch.setattr(settings, "open_platform", open_platform)
     return opened
 
@@ -45,7 +47,7 @@ def test_adapters_that_are_forgotten_are_closed_and_hold_nobody_up(made: list[Ad
     made[0].call_ends.set()
     eventually(made[0].closed.is_set, within=Deadline.THREAD, what="the former adapters to be closed")
     assert not made[1].closed.is_set()
-    settings.airflow_platform.cache_clear()
+    settings._opened.cache_clear()
 
 
 def test_nothing_is_opened_to_be_forgotten(made: list[Adapters]) -> None:
@@ -53,3 +55,18 @@ def test_nothing_is_opened_to_be_forgotten(made: list[Adapters]) -> None:
 
     settings.forget_platform()
     assert made == []
+
+
+def test_threads_that_find_no_adapters_open_them_once(made: list[Adapters], monkeypatch: pytest.MonkeyPatch) -> None:
+    from millrace.airflow.shared import settings
+
+    def open_slowly(_: object) -> Adapters:
+        made.append(Adapters())
+        time.sleep(0.05)
+        return made[-1]
+
+    monkeypatch.setattr(settings, "open_platform", open_slowly)
+    with ThreadPoolExecutor(8) as threads:
+        found = {id(one.result()) for one in [threads.submit(settings.airflow_platform) for _ in range(8)]}
+    settings._opened.cache_clear()
+    assert (len(found), len(made)) == (1, 1)

@@ -34,6 +34,8 @@ STORED = {
     "millrace.airflow.books_dag.TriggerBooks": "millrace.airflow.quality.operators",
     "millrace.airflow.quality.books.ReconcileBooks": "millrace.airflow.quality.operators",
     "millrace.airflow.quality.books.TriggerBooks": "millrace.airflow.quality.operators",
+    "millrace.airflow.books_dag.books_dag": "millrace.airflow.quality.dag",
+    "millrace.airflow.quality.books.books_dag": "millrace.airflow.quality.dag",
     "millrace.airflow.retention_operators.CheckRetention": "millrace.airflow.retention.operators",
     "millrace.airflow.connections_file.ConnectionsFile": "millrace.airflow.shared.connections_file",
     "millrace.airflow.factory.pipeline_dags": "millrace.airflow.pipeline",

@@ -44,6 +44,7 @@ from support.stack.faulty_proxy import plain_client
 from support.topics.plain_consumer import read_topic
 from support.topics.reader import committed_records
 from support.ui.airflow_ui import AirflowUser
+from support.waiting import Deadline, eventually
 
 PURCHASES = 69_659
 WHEEL = "Lifetimes-0.11.3-py3-none-any.whl"
@@ -72,6 +73,7 @@ BAD = {
     "null in a required field": "wrong_type",
     "impossible date": "out_of_range",
 }
+QUALITY_DAG = "shop.quality.purchases"
 COLUMNS = "customer_id, purchased_on, quantity, amount, unit_amount, weekday, month"
 
 
@@ -100,7 +102,24 @@ def reported(idle_stack: Stack, stopping_the_example: None, stopping_the_backup:
 
 
 @pytest.fixture(scope="module")
-def up(idle_stack: Stack, reported: list[ExampleReport]) -> Entry:
+def no_hourly_check(idle_stack: Stack) -> Iterator[None]:
+    """Pause the DAG that checks the table a minute before each hour: `quality list` shows the last check of all."""
+
+    def pause(paused: bool) -> None:
+        admin = AirflowUser(start(idle_stack, *PARTS))
+        eventually(
+            lambda: admin.request("PATCH", f"/dags/{QUALITY_DAG}", {"is_paused": paused}).is_success,
+            within=Deadline.AIRFLOW,
+            what=f"{QUALITY_DAG} to be known",
+        )
+
+    pause(True)
+    yield
+    pause(False)
+
+
+@pytest.fixture(scope="module")
+def up(idle_stack: Stack, reported: list[ExampleReport], no_hourly_check: None) -> Entry:
     """How `up` ended, which ran the example."""
     stack = start(idle_stack, *PARTS)
     spend(Kind.DAG_RUNS, 5)  # topics, source, operate for the stream and for the backup, the audit

@@ -91,6 +91,15 @@ MASKS = (
         },
     ),
     *_masks(
+        Shape.DEPTH,
+        "Airflow audits every hour, once a day closely: it may have come first, or since",
+        {
+            "backup audit *": ["document.audits[].audit.remembers[]"],
+            "backup coverage *": ["document.audits[].remembers[]"],
+            "up": ["document.example.backup.evidence", "text[]"],
+        },
+    ),
+    *_masks(
         Shape.FLOAT,
         "how long something took",
         {

@@ -23,6 +23,7 @@ class Shape(Enum):
     TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?[+-]\d\d:\d\d$"
     STAMP = r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?(Z| UTC)?"
     MOMENT = r"\b\d{8}T\d{12}Z-[0-9a-f]{16}\b"
+    DEPTH = r"(?<=/)(deep|shallow)(?=/)"
     SHA256 = r"\b[0-9a-f]{64}\b"
     INSTANCE = r"\b[0-9a-f]{32}\b"
     UUID = r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"

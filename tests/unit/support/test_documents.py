@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from millrace.domain.archive.audits.findings import Depth
 from millrace.errors import UnreachableError
 from support.declarations import valid_project
 from support.documents import kept
 from support.documents.differences import LONGEST, differences
-from support.documents.masks import ANY, Distinct, Mask, Only, Place, Rules, Shape
+from support.documents.fields import RULES
+from support.documents.masks import ANY, Distinct, Mask, Only, Place, Rules, Shape, leaves
 from support.documents.running import Caller, call
 
 DOCUMENT = {
@@ -197,3 +199,25 @@ def test_what_a_call_says_a_later_one_may_name_and_documents_have_the_word(tmp_p
     assert caller.inside(tmp_path).masked("spec show", {"error": ["nothing", str(tmp_path)]}) == {
         "error": ["<word>", "<project>"]
     }
+
+
+DEEP, SHALLOW = (
+    f"audit/shop.purchases/T/{depth}/20261129T100000000000Z-0123456789abcdef" for depth in (Depth.DEEP, Depth.SHALLOW)
+)
+
+
+@pytest.mark.parametrize("former", [(DEEP,), (DEEP, SHALLOW), (SHALLOW, DEEP), (DEEP, SHALLOW, SHALLOW)])
+@pytest.mark.parametrize("call", ["backup audit shop.purchases", "backup coverage shop.purchases"])
+def test_what_airflow_audits_every_hour_is_no_difference(call: str, former: tuple[str, ...]) -> None:
+    remembers = [f"{key}.json" for key in former]
+    audit = {"remembers": remembers}
+    document = {"document": {"audits": [audit if "coverage" in call else {"audit": audit}]}}
+    [made] = [value for _, value in leaves(RULES.apply(call, document))]
+    assert made == "audit/shop.purchases/T/<depth>/<moment>.json"
+
+
+@pytest.mark.parametrize("last", [DEEP, SHALLOW])
+def test_the_last_audit_that_up_names_may_be_airflows(last: str) -> None:
+    document = {"example": {"backup": {"evidence": f"{last}.html"}}}
+    [(_, made)] = leaves(RULES.apply("up", {"document": document}))
+    assert made == "audit/shop.purchases/T/<depth>/<moment>.html"

@@ -54,10 +54,19 @@ def _json_form(name: str) -> str | None:
     return json.dumps({key: value for key, value in document.items() if value is not None})
 
 
+_OPENING = threading.Lock()
+"""Two threads that find no adapters would open two, and what one of them keeps would never be closed."""
+
+
 @lru_cache(maxsize=1)
+def _opened() -> Platform:
+    return open_platform(airflow_settings())
+
+
 def airflow_platform() -> Platform:
     """The adapters of this process, shared by all its triggers."""
-    return open_platform(airflow_settings())
+    with _OPENING:
+        return _opened()
 
 
 def forget_platform() -> None:
@@ -66,7 +75,9 @@ def forget_platform() -> None:
     A thread closes what the former adapters keep. It may wait for a call that goes on, and triggers call this in the
     event loop.
     """
-    if airflow_platform.cache_info().currsize:
-        former = airflow_platform()
-        airflow_platform.cache_clear()
-        threading.Thread(target=former.close, name="close adapters", daemon=True).start()
+    with _OPENING:
+        if not _opened.cache_info().currsize:
+            return
+        former = _opened()
+        _opened.cache_clear()
+    threading.Thread(target=former.close, name="close adapters", daemon=True).start()
