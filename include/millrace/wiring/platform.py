@@ -51,7 +51,7 @@ class Adapters:
 
         The next use opens them again; a call that has one finishes with it. Clients of librdkafka end with this object.
         """
-        for control in self._control.values():
+        for control in [*self._control.values()]:
             control.close()
         self.kafka.close()
 
