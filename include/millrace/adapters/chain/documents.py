@@ -43,7 +43,7 @@ def sha256_of(data: bytes) -> str:
 
 
 def decode(data: bytes, kind: type[Document], key: str) -> Document:
-    """What bytes say, which say nothing else.
+    """Return the document that these bytes are, and nothing else.
 
     Args:
         data: all bytes of the object.
@@ -61,7 +61,7 @@ def decode(data: bytes, kind: type[Document], key: str) -> Document:
 
 
 def parse(line: bytes, kind: type[Document], key: str) -> Document:
-    """What JSON says that another version may have written: fields that are not known are left out.
+    """Return the document in a line that another version may have written; unknown fields are left out.
 
     Raises:
         CorruptArchiveError: it is no such document, or of a version that is not known.

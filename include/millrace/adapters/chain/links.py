@@ -104,7 +104,7 @@ def _taken(sequence: int, key: str, _: int, data: Future[bytes | None]) -> Itera
 
 
 def _between(store: ObjectStore, chained: Chained, last: int, found: int) -> Iterator[Link]:
-    """What lies between two manifests that were listed, or is missing there."""
+    """Yield the manifests between two listed ones; a missing one has no data."""
     for sequence in range(last + 1, min(found, last + 1 + _MISSING_EACH)):
         key = chained.manifest_key(sequence)
         yield Link(sequence, key, store.get(key))

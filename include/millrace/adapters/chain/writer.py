@@ -224,7 +224,7 @@ class ChainWriter(Generic[ChainManifest]):
         return CorruptArchiveError(
             f"the store refuses manifest {self._chain.head.sequence + 1}, and has none of this number",
             where=self._chain.chained.manifests,
-            next_step="look at the store: what is there must be readable",
+            next_step="see why the store does not show that object: each object must be readable",
         )
 
     def _fenced(self, found: Writer) -> ChainFencedError:

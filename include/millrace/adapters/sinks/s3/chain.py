@@ -120,7 +120,7 @@ def resume(store: ObjectStore, dataset: Dataset, stream: str, summaries: Sequenc
 
 
 def stream_of(store: ObjectStore, dataset: Dataset) -> str | None:
-    """Whose dataset it is, by its first manifest; None where there is none."""
+    """Return the stream that the first manifest of a dataset names; None where there is no manifest."""
     key = dataset.manifest_key(0)
     data = store.get(key)
     return None if data is None else decode(data, Manifest, key).stream

@@ -37,7 +37,7 @@ def write_pages(store: ObjectStore, dataset: Dataset, head: Head) -> None:
 
 
 def _page(store: ObjectStore, dataset: Dataset, number: int, head: Head) -> bytes | None:
-    """What a page is to hold; None where that is too much."""
+    """Return the bytes of a page; None where they are too many."""
     begin, last = number * MANIFESTS_A_PAGE, (number + 1) * MANIFESTS_A_PAGE - 1
     listed = store.list(dataset.manifests, after=dataset.manifest_key(begin - 1) if begin else "")
     if sum(info.size_bytes for info in islice(listed, MANIFESTS_A_PAGE)) > PAGE_BYTES:
@@ -59,7 +59,7 @@ def _page(store: ObjectStore, dataset: Dataset, number: int, head: Head) -> byte
 
 
 def _previous(store: ObjectStore, dataset: Dataset, sequence: int) -> str:
-    """What a manifest that is there says of the one before it."""
+    """Return the SHA-256 that a manifest names of the one before it; empty where the manifest is missing."""
     key = dataset.manifest_key(sequence)
     data = store.get(key)
     return "" if data is None else decode(data, Manifest, key).previous

@@ -14,7 +14,7 @@ from millrace.runtime.stream.transform import Transform
 
 @dataclass(frozen=True, slots=True)
 class StreamConstants:
-    """What stays the same from batch to batch in one life of a driver.
+    """The values that stay the same from batch to batch in one life of a driver.
 
     Attributes:
         stream: the stream, as declared.
