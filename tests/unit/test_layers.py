@@ -79,7 +79,7 @@ FOLDERS_OF_TESTS: dict[str, frozenset[str]] = {
     "drills": OF_TESTS,
     "bench": OF_TESTS,
     "integration": OF_TESTS | {"airflow", "airflow/ui"},
-    "support": OF_TESTS | {"archive/audits", "archive/restores", "documents", "drills", "fakes", "ui"},
+    "support": OF_TESTS | {"archive/audits", "archive/restores", "documents", "drills", "fakes", "prose", "ui"},
 }
 FLAT_TESTS: dict[str, frozenset[str]] = {
     "unit/embedded": _words(
