@@ -22,14 +22,16 @@ PHRASES = (
     r"(?:is|are|be) at it",
 )
 PHRASE = re.compile(rf"\b(?:{'|'.join(PHRASES)})\b", re.IGNORECASE)
+CODE = re.compile(r"`[^`]*`")
 SUBJECT = re.compile(r"[a-z][\w ,./-]*: [a-z].*[^.]")
 
 
 def faults(sentence: Sentence) -> Iterator[str]:
     """Yield each rule that a sentence breaks, in words for who wrote it."""
-    if opening := OPENING.match(sentence.text):
+    text = CODE.sub("CODE", sentence.text)
+    if opening := OPENING.match(text):
         yield f"begins with {opening[1]!r}: put the subject first"
-    for phrase in PHRASE.finditer(sentence.text):
+    for phrase in PHRASE.finditer(text):
         yield f"has {phrase[0]!r}: use the field's term"
     if (words := len(sentence.words)) > MOST_WORDS:
         yield f"has {words} words of at most {MOST_WORDS}: one idea a sentence"
