@@ -70,8 +70,9 @@ def flow(example: Mapping[str, object]) -> str:
         "Airflow creates the topics, supervises both apps, audits the backup,",
         "checks the quality of the rows, and rewinds the stream on request.",
     )
+    size = f'width="{WIDTH}" height="{HEIGHT}"'
     lines = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         "<title>The flow of the example pipeline</title>",
         f"<desc>{escape('; '.join(', '.join(filter(None, (box.kind, box.name, box.count))) for box in boxes))}</desc>",
         f"<style>{STYLE}</style>",
