@@ -42,7 +42,7 @@ def platform(tmp_path: Path) -> GroupsPlatform:
 def told(what: str, of: str) -> str:
     """The value that the guide's table of a partition, or of the topic, has for it."""
     text = GUIDE.read_text(encoding="utf-8")
-    table = text.partition(f"| of {of} |")[2].partition("\n\n")[0]
+    table = text.partition(f"| {of} | value |")[2].partition("\n\n")[0]
     found = re.search(rf"^\| {re.escape(what)} \| ([^|]+) \|", table, re.MULTILINE)
     assert found is not None, f"the guide does not tell `{what}` of {of}"
     return found[1]
