@@ -24,7 +24,7 @@ from millrace.reader import Deduplicator
 from support.checks.tiers import examples
 from support.waiting import Deadline
 
-GUIDE = Path(__file__).resolve().parents[4] / "docs" / "guide" / "kafka-sink.md"
+GUIDE = Path(__file__).resolve().parents[4] / "docs" / "guide" / "kafka-sink-reading.md"
 Fed = tuple[int, Origin]  # output partition and what the headers say
 
 
