@@ -70,6 +70,7 @@ BESIDE_LAYERS = frozenset({"errors", "moved", "reader", "settings", "templates"}
 OF_TESTS = NOUNS | {"checks", "stack"}
 FOLDERS_OF_TESTS: dict[str, frozenset[str]] = {
     **{f"unit/{layer}": folders for layer, folders in FOLDERS.items()},
+    "unit/guides": frozenset(),
     "unit/project": frozenset(),
     "unit/support": frozenset(),
     **{f"contract/{servers}": OF_TESTS | {"archive/store", "archive/tee"} for servers in ("host", "kafka", "mixed")},

@@ -28,7 +28,7 @@ ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
 TOP_FOLDERS = (".github", "dags", "docker", "docs", "include", "plugins", "sources", "spark_apps", "tests")
 PATH = re.compile(r"[\w.*/-]+(?:\.(?:css|j2|js|json|md|py|sql|toml|txt|yaml)|/)|[\w.*-]+(?:/[\w*-]+)+")
 BARE_NAME = re.compile(r"[\w*]+\.(?:j2|py|sql|toml)")
-ELSEWHERE = re.compile(r"signups|^airflow/passwords\.json$|^docker/secrets")
+ELSEWHERE = re.compile(r"signups|orders_events|^airflow/passwords\.json$|^docker/secrets")
 """No paths of this repository: the pipeline that the guide makes, files that `up` and `compose` make."""
 PLACEHOLDER = re.compile(r"(?<![^/])(?:APP|COMMAND|LAYER|NAME|NOUN|PART|PROGRAM|SERVER)(?=[.\\/]|$)")
 """Segments of a path that stand for any name, with or without a suffix."""
