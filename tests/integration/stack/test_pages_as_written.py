@@ -26,6 +26,11 @@ def test_the_tutorial_does_what_it_says(reader: Reader) -> None:
     reader.do(TUTORIAL, but=ITS_END)
 
 
-@pytest.mark.parametrize("page", ["docs/guide/first-pipeline.md", "docs/guide/groups.md"])
-def test_a_guide_does_what_it_says(reader: Reader, page: str) -> None:
-    reader.do(page)
+def test_the_guide_to_a_first_pipeline_does_what_it_says(reader: Reader) -> None:
+    reader.type("./millrace up --no-example")
+    reader.do("docs/guide/first-pipeline.md")
+
+
+def test_the_guide_to_redrives_repairs_a_record_of_the_example(reader: Reader) -> None:
+    reader.type("./millrace up")
+    reader.do("docs/guide/redrive.md")

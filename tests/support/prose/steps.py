@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 PLAN = re.compile(r"\b[a-z]+-[0-9a-f]{12}\b")
 VARYING = (
     (PLAN, "PLAN"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?"), "TIME"),
 )
 BORDERS = re.compile(r"[\s│┃|]+")
