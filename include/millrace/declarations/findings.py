@@ -95,8 +95,8 @@ class InvalidDeclarationError(DeclarationError):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Each finding, then its next step."""
-        return tuple(line for each in self.findings for line in each.lines)
+        """Each finding with the code, then its next step."""
+        return tuple(line for each in self.findings for line in (f"{each.lines[0]} [{self.code}]", each.lines[1]))
 
     def __reduce__(self) -> tuple[type[InvalidDeclarationError], tuple[tuple[Finding, ...]]]:
         return (type(self), (self.findings,))

@@ -18,7 +18,7 @@ VARYING = (
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?"), "TIME"),
 )
-BORDERS = re.compile(r"[\s│┃|]+")
+BORDERS = re.compile(r"[\s│┃|┏━┳┓┡╇┩└─┴┘]+")
 
 
 @dataclass(frozen=True)

@@ -134,11 +134,11 @@ def test_only_its_own_next_step_begins_a_line_of_an_error(capsys: pytest.Capture
     name, escaped = HOSTILE[what], ESCAPES[what]
     show_error(UsageError(f"no group {name}", where=f"cluster {name}", next_step=f"see {name}"))
     first, *others = capsys.readouterr().err.rstrip("\n").split("\n")
-    assert first == f"millrace: cluster {escaped}: no group {escaped}"
+    assert first == f"millrace: cluster {escaped}: no group {escaped} [wrong-usage]"
     assert "".join(others) == f"  next: see {escaped}".replace("\\n", "    ")
     show_error(PartFailedError(f"it ended:\n{name}", next_step="see the log"))
     first, *others, last = capsys.readouterr().err.rstrip("\n").split("\n")
-    assert (first, last) == ("millrace: it ended:", "  next: see the log")
+    assert (first, last) == ("millrace: it ended [part-failed]:", "  next: see the log")
     assert "".join(others) == f"    {escaped}".replace("\\n", "    ")
 
 

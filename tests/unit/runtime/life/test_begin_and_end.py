@@ -104,7 +104,9 @@ def test_the_work_is_given_the_session_that_its_options_started(tmp_path: Path) 
     assert (lived.status()["phase"], lived.status()["error"]) == ("ended", None)
 
 
-@pytest.mark.parametrize(("error", "told"), [(UnreachableError("no sink"), "no sink"), (ValueError("a bug"), None)])
+@pytest.mark.parametrize(
+    ("error", "told"), [(UnreachableError("no sink"), "no sink [unreachable]"), (ValueError("a bug"), None)]
+)
 def test_a_life_that_fails_ends_in_the_same_order(tmp_path: Path, error: Exception, told: str | None) -> None:
     def work(starting: Future[Any]) -> None:
         raise error
