@@ -245,7 +245,7 @@ def test_a_folder_of_the_map_has_the_parent_that_stands_before_it() -> None:
 def test_the_map_has_the_bound_of_files_and_the_flat_files() -> None:
     text = ARCHITECTURE.read_text(encoding="utf-8")
     assert re.findall(r"A folder has at most (\d+) files", text) == [str(MOST_FILES)]
-    [flat] = re.findall(r"^\*\*Flat files\.\*\* (.*?)\n\n", text, flags=re.MULTILINE | re.DOTALL)
+    [flat] = re.findall(r"^### Flat files\n(.*?)\n\n", text, flags=re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"`(\w+)\.py`", flat)) == BESIDE_LAYERS
     assert set(re.findall(r"`(\w+)`", flat)) == {*FLAT, *(layer for layer, inside in FOLDERS.items() if not inside)}
 
