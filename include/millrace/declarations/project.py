@@ -30,6 +30,7 @@ from millrace.declarations.findings import (
     finding,
     in_order,
 )
+from millrace.declarations.former_names import former_names
 from millrace.declarations.prefixes import overlapping
 from millrace.declarations.quality import check_quality, column_advice, value_columns
 from millrace.declarations.quality import unused as unused_rules
@@ -256,7 +257,7 @@ def check(root: Path, environment: str | None = None) -> tuple[Finding, ...]:
         project = load(root, environment)
     except InvalidDeclarationError as error:
         return error.findings
-    return in_order([*project.findings, *project.warnings])
+    return in_order([*project.findings, *project.warnings, *former_names(root, project.pipelines)])
 
 
 def _overlay(root: Path, environment: str | None) -> Overlay:

@@ -66,6 +66,7 @@ def _found(root: Path, environment: str | None) -> tuple[tuple[Finding, ...], tu
     streams = [one for pipeline in project.pipelines for one in pipeline.streams if one.qualified_name in asked.asked]
     told = supposed(project.warnings, streams)
     warnings = [each for each in project.warnings if each not in told]
+    warnings += declarations.former_names(root, project.pipelines)
     return in_order([*project.findings, *warnings, *kafka.findings, *asked.findings]), (*kafka.silent, *asked.silent)
 
 
