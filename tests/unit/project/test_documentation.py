@@ -151,6 +151,22 @@ def test_every_path_names_something(page: Path) -> None:
     assert dead_paths(page, REPOSITORY) == []
 
 
+def test_every_page_that_the_code_names_is_there() -> None:
+    """Messages, comments and alarms lead to pages and to their headings."""
+    named = {
+        (path.relative_to(REPOSITORY).as_posix(), found[1], found[2])
+        for folder in ("include", "dags", "docker", "plugins", "sources", "spark_apps")
+        for path in (REPOSITORY / folder).rglob("*")
+        if path.is_file() and path.suffix in {".py", ".yaml", ".j2", ".sql", ".md"} and "__pycache__" not in path.parts
+        for found in re.finditer(r"\bdocs/([\w/-]+\.md)(?:#([\w-]+))?", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    pages = {page: REPOSITORY / "docs" / page for _, page, _ in named}
+    assert [each for each in sorted(named, key=str) if not pages[each[1]].is_file()] == []
+    anchors = {page: slugs(path.read_text(encoding="utf-8")) for page, path in pages.items()}
+    assert [each for each in sorted(named, key=str) if each[2] and each[2] not in anchors[each[1]]] == []
+
+
 MADE_UP = """# Made up, by `hand`
 
 See [the sink](other.md#two-words-and-a-code_name), [the second](other.md#again-1), [above](#made-up-by-hand),
