@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -23,6 +24,7 @@ PHRASES = (
 )
 PHRASE = re.compile(rf"\b(?:{'|'.join(PHRASES)})\b", re.IGNORECASE)
 CODE = re.compile(r"`[^`]*`")
+TEST_NAME = re.compile(r"test_(and|nor|so|it)_")
 SUBJECT = re.compile(r"[a-z][\w ,./-]*: [a-z].*[^.]")
 
 
@@ -35,6 +37,21 @@ def faults(sentence: Sentence) -> Iterator[str]:
         yield f"has {phrase[0]!r}: use the field's term"
     if (words := len(sentence.words)) > MOST_WORDS:
         yield f"has {words} words of at most {MOST_WORDS}: one idea a sentence"
+
+
+def old_docstrings(tree: ast.Module) -> Iterator[int]:
+    """Yield the line of each part of a program whose docstring does not begin with a verb or a noun phrase."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in ast.walk(tree):
+        if isinstance(node, documented) and OPENING.match(ast.get_docstring(node) or ""):
+            yield getattr(node, "lineno", 1)
+
+
+def old_test_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the name of each test that does not stand by itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and TEST_NAME.match(node.name):
+            yield node.name
 
 
 def faults_of_commit(subject: str, body: str) -> Iterator[str]:

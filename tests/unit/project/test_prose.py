@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from support.declarations import CHECKOUT
-from support.prose.rules import faults, faults_of_commit
+from support.prose.rules import faults, faults_of_commit, old_docstrings, old_test_names
 from support.prose.sentences import of_page, of_text
 
 NOT_JUDGED = {"CHANGELOG.md"}
@@ -21,6 +22,8 @@ PAGES = sorted(
 )
 CASES = yaml.safe_load(Path(__file__).with_name("prose_cases.yaml").read_text(encoding="utf-8"))
 MOST_LINES = 200
+OLD_DOCSTRINGS, OLD_TEST_NAMES = 1_038, 37
+"""Docstrings and names of tests that are older than the rules."""
 MOST_WORDS_OF_README = 700
 FIRST = "78d3bea5911f80c5012069c9ac2f45c74a142d17"
 """The last commit that nobody judged."""
@@ -46,6 +49,32 @@ def test_the_readme_is_read_in_three_minutes() -> None:
 @pytest.mark.parametrize("sentence", [case["sentence"] for case in CASES["sentences"]])
 def test_a_sentence_of_former_pages_fails(sentence: str) -> None:
     assert [fault for each in of_page(sentence) for fault in faults(each)]
+
+
+def test_old_docstrings_and_names_of_tests_become_fewer() -> None:
+    """Whoever rewrites some lowers the number."""
+    programs = [
+        path
+        for name in ("include", "spark_apps", "sources", "dags", "tests")
+        for path in (CHECKOUT / name).rglob("*.py")
+    ]
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in programs}
+    assert sum(1 for tree in trees.values() for _ in old_docstrings(tree)) <= OLD_DOCSTRINGS
+    assert sum(1 for tree in trees.values() for _ in old_test_names(tree)) <= OLD_TEST_NAMES
+
+
+def test_old_docstrings_and_names_of_tests_are_found() -> None:
+    program = '''
+"""Whether this is old."""
+class A:
+    """A noun phrase."""
+    def test_it_is_old(self):
+        """What it returns."""
+    def test_item(self):
+        """Return the whole."""
+'''
+    assert list(old_docstrings(ast.parse(program))) == [1, 5]
+    assert list(old_test_names(ast.parse(program))) == ["test_it_is_old"]
 
 
 def test_sentences_are_told_apart() -> None:
