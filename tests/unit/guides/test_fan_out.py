@@ -98,4 +98,7 @@ def test_enriching_the_shops_topic_itself_is_no_circle_that_a_check_would_find(r
     changed = changed.replace("topic: customers.last", "topic: shop.purchases")
     assert changed != streams
     replace_once(root / CUSTOMERS, mark + streams, mark + changed)
+    replace_once(
+        root / "spark_apps/customers_enriched/transform.py", 'inputs["customers.last"]', 'inputs["shop.purchases"]'
+    )
     assert declarations.check(root, "embedded") == ()
