@@ -249,7 +249,7 @@ def test_pages_and_logs_show_what_other_containers_did(containers: Containers, e
     assert code == 0, said
     shown: dict[str, str] = json.loads(said.splitlines()[-1])
     assert STREAM in shown["overview"]
-    assert "Its driver said last:" in shown["driver"], shown["driver"]
+    assert "The end of the driver's log:" in shown["driver"], shown["driver"]
     assert "produced=69681" in shown["task"], shown["task"]  # written in `streams`
 
 
