@@ -45,10 +45,10 @@ class ExitReason(IntEnum):
 
 
 HOPELESS = {
-    ExitReason.RECREATED: "a topic it reads was deleted and made again; look at it, then `millrace streams accept`",
-    ExitReason.REFUSED: "it was refused something that an operator has to decide; the log names it",
-    ExitReason.DATA_LOSS: "records it should have read are gone; the log names the offsets",
-    ExitReason.DECLARATION: "its declaration or app is wrong; mend it, then `millrace streams start`",
+    ExitReason.RECREATED: "a topic it reads was deleted and created again; check it, then run `millrace streams accept`",
+    ExitReason.REFUSED: "it was refused an action that an operator must decide; the log names it",
+    ExitReason.DATA_LOSS: "records that it should have read are gone; the log names the offsets",
+    ExitReason.DECLARATION: "its declaration or app is wrong; repair it, then run `millrace streams start`",
 }
 
 
@@ -215,11 +215,11 @@ def decide(desired: Desired | None, observed: Observed, now: datetime, *, grace:
     newest = observed.newest
     older = sorted((app for app in observed.apps if app is not newest), key=lambda app: app.epoch)
     if desired.state is DesiredState.STOPPED and desired.end_now and observed.apps:
-        return Kill(observed.apps[0].epoch, "a stop asked for its end at once")
+        return Kill(observed.apps[0].epoch, "a stop requested its end at once")
     if older:
         return _end(older[0], now, grace)
     if desired.state is DesiredState.STOPPED:
-        return _end(newest, now, grace) if newest else _unsettled(observed, now) or Nothing("stopped as wanted")
+        return _end(newest, now, grace) if newest else _unsettled(observed, now) or Nothing("stopped as desired")
     if newest:
         return _end(newest, now, grace) if newest.stopping_since else _watch(newest, desired, observed)
     if not observed.declared:
