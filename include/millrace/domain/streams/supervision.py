@@ -45,7 +45,7 @@ class ExitReason(IntEnum):
 
 
 HOPELESS = {
-    ExitReason.RECREATED: "a topic it reads was deleted and created again; check it, then run `millrace streams accept`",
+    ExitReason.RECREATED: "a topic it reads was recreated; check it, then run `millrace streams accept`",
     ExitReason.REFUSED: "it was refused an action that an operator must decide; the log names it",
     ExitReason.DATA_LOSS: "records that it should have read are gone; the log names the offsets",
     ExitReason.DECLARATION: "its declaration or app is wrong; repair it, then run `millrace streams start`",

@@ -51,7 +51,7 @@ def test_one_is_shown_whole_and_nothing_that_is_empty() -> None:
     assert lines == [
         "alarm 2, open",
         "kind stream.died",
-        "means a wanted app ended by itself, or did not start; it is tried again",
+        "means an app that should run ended by itself, or did not start; it is restarted",
         "subject shop.purchases",
         "detail epoch 1 ended",
         "its log says why",
