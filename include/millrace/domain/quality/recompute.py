@@ -173,10 +173,10 @@ class Recomputed:
     def __str__(self) -> str:
         """What came of it, in a line."""
         if self.likeness is Likeness.NOTHING:
-            return "nothing to compare: the topics hold no record that it has worked on"
+            return "nothing to compare: the topics hold no record that the stream has processed"
         return (
             f"{self.records:,} records of {self.offsets:,} offsets read again: {self.alike:,} of {self.compared:,} "
-            "rows and records in quarantine are as the app makes them"
+            "rows and quarantined records equal the stored ones"
         )
 
 

@@ -94,7 +94,7 @@ def test_rows_of_a_stream_that_upserts_are_not_made_again(world: World) -> None:
 def test_what_differs_is_said_column_by_column_and_ends_with_1(world: World) -> None:
     world.found = replace(DIFFERENT, apart=(CHANGED, GONE))
     text = call(NAME, "--seed", "5", code=1)
-    assert "977 of 985 rows and records in quarantine are as the app makes them (seed 5)" in text
+    assert "977 of 985 rows and quarantined records equal the stored ones (seed 5)" in text
     assert "not in the table: new" in text
     assert "column amount: differs: 7, of records of 2026-05-01 00:00:00 UTC to 2026-06-01 00:00:00 UTC" in text
     assert (
