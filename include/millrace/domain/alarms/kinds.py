@@ -84,19 +84,19 @@ _WATCHDOG = "usecases.alarms.watchdog"
 
 FACTS: Mapping[AlarmKind, AlarmFacts] = {
     AlarmKind.STREAM_DIED: AlarmFacts(
-        "an app that should run ended by itself, or did not start; it is restarted",
+        "an app ended by itself, or did not start, although it should run; it is retried",
         opened_by=(_STREAMS, "usecases.streams.supervise"),
         closed_by=(_STREAMS,),
         runbook="operations/supervision.md#states-of-millrace-streams-list",
     ),
     AlarmKind.STREAM_STUCK: AlarmFacts(
-        "its app is alive but makes no progress",
+        "its app runs but makes no progress",
         opened_by=(_STREAMS,),
         closed_by=(_STREAMS,),
         runbook="operations/supervision.md#a-stream-that-is-stuck",
     ),
     AlarmKind.STREAM_GAVE_UP: AlarmFacts(
-        "it is not restarted until an operator starts it, or its declaration is wrong",
+        "it needs an operator before it starts again, or its declaration is wrong",
         opened_by=(_STREAMS,),
         closed_by=(_STREAMS,),
         runbook="operations/supervision.md#states-of-millrace-streams-list",
@@ -108,7 +108,7 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         runbook="operations/supervision.md#states-of-millrace-streams-list",
     ),
     AlarmKind.STREAM_HOST_LOST: AlarmFacts(
-        "a stream should run and its host is silent",
+        "a stream should run, but its host is silent",
         opened_by=(_STREAMS,),
         closed_by=(_STREAMS,),
         runbook="operations/supervision.md#the-host-of-a-stream",
@@ -120,21 +120,22 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         runbook="operations/supervision.md#a-sink-that-is-exhausted",
     ),
     AlarmKind.STREAM_ALL_QUARANTINED: AlarmFacts(
-        "all records of three batches in a row, or 1,000 records in a row, went to quarantine and gave no row",
+        "three batches in a row that had records, or 1,000 records in a row, went to quarantine completely and gave "
+        "no row",
         opened_by=(_DRIVER,),
         closed_by=(_DRIVER,),
         runbook="guide/redrive.md#2-what-is-wrong-with-them",
         measure=Measure("records"),
     ),
     AlarmKind.BACKUP_LOST: AlarmFacts(
-        "offsets of a topic are in no object and can no longer be archived",
+        "offsets of a topic are lost: no object has them or will have them",
         opened_by=(_KEEPER, _AUDITS),
         closed_by=(_KEEPER, _AUDITS),
         runbook="operations/backup-audit.md#lost",
         measure=Measure("offsets"),
     ),
     AlarmKind.BACKUP_BROKEN: AlarmFacts(
-        "an audit found a manifest or an object that is missing or corrupt",
+        "an audit found a missing or corrupt manifest or object",
         opened_by=(_AUDITS,),
         closed_by=(_AUDITS,),
         runbook="operations/backup-audit.md#broken",
@@ -148,13 +149,13 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         measure=Measure("partitions"),
     ),
     AlarmKind.BACKUP_HALTED: AlarmFacts(
-        "a topic's chain is damaged, or another writer writes it",
+        "the chain of a topic is damaged, or another writer writes it",
         opened_by=(_KEEPER,),
         closed_by=(_KEEPER,),
         runbook="guide/backup.md#when-something-is-wrong",
     ),
     AlarmKind.BACKUP_DOOMED: AlarmFacts(
-        "the backup does not keep up, and records that are not archived may be deleted within 15 minutes",
+        "the backup does not keep up: unarchived records may be deleted within 15 minutes",
         opened_by=("runtime.backup.doom",),
         closed_by=("runtime.backup.doom",),
         runbook="guide/backup.md#when-something-is-wrong",
@@ -182,7 +183,7 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         measure=Measure("offsets"),
     ),
     AlarmKind.TOPIC_HOLD: AlarmFacts(
-        "the time of a hold is over, and its end would delete unread records of a declared reader",
+        "the time of a hold is over, and its end would take unread records from a declared reader",
         opened_by=(_HOLDS,),
         closed_by=(_HOLDS,),
         runbook="guide/topics.md#holds",
@@ -196,8 +197,8 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         measure=Measure("seconds left", shrinks=True),
     ),
     AlarmKind.TOPIC_BOUND: AlarmFacts(
-        "a topic is larger, or holds older records, than its settings and its rate allow, or has records dated in the "
-        "future or the past",
+        "a topic is larger, or has older records, than its settings and its rate allow, or has records of the future "
+        "or the past",
         opened_by=(_BOUNDS,),
         closed_by=(_BOUNDS,),
         runbook="guide/retention.md#what-breaks-a-bound-by-name",
@@ -211,21 +212,21 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         measure=Measure("bytes free", shrinks=True),
     ),
     AlarmKind.QUALITY_BROKEN: AlarmFacts(
-        "rows that a stream wrote break a rule of severity `fail`",
+        "a rule of severity `fail` is broken by rows that a stream wrote",
         opened_by=(_QUALITY,),
         closed_by=(_QUALITY,),
         runbook="guide/quality.md#what-a-check-looks-at",
         measure=Measure("rows"),
     ),
     AlarmKind.BOOKS_UNBALANCED: AlarmFacts(
-        "offsets of a stream are missing from its table, in it twice, or unknown",
+        "offsets of a stream are missing from its table, doubled, or unknown",
         opened_by=(_BOOKS,),
         closed_by=(_BOOKS,),
         runbook="guide/books.md#faults",
         measure=Measure("offsets"),
     ),
     AlarmKind.QUALITY_UNCHECKED: AlarmFacts(
-        "a rule of severity `fail`, or a whole check, could not be evaluated",
+        "a rule of severity `fail`, or a whole check, could not be tested",
         opened_by=(_QUALITY,),
         closed_by=(_QUALITY,),
         runbook="guide/quality.md#what-comes-of-it",

@@ -143,12 +143,18 @@ class Elsewhere:
     def why(self) -> str:
         """Return where the stream belongs, how old the newest sign is, and what its host said of it."""
         if self.sign is None:
-            return f"belongs to {self.name}, started there by an older version; run `millrace streams adopt`"
+            return (
+                f"belongs to {self.name}, where an older version started it; run `millrace streams adopt` to take it "
+                "over"
+            )
         if self.misses_host:
-            return f"{self.name} has been silent for {roughly(self.sign.age)}; run `millrace streams adopt`"
+            return (
+                f"{self.name} has been silent for {roughly(self.sign.age)}; run `millrace streams adopt` to take the "
+                "stream over"
+            )
         said = f": {self.seen_why}" if self.seen_why else ""
         if self.is_unsupervised:
-            said += f"; nothing supervises it: {self.name}'s Airflow has been down for {roughly(self.sign.age)}"
+            said += f"; nothing supervises it: Airflow of {self.name} has been down for {roughly(self.sign.age)}"
         if self.open_epoch is not None and self.heartbeat is not None:
             return f"runs on {self.name}, last heartbeat {roughly(self.heartbeat.age)} ago{said}"
         return f"belongs to {self.name}, last sign {roughly(self.sign.age)} ago{said}"

@@ -145,13 +145,13 @@ def _stopped(desired: DesiredStream | None) -> str:
 def _of_look(facts: StreamFacts, now: datetime) -> Iterator[Standing]:
     seen = facts.look
     if seen is None or now - seen.at > UNSEEN_AFTER:
-        yield Standing(Level.WRONG, "it is not supervised: check that Airflow's scheduler and triggerer run")
+        yield Standing(Level.WRONG, "nothing supervises it: check Airflow's scheduler and triggerer")
     if seen is None:
         return
     if seen.state in _OF_STATE:
         yield Standing(_OF_STATE[seen.state], seen.why or seen.state.value)
     elif seen.state is StreamState.STOPPED:
-        yield Standing(Level.CHANGING, "it should run, and is not started yet")
+        yield Standing(Level.CHANGING, "should run, not started yet")
 
 
 def _behind(progress: StreamProgress) -> Iterator[Standing]:

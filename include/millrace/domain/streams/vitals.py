@@ -48,7 +48,7 @@ class Vitals:
         """What it is at and what that waits for; the same text for as long as nothing changes."""
         since = f" since {self.step_since:%H:%M:%S} UTC" if self.step_since else ""
         waits = f", waits for {self.waits_for}" if self.waits_for else ""
-        return f"{self.step or 'nothing reported yet'}{since}{waits}"
+        return f"{self.step or 'no report yet'}{since}{waits}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def trouble(vitals: Vitals, *, patience: int = 1) -> Trouble | None:
     """
     bound = vitals.bound
     if vitals.silent > bound:
-        return Trouble(f"its driver does not answer; its last message: {vitals.doing}", restart=True, fault="driver")
+        return Trouble(f"its driver does not answer; its last report: {vitals.doing}", restart=True, fault="driver")
     if vitals.jvm_silent > bound:
         return Trouble(f"Spark's JVM does not answer its driver: {vitals.doing}", restart=True, fault="jvm")
     if vitals.starting_for is not None:

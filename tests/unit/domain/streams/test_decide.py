@@ -123,7 +123,7 @@ def test_what_will_not_go_away_is_given_up_at_once_and_for_ever(reason: ExitReas
 def test_what_is_said_of_a_refusal_is_true_of_any() -> None:
     action = decide(RUNNING, after(ended(3, ExitReason.REFUSED, ago=1)), NOW)
     assert isinstance(action, GiveUp)
-    assert action.why == "it was refused an action that an operator must decide; the log names it"
+    assert action.why == "it was refused; an operator has to decide: read its log"
 
 
 @pytest.mark.parametrize(

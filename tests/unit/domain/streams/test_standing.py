@@ -38,11 +38,11 @@ CASES = {
     "undeclared": (seen(StreamState.UNDECLARED), Level.WARNING, "undeclared"),
     "starting": (seen(StreamState.STARTING), Level.CHANGING, "starting"),
     "not yet started": (seen(StreamState.STOPPED), Level.CHANGING, "not started yet"),
-    "never looked at": (replace(WELL, look=None), Level.WRONG, "it is not supervised"),
+    "never looked at": (replace(WELL, look=None), Level.WRONG, "nothing supervises it"),
     "looked at long ago": (
         replace(WELL, look=replace(SEEN, at=NOW - timedelta(minutes=11))),
         Level.WRONG,
-        "it is not supervised",
+        "nothing supervises it",
     ),
     "stopped by somebody": (
         replace(

@@ -35,7 +35,7 @@ STEP: dict[str, Any] = {"step": "batch 9: merge", "step_since": NOW}
 @pytest.mark.parametrize(
     ("named", "more", "restart", "words"),
     [
-        ("silent", {}, True, "its driver does not answer; its last message: batch 9: merge since 12:00:00 UTC"),
+        ("silent", {}, True, "its driver does not answer; its last report: batch 9: merge since 12:00:00 UTC"),
         ("jvm_silent", {}, True, "Spark's JVM does not answer its driver: batch 9: merge since 12:00:00 UTC"),
         ("starting_for", {}, True, "it does not finish its start: batch 9: merge since 12:00:00 UTC"),
         ("batch_for", {}, False, "batch 9: merge since 12:00:00 UTC"),
