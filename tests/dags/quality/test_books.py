@@ -106,7 +106,7 @@ def test_where_nothing_was_ever_written_it_is_skipped(run: Run) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
     run.found = ran(reached=Mark())
-    with pytest.raises(AirflowSkipException, match="nothing was ever written"):
+    with pytest.raises(AirflowSkipException, match="the stream has written nothing yet"):
         run()
 
 

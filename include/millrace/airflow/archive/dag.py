@@ -18,7 +18,7 @@ def audit_dag(pipeline: Pipeline, backup: BackupApp) -> DAG:
         description=f"Audit the backup of {pipeline.name} every hour, and once a day in depth.",
         doc_md=(
             f"Compares the archive that **{backup.qualified_name}** writes with its topics, one task a topic: the "
-            "chain of manifests, the objects and the log. Once a day a task audits in depth: it checks the whole "
+            "chain of manifests, the objects and the log. Once a day a task audits in depth. It then checks the whole "
             "chain, reads all new objects and a thirtieth of the others, and compares a sample with Kafka.\n\n"
             "Red: something is broken, lost without an acknowledgement, or waits for longer than `max_lag`. The first "
             "lines of the log name the offsets. One alarm of each kind is open until its fault is over. The bucket "

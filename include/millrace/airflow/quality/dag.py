@@ -135,7 +135,7 @@ def _books_doc(pipeline: Pipeline) -> str:
     rows = "\n".join(f"| `{stream.name}` | {stream.sink.named} |" for stream in pipeline.able(Capability.BOOKS))
     return (
         "Runs every day, and after each rewind or redrive by form. It accounts for every offset that a stream has "
-        "processed and that is not proven yet: the offset became a row, is in quarantine, was dropped by the "
+        "processed and that is not proven yet. The offset became a row, is in quarantine, was dropped by the "
         "transform, or held no record.\n\n"
         f"| stream | writes |\n|---|---|\n{rows}\n\n"
         "Red: the first lines of the log name the offsets. One alarm of the stream is open until its books balance or "
