@@ -73,7 +73,7 @@ def topics_page(platform: Platform, pipeline: str, now: datetime) -> TopicsPage:
     if pipeline not in project.names(platform.settings.root):
         if not plans:
             raise UsageError(f"there is no pipeline {pipeline}")
-        return TopicsPage(now, pipeline, (), plans, "its file no longer exists")
+        return TopicsPage(now, pipeline, (), plans, "its file is gone")
     try:
         values = effective(platform.settings.root, pipeline).values
     except MillraceError as error:
