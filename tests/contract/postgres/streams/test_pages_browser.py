@@ -244,13 +244,13 @@ def listed(served: Served, name: str) -> StreamRow:
     """The row of `streams list`, of a stream whose app nobody can see here."""
     from types import SimpleNamespace
 
+    from millrace.domain.streams.hosts import Host
     from millrace.usecases.streams.listing import _row
     from support.fakes.streams import FakeRunner
 
-    runner = SimpleNamespace(find=lambda stream: [], status=lambda stream, epoch: None, kind=FakeRunner)
-    platform: Any = SimpleNamespace(
-        control=lambda: served.store, runner=lambda: runner, settings=SimpleNamespace(root=CHECKOUT)
-    )
+    runner = SimpleNamespace(find=lambda stream, fresh: [], status=lambda stream, epoch: None, kind=FakeRunner)
+    apps = SimpleNamespace(runner=lambda: runner, host=lambda: Host("here", "alpha", "boot 1"))
+    platform: Any = SimpleNamespace(control=served.store, apps=apps, settings=SimpleNamespace(root=CHECKOUT))
     return _row(platform, name, None, {})
 
 
