@@ -12,7 +12,7 @@ from importlib.resources import files
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 
-from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
+from millrace.errors import Code, MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.usecases.plans import pages as plan_pages
 from millrace.usecases.streams import pages as stream_pages
 from millrace.usecases.topics import pages as topic_pages
@@ -71,7 +71,7 @@ class _Pages:
     async def stream(self, request: Request, stream: str, window: str = "1h") -> HTMLResponse:
         now = datetime.now(UTC)
         if window not in WINDOWS:
-            raise HTTPException(404, f"there is no window {window}")
+            raise HTTPException(404, f"window {window} does not exist: use {', '.join(WINDOWS)}")
 
         def work() -> str:
             self._must_be_readable(request, stream)
@@ -125,7 +125,7 @@ class _Pages:
 
         def work() -> str:
             if not NAME.fullmatch(pipeline) or not self._readable(request, {pipeline}):
-                raise UsageError(f"there is no pipeline {pipeline}")
+                raise UsageError(f"pipeline {pipeline} does not exist", code=Code.UNKNOWN_NAME)
             found = topic_pages.topics_page(self._host.platform(), pipeline, now)
             dag = self._host.dags(pipeline).topics
             return self._render(request, "pipeline_topics.html.j2", page=found, dag=dag)
@@ -146,7 +146,7 @@ class _Pages:
 
         def work() -> str:
             if not NAME.fullmatch(plan):
-                raise UsageError(f"there is no plan {plan}")
+                raise UsageError(f"plan {plan} does not exist", code=Code.UNKNOWN_NAME)
             found = plan_pages.plan(self._host.platform(), plan, lambda names: self._readable(request, names))
             return self._render(request, "plan.html.j2", page=found, at=now, most=CHANGES)
 
@@ -184,9 +184,9 @@ class _Pages:
             return await asyncio.wait_for(answer, self._within)
         except TimeoutError as error:
             raise UnreachableError(
-                f"there was no answer within {self._within:.0f} s",
+                f"a server did not answer within {self._within:.0f} s",
                 where="the pages of Millrace",
-                next_step="`millrace doctor` says which server does not answer; running streams go on without it",
+                next_step="run `millrace doctor`: it names the server that does not answer; running streams continue",
             ) from error
 
     def _readable(self, request: Request, names: set[str]) -> set[str]:
@@ -195,7 +195,11 @@ class _Pages:
     def _must_be_readable(self, request: Request, stream: str) -> None:
         """Who may not see a stream is not told whether it exists."""
         if not NAME.fullmatch(stream) or stream not in self._readable(request, {stream}):
-            raise UsageError(f"there is no stream {stream}", next_step="a new one is known once its DAG has run")
+            raise UsageError(
+                f"stream {stream} does not exist",
+                next_step="run its DAG: a new stream appears after the first run",
+                code=Code.UNKNOWN_NAME,
+            )
 
     def _render(self, request: Request, template: str, **values: object) -> str:
         root = str(request.scope.get("root_path", ""))

@@ -262,7 +262,7 @@ def test_a_pipeline_that_only_writes_to_kafka_has_no_dag_of_tables(
     dags = built(root, monkeypatch)
     assert before - set(dags) == {"shop.rewind", "shop.redrive", "shop.books", "shop.quality.purchases"}
     assert list(dags) == list(names.of_pipeline(load_pipeline(root, "shop")))
-    assert "writes topic shop.purchases. The task" in dags["shop.stream.purchases"].doc_md
+    assert "writes topic shop.purchases. The deferred task" in dags["shop.stream.purchases"].doc_md
     assert dags["shop.operate"].params.get_param("stream").schema["enum"] == ["purchases", "backup"]
     assert serialised(dags) == serialised(built(root, monkeypatch))
 

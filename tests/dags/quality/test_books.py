@@ -106,7 +106,7 @@ def test_where_nothing_was_ever_written_it_is_skipped(run: Run) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
     run.found = ran(reached=Mark())
-    with pytest.raises(AirflowSkipException, match="nothing was ever written"):
+    with pytest.raises(AirflowSkipException, match="the stream has written nothing yet"):
         run()
 
 
@@ -156,7 +156,7 @@ def test_of_a_stream_that_upserts_no_row_is_made_again_and_the_log_says_so(
     run.params = {"stream": "purchases", "deep": False, "sample": 100}
     run()
     assert run.counts["counts"]["balance"] == "balanced"
-    assert told[-1] == "no row is made again: rows of an upserted table are the last of their key, not of their offset"
+    assert told[-1] == "no row is recomputed: rows of an upserted table are the last of their key, not of their offset"
 
 
 def test_a_server_that_is_away_is_tried_again(run: Run) -> None:

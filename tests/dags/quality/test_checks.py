@@ -97,7 +97,7 @@ def test_no_rows_are_no_success(run: Run) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 
     run.found = made(EMPTY, rows=0)
-    with pytest.raises(AirflowSkipException, match="there were no rows"):
+    with pytest.raises(AirflowSkipException, match="the check found no rows"):
         run()
     assert run.counts["counts"]["verdict"] == "empty"
 

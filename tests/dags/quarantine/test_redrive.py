@@ -139,7 +139,9 @@ def test_a_server_that_is_away_while_it_is_planned_is_tried_again(given: Redrive
 
 
 @pytest.mark.parametrize("task", ["plan", "confirm", "run"])
-@pytest.mark.parametrize(("user", "why"), [(None, "nobody's name"), ("carl", "carl may not change streams")])
+@pytest.mark.parametrize(
+    ("user", "why"), [(None, "no user triggered this run"), ("carl", "carl may not change streams")]
+)
 def test_only_an_operator_who_pressed_trigger_gets_anywhere(
     given: RedriveForm, task: str, user: str | None, why: str
 ) -> None:
@@ -176,7 +178,7 @@ def test_a_plan_that_ends_failed_fails_the_task_for_good_with_what_failed(given:
         ChangeResult(CHANGE.action, "shop.purchases/2", Outcome.FAILED, "another wrote these rows"),
     ]
     said = [
-        f"plan {plan.id} is failed, and this run is bound to it: trigger a new one",
+        f"plan {plan.id} is failed, and this run has no other plan: trigger a new run",
         "shop.purchases/1: the table is gone",
         "shop.purchases/2: another wrote these rows",
     ]

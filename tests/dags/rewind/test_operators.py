@@ -29,7 +29,9 @@ def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlanForm:
 
 
 @pytest.mark.parametrize("task", ["plan", "confirm", "run"])
-@pytest.mark.parametrize(("user", "why"), [(None, "nobody's name"), ("carl", "carl may not change streams")])
+@pytest.mark.parametrize(
+    ("user", "why"), [(None, "no user triggered this run"), ("carl", "carl may not change streams")]
+)
 def test_only_an_operator_who_pressed_trigger_gets_anywhere(
     given: PlanForm, task: str, user: str | None, why: str
 ) -> None:
@@ -48,7 +50,7 @@ def test_a_run_is_bound_to_the_first_plan_it_made(given: PlanForm) -> None:
     given.task("plan").execute(given.context)
     assert list(given.plans.stored) == [plan_id]
     given.plans.refuse(stored.plan)
-    assert "is refused, and this run is bound to it" in given.failed("plan")
+    assert "is refused, and this run has no other plan" in given.failed("plan")
 
 
 def test_the_run_of_another_form_is_another_run_though_it_got_the_id_of_one_that_was_deleted(given: PlanForm) -> None:
@@ -65,10 +67,10 @@ def test_a_run_without_a_plan_goes_no_further(given: PlanForm, task: str) -> Non
     if task == "verify":
         from airflow.sdk.exceptions import AirflowFailException
 
-        with pytest.raises(AirflowFailException, match="no plan is bound"):
+        with pytest.raises(AirflowFailException, match="this run has no plan"):
             given.task(task).poke(given.context)
     else:
-        assert "no plan is bound" in given.failed(task)
+        assert "this run has no plan" in given.failed(task)
 
 
 def test_the_plan_is_shown_to_who_asked_until_it_expires(given: PlanForm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +99,7 @@ def test_what_was_confirmed_is_not_asked_about_again(given: PlanForm) -> None:
 
 def test_a_plan_that_expired_before_it_was_shown_is_refused(given: PlanForm) -> None:
     plan = given.bind(-timedelta(seconds=1))
-    assert "not confirmed in its time" in given.failed("confirm")
+    assert "not confirmed in time" in given.failed("confirm")
     assert given.plans.get(plan.id).status is PlanStatus.REFUSED
     assert given.logged == [("dag:shop.rewind", "plan.refuse")]
 
@@ -124,7 +126,7 @@ def test_the_answer_of_somebody_else_is_none(given: PlanForm) -> None:
     plan = given.bind()
     given.plans.note_shown(plan)
     for option in ("Approve", "Reject"):
-        assert "bert answered, but anna asked" in given.failed("confirm", event=answer(option, "bert"))
+        assert "bert answered, but anna triggered this run" in given.failed("confirm", event=answer(option, "bert"))
         found = given.plans.get(plan.id)
         assert (found.status, found.confirmed) == (PlanStatus.OPEN, False)
 
@@ -133,7 +135,7 @@ def test_a_plan_that_nobody_answers_for_is_refused(given: PlanForm) -> None:
     plan = given.bind()
     given.plans.note_shown(plan)
     event = {"error": "no answer in time", "error_type": "timeout"}
-    assert "not confirmed in its time" in given.failed("confirm", event=event)
+    assert "not confirmed in time" in given.failed("confirm", event=event)
     assert given.plans.get(plan.id).status is PlanStatus.REFUSED
 
 
@@ -141,9 +143,11 @@ def test_a_rejection_that_came_too_late_is_told(given: PlanForm) -> None:
     plan = given.bind()
     given.plans.note_shown(plan)
     given.plans.finish(plan.id, PlanStatus.RUNNING)
-    assert "was rejected, but it is running" in given.failed("confirm", event=answer("Reject"))
+    assert "was rejected, but its status is running" in given.failed("confirm", event=answer("Reject"))
     given.plans.finish(plan.id, PlanStatus.DONE)
-    assert "in its time, but it is done" in given.failed("confirm", event={"error": "late", "error_type": "timeout"})
+    assert "in time, but its status is done" in given.failed(
+        "confirm", event={"error": "late", "error_type": "timeout"}
+    )
 
 
 @pytest.mark.parametrize("option", ["Approve", "Reject"])
@@ -198,7 +202,7 @@ def test_what_was_confirmed_is_run_in_the_name_of_who_asked_and_once(given: Plan
 def test_a_run_whose_plan_came_to_nothing_stays_failed(given: PlanForm, task: str, status: PlanStatus) -> None:
     plan = given.confirmed()
     given.plans.finish(plan.id, status)
-    assert f"is {status.value}, and this run is bound to it" in given.failed(task)
+    assert f"is {status.value}, and this run has no other plan" in given.failed(task)
     assert not given.run_in
 
 

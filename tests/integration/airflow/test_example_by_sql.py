@@ -293,7 +293,7 @@ def test_every_bad_record_is_in_quarantine_under_its_rule_with_its_content(
 
 
 ROW = "WHERE _topic_id = (SELECT _topic_id FROM kept LIMIT 1) AND _partition = 2 AND _offset = {offset}"
-NAMED = r"made again: {what}: 1, of records of [^@]* after: shop\.purchases/2@{{offset}}"
+NAMED = r"recomputed: {what}: 1, of records of [^@]* after: shop\.purchases/2@{{offset}}"
 DAMAGES = [
     (
         f"DELETE FROM shop.purchases {ROW}",

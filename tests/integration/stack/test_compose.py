@@ -227,12 +227,12 @@ def test_the_loader_finds_what_the_embedded_stack_has(project: dict[str, Any]) -
 
 
 def test_the_example_runs_and_every_row_is_right(example: str) -> None:
-    judgement = "Every record is once in the table or once in quarantine; every row made again is as the stored one."
+    judgement = "Every record is once in the table or once in quarantine. Each recomputed row equals the stored row."
     assert f"  {judgement}\n" in example
-    assert re.search(r"made again +69,681 records of \S+ offsets read again: 69,681 of 69,681 rows", example), example
+    assert re.search(r"recomputed +69,681 records of \S+ offsets read again: 69,681 of 69,681 rows", example), example
     assert re.search(r"rows out +69,659 ", example), example
     assert re.search(r"backup +69,681 of 69,681 records proven, lost 0;", example), example
-    assert "Every record is in the archive, by its proof." in example
+    assert "Every record is proven to be in the archive." in example
 
 
 def test_the_images_user_can_read_all_of_it(containers: Containers, example: str) -> None:
@@ -249,7 +249,7 @@ def test_pages_and_logs_show_what_other_containers_did(containers: Containers, e
     assert code == 0, said
     shown: dict[str, str] = json.loads(said.splitlines()[-1])
     assert STREAM in shown["overview"]
-    assert "Its driver said last:" in shown["driver"], shown["driver"]
+    assert "The end of the driver's log:" in shown["driver"], shown["driver"]
     assert "produced=69681" in shown["task"], shown["task"]  # written in `streams`
 
 

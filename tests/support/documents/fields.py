@@ -92,7 +92,7 @@ MASKS = (
     ),
     *_masks(
         Shape.DEPTH,
-        "Airflow audits every hour, once a day closely: it may have come first, or since",
+        "Airflow audits every hour, once a day in depth: it may have come first, or since",
         {
             "backup audit *": ["document.audits[].audit.remembers[]"],
             "backup coverage *": ["document.audits[].remembers[]"],

@@ -242,7 +242,7 @@ class AirflowPipeline:
         assert sorted(state for name, state in after.items() if name not in former) == ["running"]
         log = self.admin.log(self.dag, watch, "running")
         assert f"epoch {driver.epoch} died" in log
-        assert "Its driver said last:" in log
+        assert "The end of the driver's log:" in log
 
     def command(self, *words: str) -> tuple[int, str, float]:
         """`millrace streams WORDS`; its exit code, what it printed, and the seconds it took."""

@@ -78,7 +78,7 @@ def test_a_value_of_another_shape_shows(shape: Shape, value: object) -> None:
     ("shape", "value", "made"),
     [
         (Shape.TIME, "2026-05-01T17:00:00.5+09:00", "<time>"),
-        (Shape.PLAN, "asked for in Airflow (plan topics-852ff08a7b2a)", "asked for in Airflow (plan topics-<plan>)"),
+        (Shape.PLAN, "requested in Airflow (plan topics-852ff08a7b2a)", "requested in Airflow (plan topics-<plan>)"),
         (Shape.STAMP, "wanted since 2026-11-29 09:47:19 by me", "wanted since <stamp> by me"),
         (Shape.STAMP, "ended at 2026-11-29 10:00 UTC: aborted", "ended at <stamp>: aborted"),
         (Shape.STAMP, "timestamp=2026-11-29T10:01:20.45Z level=info", "timestamp=<stamp> level=info"),

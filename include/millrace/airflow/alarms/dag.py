@@ -13,15 +13,16 @@ def alarms_dag() -> DAG:
     """Return `millrace.alarms`."""
     dag = DAG(
         dag_id=names.ALARMS,
-        description="One red run for every breach; it calls the environment's notifiers.",
+        description="Turn one run red for each breach, and call the environment's notifiers.",
         doc_md=(
-            "`wait` is parked until an alarm is new, has grown tenfold, or has a notifier to try again; `tell` then "
-            "calls the notifiers of the environment file and fails, naming each alarm. A red run is a breach, not a "
-            "fault of this DAG. Green: notifiers that had failed were tried again, and all delivered."
+            "Task `wait` is deferred until an alarm is new, has grown tenfold, or has a notifier to retry. Task `tell` "
+            "then calls the notifiers of the environment file and fails; its error names each alarm. A red run reports "
+            "a breach, not a fault of this DAG. A green run retried notifiers that had failed, and all of them "
+            "delivered."
         ),
         **continuous(PLATFORM, ["alarms"]),
     )
-    wait = WaitForAlarm(task_id="wait", doc_md="Nothing to tell.", dag=dag)
+    wait = WaitForAlarm(task_id="wait", doc_md="Waits until an alarm is due.", dag=dag)
     doc_md = "Fails on purpose: each line of the error is an alarm."
     tell = TellAlarms(task_id="tell", doc_md=doc_md, dag=dag, **RETRIED)
     wait >> tell

@@ -58,8 +58,7 @@ class TellAlarms(BaseOperator):
             return
         if not found:  # an earlier try of this task died after telling, or millrace.supervise told it: red all the same
             raise AirflowFailException(
-                "a breach opened an alarm that people were told of already, or that somebody has acknowledged since; "
-                "see `millrace alarms list --all`"
+                "the alarm that was due is already delivered or acknowledged: run `millrace alarms list --all`"
             )
         environment = environment_of(platform.settings.root)
         notifiers = notifiers_of(
@@ -72,7 +71,7 @@ class TellAlarms(BaseOperator):
         told = tell(platform, found, notifiers)
         for one in told:
             if not one.is_news:
-                self.log.info("told by all notifiers now, after a retry: %s", one)
+                self.log.info("delivered by all notifiers after a retry: %s", one)
         if news := [one for one in told if one.is_news]:
             raise AirflowFailException("\n".join(map(str, news)))
 

@@ -30,7 +30,7 @@ class UntoldAlarm(BaseTrigger):
                 found = await asyncio.to_thread(lambda: untold(airflow_platform()))
             except Exception as error:
                 forget_platform()
-                self.log.warning("could not look for alarms, trying again: %s", error)
+                self.log.warning("the search for due alarms failed, retrying: %s", error)
                 await asyncio.sleep(AFTER_ERROR_SECONDS)
                 continue
             if found:

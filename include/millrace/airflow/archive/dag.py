@@ -15,14 +15,14 @@ def audit_dag(pipeline: Pipeline, backup: BackupApp) -> DAG:
     """A task a topic: one that is broken, or large, holds up no other."""
     dag = DAG(
         dag_id=names.backup_audit(pipeline),
-        description=f"Prove the backup of {pipeline.name}, hourly; once a day closely.",
+        description=f"Audit the backup of {pipeline.name} every hour, and once a day in depth.",
         doc_md=(
-            f"Holds the archive that **{backup.qualified_name}** writes against the topics, a task a topic: the chain, "
-            "its objects, the log. Once a day a task looks deep: it walks the whole chain, reads what is new, of the "
-            "rest a thirtieth, and holds a sample against Kafka.\n\n"
-            "Red: something is broken, lost without somebody's knowledge, or waits for longer than `max_lag`; the "
-            "first lines of the log name the offsets, and one alarm a kind is open until it is over. Evidence lies in "
-            "the bucket under `audit/TOPIC/`. By hand: `millrace backup audit [TOPIC] --deep`."
+            f"Compares the archive that **{backup.qualified_name}** writes with its topics, one task a topic: the "
+            "chain of manifests, the objects and the log. Once a day a task audits in depth. It then checks the whole "
+            "chain, reads all new objects and a thirtieth of the others, and compares a sample with Kafka.\n\n"
+            "Red: something is broken, lost without an acknowledgement, or waits for longer than `max_lag`. The first "
+            "lines of the log name the offsets. One alarm of each kind is open until its fault is over. The bucket "
+            "keeps the evidence under `audit/TOPIC/`. By hand: `millrace backup audit [TOPIC] --deep`."
         ),
         schedule=hourly(names.backup_audit(pipeline)),
         **common(pipeline.owner, [pipeline.name, "backup"]) | {"max_active_tasks": 2},
@@ -33,7 +33,7 @@ def audit_dag(pipeline: Pipeline, backup: BackupApp) -> DAG:
             pipeline=pipeline.name,
             topic=topic.name,
             inlets=[topic_asset(pipeline.kafka, topic.name)],
-            doc_md="Repeatable: each try is an audit of its own.",
+            doc_md="Repeatable: each try is a new audit.",
             dag=dag,
             **RETRIED,
         )

@@ -46,7 +46,7 @@ class AuditArchive(BaseOperator):
             for text in one.failures:
                 self.log.warning("%s", text)
         if not found:
-            self.log.warning("there is no topic %s, and no archive of one", self.topic)
+            self.log.warning("topic %s does not exist and has no archive", self.topic)
         if audits.exit_code_of([one.audit for one in found]) == 1:
             raise AirflowFailException("\n".join(wrong[:FIRST_LINES]))
         if wrong:  # partitions that nobody could look at: perhaps the next try can

@@ -15,15 +15,16 @@ def snapshots_dag() -> DAG:
     """Return `millrace.snapshots`."""
     dag = DAG(
         dag_id=names.SNAPSHOTS,
-        description="Every minute, look at every log and every consumer group of every cluster.",
+        description="Take a snapshot of the logs and consumer groups of each cluster every minute.",
         doc_md=(
-            "One run an hour, parked: a snapshot a minute is taken where triggers run, and costs no worker. Its log "
-            "says what each one cost, and what could not be asked. Red: no snapshot could be taken in that hour.\n\n"
-            "What is seen: `millrace groups list`, `show` and `lag`. Snapshots are kept for seven days."
+            "A run is deferred for an hour. The triggerer takes a snapshot a minute, so it needs no worker. The log "
+            "has the cost of each snapshot, and the servers that did not answer. Red: no snapshot succeeded in that "
+            "hour.\n\n"
+            "`millrace groups list`, `show` and `lag` show the result. Snapshots are kept for seven days."
         ),
         **continuous(PLATFORM, ["groups"]),
     )
-    TakeSnapshots(task_id="take", doc_md="A snapshot a minute, until the hour is over.", dag=dag)
+    TakeSnapshots(task_id="take", doc_md="Takes a snapshot a minute until the hour is over.", dag=dag)
     return dag
 
 
@@ -31,15 +32,15 @@ def groups_dag() -> DAG:
     """Return `millrace.groups`."""
     dag = DAG(
         dag_id=names.GROUPS,
-        description="Every five minutes, see whether declared readers get on.",
+        description="Check every five minutes that declared readers make progress.",
         doc_md=(
-            "Reads the snapshots of DAG `millrace.snapshots`. Red: a declared stream or backup is stuck, or something "
-            "new may go wrong with its consumer group (a foreign member, offsets that were deleted unread); an alarm "
-            "is open until it is over. All other groups are information: a line each in the log.\n\n"
+            "Reads the snapshots of DAG `millrace.snapshots`. Red: a declared stream or backup is stuck, or its "
+            "consumer group has a new risk (a foreign member, offsets that were deleted unread). An alarm is open "
+            "until the breach is over. The log has one line for each other group, for information only.\n\n"
             "By hand: `millrace groups list`."
         ),
         **every_five_minutes(PLATFORM, ["groups"]),
     )
-    doc_md = "Each line of the error is a breach. Waits a little for a snapshot, as after a start."
+    doc_md = "Each line of the error is a breach. Retries while a snapshot is missing, as after a start."
     CheckGroups(task_id="check", doc_md=doc_md, dag=dag, retries=3, retry_delay=timedelta(seconds=30))
     return dag

@@ -54,7 +54,7 @@ class SnapshotsTaken(BaseTrigger):
             taken = await asyncio.get_running_loop().run_in_executor(_THREAD, work, _take_snapshots)
         except Exception as error:
             forget_platform()
-            self.log.warning("no snapshot could be taken, trying again in a minute: %s", error)
+            self.log.warning("no snapshot was taken, retrying in a minute: %s", error)
             return False
         if any(one.failed for one in taken):
             forget_platform()  # the Connection may say something else by now

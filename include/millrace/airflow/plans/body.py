@@ -16,9 +16,9 @@ MOST_ROWS = 50
 def body_of(plan: Plan) -> str:
     """What a plan would do, who asked and why, as Markdown."""
     parts = [
-        f"Plan {code(plan.id)}, asked by {code(plan.by)}, good until {plan.expires:%Y-%m-%d %H:%M} UTC. Reason:",
+        f"Plan {code(plan.id)}, requested by {code(plan.by)}, expires {plan.expires:%Y-%m-%d %H:%M} UTC. Reason:",
         code_block(plan.reason),
-        _table(("what", "how much"), [(name.replace("_", " "), code(value)) for name, value in plan.about]),
+        _table(("fact", "value"), [(name.replace("_", " "), code(value)) for name, value in plan.about]),
         _table(
             ("change", "subject", "from", "to"),
             [

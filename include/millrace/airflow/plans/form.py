@@ -20,7 +20,7 @@ def stream_param(apps: Sequence[App], *, preset: bool = False) -> Param:
         type="string",
         enum=[app.name for app in apps],
         title="Stream",
-        description="Which stream it is about.",
+        description="The stream that this form changes.",
     )
 
 
@@ -28,7 +28,7 @@ def confirm_task(dag: DAG) -> ConfirmPlan:
     """Waits until who asked has confirmed the plan."""
     return ConfirmPlan(
         task_id="confirm",
-        doc_md="Waits for who triggered the run, as long as the plan is good; then the plan is refused.",
+        doc_md="Waits until the user who triggered the run confirms or rejects the plan. An expired plan is refused.",
         dag=dag,
         **RETRIED | {"retries": 1},
     )

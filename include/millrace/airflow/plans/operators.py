@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 WAITS_FOR_CONTROL = timedelta(hours=1)
-LATE = "not confirmed in its time"
+LATE = "not confirmed in time"
 TOLD = 20
 
 
@@ -53,12 +53,12 @@ class MakePlan(BaseOperator):
             bound = listing.asked_in(platform, run_of(context))
             if bound is not None:
                 must_not_have_failed(bound)
-                self.log.info("this run is bound to plan %s, which is %s", bound.plan.id, state_of(bound))
+                self.log.info("this run belongs to plan %s, which is %s", bound.plan.id, state_of(bound))
                 return
             plan = self.make(platform, context["params"], by=f"airflow:{user}", asked_in=run_of(context))
         for name, text in plan.about:
             self.log.info("%s: %s", name.replace("_", " "), text)
-        self.log.info("plan %s, good until %s", plan.id, plan.expires)
+        self.log.info("plan %s expires at %s", plan.id, plan.expires)
 
     @abstractmethod
     def make(self, platform: Platform, params: Mapping[str, Any], *, by: str, asked_in: str) -> Plan:
@@ -124,7 +124,7 @@ class ConfirmPlan(ApprovalOperator):
             self._refuse(platform, plan, f"dag:{self.dag_id}", LATE)
             raise AirflowFailException(f"plan {plan.id} was {LATE}: trigger a new run")
         if answerer["id"] != user:
-            raise AirflowFailException(f"{answerer['id']} answered, but {user} asked: trigger a new run")
+            raise AirflowFailException(f"{answerer['id']} answered, but {user} triggered this run: trigger a new run")
         if event["chosen_options"] == [self.APPROVE]:
             self._patiently(lambda: confirming.confirm(platform, plan, by=user, at=event["responded_at"]))
         else:
@@ -139,7 +139,7 @@ class ConfirmPlan(ApprovalOperator):
         status = self._patiently(lambda: confirming.refuse(platform, plan, actor=actor, why=why))
         if status is not PlanStatus.REFUSED:
             raise AirflowFailException(
-                f"plan {plan.id} was {why}, but it is {status.value}: see `millrace plans show {plan.id}`"
+                f"plan {plan.id} was {why}, but its status is {status.value}: run `millrace plans show {plan.id}`"
             )
 
     def _patiently(self, call: Callable[[], Found]) -> Found:
@@ -148,7 +148,7 @@ class ConfirmPlan(ApprovalOperator):
         from millrace.errors import UnreachableError
 
         def tell(state: RetryCallState) -> None:
-            self.log.warning("the answer waits to be written down: %s", state.outcome and state.outcome.exception())
+            self.log.warning("the answer is not stored yet, retrying: %s", state.outcome and state.outcome.exception())
 
         retrying = Retrying(
             retry=retry_if_exception_type(UnreachableError),
@@ -201,7 +201,7 @@ def go_on(platform: Platform, stored: StoredPlan, tell: Callable[..., None]) -> 
     if stored.status is PlanStatus.DONE:
         return listing.show(platform, plan.id)
     if not stored.confirmed:
-        raise AirflowFailException(f"plan {plan.id} was not confirmed by who asked for it")
+        raise AirflowFailException(f"plan {plan.id} was not confirmed by the user who requested it")
     ran = running.run(platform, plan.id, actor=plan.by, tell=lambda text: tell("%s", text), patience=timedelta())
     must_not_have_failed(ran)
     return ran
@@ -217,7 +217,7 @@ def bound_plan(platform: Platform, context: Context) -> StoredPlan:
 
     stored = listing.asked_in(platform, run_of(context))
     if stored is None:
-        raise AirflowFailException("no plan is bound to this run: its first task has not succeeded")
+        raise AirflowFailException("this run has no plan: its first task has not succeeded")
     return stored
 
 
@@ -234,7 +234,7 @@ def must_not_have_failed(stored: StoredPlan) -> None:
     plan_id = stored.plan.id
     failed = [f"{each.subject}: {each.error}" for each in stored.results if each.outcome is Outcome.FAILED]
     more = [f"and {len(failed) - TOLD} more: `millrace plans show {plan_id}`"] if len(failed) > TOLD else []
-    came_to = f"plan {plan_id} is {stored.status.value}, and this run is bound to it: trigger a new one"
+    came_to = f"plan {plan_id} is {stored.status.value}, and this run has no other plan: trigger a new run"
     raise AirflowFailException("\n".join([came_to, *failed[:TOLD], *more]))
 
 
@@ -257,7 +257,7 @@ def operator_of(context: Context) -> str:
 
     user = getattr(context["dag_run"], "triggering_user_name", None)
     if not user:
-        raise AirflowFailException("nobody's name stands on this run: press Trigger as a user of Airflow")
+        raise AirflowFailException("no user triggered this run: press Trigger as a user of Airflow")
     operators = environment_of(airflow_platform().settings.root).operators
     if operators and user not in operators:
         raise AirflowFailException(

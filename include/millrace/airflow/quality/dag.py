@@ -25,7 +25,7 @@ def quality_dag(pipeline: Pipeline, stream: Stream, quality: StreamQuality) -> D
     """Return the DAG that checks a stream as often as declared."""
     dag = DAG(
         dag_id=names.quality(stream),
-        description=f"Hold {stream.sink.named} against the rules {quality.name}.",
+        description=f"Check {stream.sink.named} against the rules {quality.name}.",
         doc_md=_quality_doc(stream, quality),
         schedule=often(names.quality(stream), quality.every),
         params={"from": _time("From"), "to": _time("To")},
@@ -37,7 +37,7 @@ def quality_dag(pipeline: Pipeline, stream: Stream, quality: StreamQuality) -> D
         stream=stream.name,
         inlets=[topic_asset(pipeline.kafka, topic) for topic in stream.reads],
         execution_timeout=LONGEST_CHECK,
-        doc_md="Each line of the error is a broken rule. Skipped: there were no rows, which is no success.",
+        doc_md="Each line of the error is a broken rule. Skipped: the check found no rows, which proves nothing.",
         dag=dag,
         **RETRIED,
     )
@@ -49,7 +49,7 @@ def books_dag(pipeline: Pipeline) -> DAG:
     streams = pipeline.able(Capability.BOOKS)
     dag = DAG(
         dag_id=names.books(pipeline),
-        description=f"Prove that every record is in the sinks of {pipeline.name} once, daily.",
+        description=f"Prove every day that each record is in the sinks of {pipeline.name} once.",
         doc_md=_books_doc(pipeline),
         schedule=daily(names.books(pipeline)),
         params={
@@ -58,13 +58,13 @@ def books_dag(pipeline: Pipeline) -> DAG:
                 type=["null", "string"],
                 enum=[None, *(stream.name for stream in streams)],
                 title="Stream",
-                description="Only this one.",
+                description="Check only this stream.",
             ),
             "deep": Param(
                 default=False,
                 type="boolean",
                 title="Deep",
-                description="From the first offset on, not from what is proven.",
+                description="Start at the first offset, not at the first unproven one.",
             ),
             "sample": Param(
                 default=0,
@@ -72,7 +72,7 @@ def books_dag(pipeline: Pipeline) -> DAG:
                 minimum=0,
                 maximum=MOST_SAMPLED,
                 title="Sample",
-                description="Also make the rows of so many offsets again: for transforms that shuffle.",
+                description="Also recompute the rows of this many offsets, for transforms that shuffle.",
             ),
         },
         **common(pipeline.owner, [pipeline.name, "quality"]) | {"max_active_tasks": 2},
@@ -84,7 +84,7 @@ def books_dag(pipeline: Pipeline) -> DAG:
             stream=stream.name,
             inlets=[topic_asset(pipeline.kafka, topic) for topic in stream.reads],
             execution_timeout=LONGEST_RECONCILIATION,
-            doc_md="Each line of the error is what does not balance. Skipped: another stream was asked for.",
+            doc_md="Each line of the error is a fault of the books. Skipped: the form names another stream.",
             dag=dag,
             **RETRIED,
         )
@@ -103,7 +103,8 @@ def books_task(dag: DAG, pipeline: Pipeline, *, after: str) -> TriggerBooks:
         task_id="books",
         books=names.books(pipeline),
         after=after,
-        doc_md="Has the books of the stream looked at; what that finds turns its own DAG red. Paused, that DAG waits.",
+        doc_md="Triggers the DAG that checks the books of the stream. A fault turns that DAG red, not this one. While "
+        "that DAG is paused, its run waits.",
         dag=dag,
         **RETRIED,
     )
@@ -112,30 +113,33 @@ def books_task(dag: DAG, pipeline: Pipeline, *, after: str) -> TriggerBooks:
 def _quality_doc(stream: Stream, quality: StreamQuality) -> str:
     rows = "\n".join(f"| `{rule.name}` | {rule.kind} | {rule.severity.value} |" for rule in quality.rules)
     return (
-        f"Every {spell_duration(quality.every)} it holds the rows that {stream.sink.named} gained since what "
-        f"is proven against the rules of `include/quality/{quality.name}.yaml`, by Great Expectations, inside the "
-        "database.\n\n"
+        f"Every {spell_duration(quality.every)} it checks the rows of {stream.sink.named} that are not proven yet "
+        f"against the rules of `include/quality/{quality.name}.yaml`. Great Expectations evaluates the rules inside "
+        "the database.\n\n"
         f"| rule | kind | severity |\n|---|---|---|\n{rows}\n\n"
-        "Red: a rule of severity fail is broken, or could not be tried; an alarm for each is open until it is over. "
-        "Those rows are looked at again until they are right or somebody accepts them. Skipped: there were no rows.\n\n"
-        "**Trigger** with `from` and `to` checks the rows of that time instead, by their records' timestamps; that "
-        f"moves nothing. By hand: `millrace quality check {stream.qualified_name}`, `quality show`, `quality accept`."
+        "Red: a rule of severity fail is broken, or could not be evaluated. An alarm for each such rule is open until "
+        "its breach is over. Later runs check these rows again until they are right or somebody accepts them. Skipped: "
+        "the check found no rows.\n\n"
+        "**Trigger** with `from` and `to` checks the rows of that time instead, by the timestamps of their records. "
+        "Such a check does not change which rows are proven. By hand: "
+        f"`millrace quality check {stream.qualified_name}`, `quality show`, `quality accept`."
     )
 
 
 def _time(title: str) -> Param:
     text: dict[str, Any] = {"type": ["null", "string"], "default": None, "title": title}
-    return Param(**text, description="A time with its zone, as 2026-05-01T08:00:00+02:00. Both, or none.")
+    return Param(**text, description="A time with its zone, such as 2026-05-01T08:00:00+02:00. Give both or none.")
 
 
 def _books_doc(pipeline: Pipeline) -> str:
     rows = "\n".join(f"| `{stream.name}` | {stream.sink.named} |" for stream in pipeline.able(Capability.BOOKS))
     return (
-        "Daily, and after each rewind or redrive by form, it proves of every offset that a stream has done, from where "
-        "it is proven on, that it is a row, in quarantine, dropped by the transform, or held no record.\n\n"
+        "Runs every day, and after each rewind or redrive by form. It accounts for every offset that a stream has "
+        "processed and that is not proven yet. The offset became a row, is in quarantine, was dropped by the "
+        "transform, or held no record.\n\n"
         f"| stream | writes |\n|---|---|\n{rows}\n\n"
-        "Red: the first lines of the log name the offsets, and one alarm of the stream is open until its books balance "
-        "or somebody accepts what was found. **Trigger** with `deep` looks from the first offset on, with `sample` it "
-        "also makes rows again, but none of a stream that upserts. By hand: "
+        "Red: the first lines of the log name the offsets. One alarm of the stream is open until its books balance or "
+        "somebody accepts the result. **Trigger** with `deep` starts at the first offset. With `sample` it also "
+        "recomputes rows, except for a stream that upserts. By hand: "
         f"`millrace quality reconcile {pipeline.name}.STREAM`, `quality accept {pipeline.name}.STREAM --books`."
     )

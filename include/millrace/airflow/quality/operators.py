@@ -75,7 +75,7 @@ class CheckQuality(_OfStream):
             lines = [f"nothing could be checked: {found.problem}"] if found.problem else list(map(str, found.red))
             raise AirflowFailException("\n".join(lines))
         if verdict is Verdict.EMPTY:
-            raise AirflowSkipException("there were no rows: nothing was checked, and nothing is proven")
+            raise AirflowSkipException("the check found no rows, so nothing is proven")
 
     def _tell(self, checked: Checked) -> None:
         from millrace.domain.formats.durations import roughly
@@ -116,7 +116,7 @@ class ReconcileBooks(_OfStream):
 
         params = context["params"]
         if params.get("stream") not in (None, "", self.stream):
-            raise AirflowSkipException(f"stream {params['stream']} was asked for")
+            raise AirflowSkipException(f"the form names stream {params['stream']}")
         platform = airflow_platform()
         pipeline = load_pipeline(platform.settings.root, self.pipeline)
         try:
@@ -129,17 +129,17 @@ class ReconcileBooks(_OfStream):
                 progress=lambda text: self.log.info("%s", text),
             )
         except AirflowTaskTimeout as timeout:  # another try would take as long
-            raise AirflowFailException(f"not done within {LONGEST_RECONCILIATION}: {timeout}") from timeout
+            raise AirflowFailException(f"the run did not end within {LONGEST_RECONCILIATION}: {timeout}") from timeout
         for run in done:
             self.log.info("%s", run)
         last = done[-1]
         context["ti"].xcom_push(key=COUNTS, value=counts_of_books(last))
         if last.balance is Balance.EMPTY:
-            raise AirflowSkipException("nothing was ever written: nothing is proven")
+            raise AirflowSkipException("the stream has written nothing yet, so nothing is proven")
         if last.only_waits:
-            raise AirflowException(f"witnesses could not be asked: {last.problem}")  # tried again
+            raise AirflowException(f"the witnesses did not answer: {last.problem}")  # tried again
         if last.left:
-            self.log.warning("%d offsets wait for the next run: this one has taken its time", last.left)
+            self.log.warning("%d offsets are left for the next run: this run reached its time limit", last.left)
         if last.balance is not Balance.BALANCED:
             raise AirflowFailException("\n".join(shortened_lines(last.findings, TOLD)))
         if sample := int(params.get("sample") or 0):
@@ -155,7 +155,7 @@ class ReconcileBooks(_OfStream):
 
         stream = pipeline.stream(self.stream)
         if (lack := stream.lack(Capability.RECOMPUTE)) is not None:
-            self.log.warning("no row is made again: %s", lack.reason)
+            self.log.warning("no row is recomputed: %s", lack.reason)
             return
         found = quality_recompute.recompute(
             platform,
@@ -163,7 +163,7 @@ class ReconcileBooks(_OfStream):
             stream,
             sample=sample,
             seed=secrets.randbelow(1 << 32),
-            progress=lambda done, total: self.log.info("%d of %d offsets made again", done, total),
+            progress=lambda done, total: self.log.info("%d of %d offsets recomputed", done, total),
         )
         self.log.info("%s", found)
         if found.likeness is not Likeness.ALIKE:

@@ -22,7 +22,7 @@ def redrive_dag(pipeline: Pipeline) -> DAG:
     """
     dag = DAG(
         dag_id=names.redrive(pipeline),
-        description=f"Put records in quarantine of {pipeline.name} through once more: planned, confirmed, run.",
+        description=f"Redrive quarantined records of {pipeline.name}: plan, confirm, run.",
         doc_md=_doc(pipeline),
         params={
             "stream": stream_param(pipeline.able(Capability.REDRIVE), preset=True),
@@ -37,15 +37,15 @@ def redrive_dag(pipeline: Pipeline) -> DAG:
                 default=None,
                 type=["null", "string"],
                 title="Since",
-                description="Only records that went to quarantine from then on: a time with its zone, as "
+                description="Only records that went to quarantine since this time. Give its zone, as in "
                 "2026-05-01T08:00:00+02:00.",
             ),
             "offsets": Param(
                 default=None,
                 type=["null", "string"],
                 title="Offsets",
-                description="Only these: TOPIC/PARTITION@OFFSET or TOPIC/PARTITION@FIRST-LAST, LAST included; several "
-                "with spaces or commas between.",
+                description="Only these offsets: TOPIC/PARTITION@OFFSET or TOPIC/PARTITION@FIRST-LAST, LAST included. "
+                "Separate several with spaces or commas.",
             ),
             "reason": reason_param(),
         },
@@ -54,15 +54,15 @@ def redrive_dag(pipeline: Pipeline) -> DAG:
     plan = PlanRedrive(
         task_id="plan",
         pipeline=pipeline.name,
-        doc_md="Tries each record, which may take minutes, and stores what came of it; changes nothing. Cleared, it "
-        "finds the plan of this run.",
+        doc_md="Tries each record, which may take minutes, and stores the result as a plan. Changes nothing. If it is "
+        "cleared, it finds the plan of this run.",
         dag=dag,
         **RETRIED,
     )
     confirm = confirm_task(dag)
     run = RunPlan(
         task_id="run",
-        doc_md="Ends when the plan is done, or failed: its log names what. Cleared, it goes on where it stood.",
+        doc_md="Ends when the plan is done or failed; the log names failures. If it is cleared, it resumes the plan.",
         dag=dag,
         **PATIENT,
     )
@@ -72,12 +72,12 @@ def redrive_dag(pipeline: Pipeline) -> DAG:
 
 def _doc(pipeline: Pipeline) -> str:
     return (
-        "Press **Trigger** and fill in the form; without rule, time and offsets it is about all that the stream has in "
-        "quarantine. `plan` tries each record with the app as it is now and says what would become of it, `confirm` "
-        "shows it to you under **Required Actions** and waits, `run` puts the records through and holds the books of "
-        f"what it touched, `books` has DAG `{names.books(pipeline)}` look at the stream. What fails again stays in "
-        "quarantine, with its former and its new reason.\n\n"
-        "A run belongs to one plan for ever: clearing a task goes on with that plan, and changes nothing once it is "
-        f"done. By hand: `millrace quarantine redrive {pipeline.name}.STREAM --reason ...`, then "
+        "Press **Trigger** and fill in the form. Without rule, time and offsets it selects all quarantined records of "
+        "the stream. Task `plan` tries each record with the present app and predicts the result. Task `confirm` shows "
+        "the plan to you under **Required Actions** and waits. Task `run` redrives the records and checks the books of "
+        f"the records that it touched. Task `books` triggers DAG `{names.books(pipeline)}` for the stream. A record "
+        "that fails again stays in quarantine, with its former and its new reason.\n\n"
+        "A run belongs to one plan for ever: a task that you clear resumes that plan, and changes nothing once the "
+        f"plan is done. By hand: `millrace quarantine redrive {pipeline.name}.STREAM --reason ...`, then "
         "`millrace plans run ID`."
     )

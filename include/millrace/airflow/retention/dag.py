@@ -15,15 +15,15 @@ def retention_dag(pipeline: Pipeline) -> DAG:
     """An hourly look."""
     dag = DAG(
         dag_id=names.retention(pipeline),
-        description=f"Every hour, see what the topics of {pipeline.name} keep, and who may lose what.",
+        description=f"Check every hour what the topics of {pipeline.name} keep, and which readers may lose records.",
         doc_md=(
-            f"Holds each topic of **{pipeline.name}** against the bounds of size and age that follow from its settings "
-            "and its rate, and each reader of them (stream, backup, any group that commits) against what may be "
-            "deleted before it has read it; the log has a table of both. Ends holds that are over. Once a day it says "
-            "what topics will be in 7, 30 and 90 days, and when a disk is full.\n\n"
-            "Red: a reader is about to lose something, a topic breaks a bound that it kept before, or a topic's hold "
-            "is over and waits for a reader; an alarm is open until it is over. The alarm of a reader comes from "
-            "`millrace.snapshots`, within a minute; this run says it again.\n\n"
+            f"Checks each topic of **{pipeline.name}** against the bounds of size and age that follow from its "
+            "settings and its rate. Checks for each reader of them (stream, backup, any group that commits) when its "
+            "unread records may be deleted. The log has a table of both. Ends holds whose time is over. Once a day it "
+            "forecasts the size of topics in 7, 30 and 90 days, and when a disk is full.\n\n"
+            "Red: a reader is about to lose records, a topic newly breaks a bound, or a topic's hold is over and waits "
+            "for a reader. An alarm is open until the breach is over. DAG `millrace.snapshots` opens the alarm of a "
+            "reader within a minute; this run repeats it.\n\n"
             "By hand: `millrace topics sizing`, `millrace topics headroom`, `millrace topics hold`."
         ),
         schedule=hourly(names.retention(pipeline)),

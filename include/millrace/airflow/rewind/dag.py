@@ -24,15 +24,16 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
     """
     dag = DAG(
         dag_id=names.rewind(pipeline),
-        description=f"Read part of a stream of {pipeline.name} again: planned, confirmed, run, verified.",
+        description=f"Rewind a stream of {pipeline.name}: plan, confirm, run, verify.",
         doc_md=(
-            "Press **Trigger** and fill in the form. `plan` says what would be read again and replaced, `confirm` "
-            "shows it to you under **Required Actions** and waits, `run` stops the stream, moves its consumer group "
-            "and starts it again, `verify` waits until all is read again and looks at the sink, `books` has DAG "
-            f"`{names.books(pipeline)}` prove it offset by offset.\n\n"
-            "A run belongs to one plan for ever: clearing a task goes on with that plan, and changes nothing once it "
-            f"is done. By hand: `millrace streams rewind {pipeline.name}.STREAM --to TIME --reason ...`, and "
-            "`millrace plans abort ID` takes it back while nothing was read again."
+            "Press **Trigger** and fill in the form. Task `plan` finds the records to read again and the rows to "
+            "replace. Task `confirm` shows the plan to you under **Required Actions** and waits. Task `run` stops the "
+            "stream, moves its consumer group and starts it again. Task `verify` waits until everything is read again "
+            f"and checks the sink. Task `books` triggers DAG `{names.books(pipeline)}`, which proves the result offset "
+            "by offset.\n\n"
+            "A run belongs to one plan for ever: a task that you clear resumes that plan, and changes nothing once the "
+            f"plan is done. By hand: `millrace streams rewind {pipeline.name}.STREAM --to TIME --reason ...`. "
+            "`millrace plans abort ID` reverts it as long as nothing has been read again."
         ),
         params={
             "stream": stream_param(pipeline.able(Capability.REWIND), preset=True),
@@ -40,14 +41,14 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
                 type="string",
                 minLength=len(EARLIEST),
                 title="To",
-                description="A time with its zone, as 2026-05-01T08:00:00+02:00, or earliest.",
+                description="A time with its zone, such as 2026-05-01T08:00:00+02:00, or earliest.",
             ),
             "policy": Param(
                 default=Policy.FAIL.value,
                 type="string",
                 enum=[policy.value for policy in Policy],
                 title="Policy",
-                description="Where a log begins after the time: fail, or read it from its earliest record.",
+                description="If a log begins after the time: fail, or read from its earliest record.",
             ),
             "reason": reason_param(),
         },
@@ -56,14 +57,14 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
     plan = PlanRewind(
         task_id="plan",
         pipeline=pipeline.name,
-        doc_md="Stores what would be done; changes nothing. Cleared, it finds the plan of this run.",
+        doc_md="Stores a plan and changes nothing. If it is cleared, it finds the plan of this run.",
         dag=dag,
         **RETRIED,
     )
     confirm = confirm_task(dag)
     run = RunPlan(
         task_id="run",
-        doc_md="Ends when the stream runs from where it was put. Cleared, it goes on where it stood.",
+        doc_md="Ends when the stream runs from its new position. If it is cleared, it resumes the plan.",
         dag=dag,
         **PATIENT,
     )
@@ -71,7 +72,7 @@ def rewind_dag(pipeline: Pipeline) -> DAG:
         task_id="verify",
         mode="reschedule",
         poke_interval=timedelta(seconds=15),
-        doc_md="Ends when all is read again and no row of before lies in the range.",
+        doc_md="Ends when everything is read again and the range has no old row.",
         dag=dag,
         **PATIENT,
     )

@@ -16,11 +16,13 @@ from millrace.domain.streams.watch import WAITING, WatchTask
 
 ACTIONS = ("start", "stop", "accept-recreated", "adopt")
 WAITING_DOCS = {
-    WatchTask.STOPPED: "Stopped as wanted. Skipped where it is not.",
-    WatchTask.BACKING_OFF: "It ended by itself and is started again; the log says when, and why it ended.",
-    WatchTask.GIVEN_UP: "It is not started again until an operator does; the log says why.",
+    WatchTask.STOPPED: "The stream is stopped as desired. Skipped if it is not.",
+    WatchTask.BACKING_OFF: "The app ended by itself and will be restarted. The log has the time and the reason.",
+    WatchTask.GIVEN_UP: "The app is not restarted until an operator starts it. The log has the reason.",
 }
-BACKUP_DOC = " `backup` is what copies topics to the archive; of a topic that was made again it has nothing to accept."
+BACKUP_DOC = (
+    " `backup` is the app that copies topics to the archive. After a topic is recreated it has nothing to accept."
+)
 
 
 def stream_dag(pipeline: Pipeline, stream: Stream) -> DAG:
@@ -45,7 +47,7 @@ def _watch_dag(pipeline: Pipeline, app: App, kind: str, doc: str) -> DAG:
     name = app.qualified_name
     dag = DAG(
         dag_id=names.app(app),
-        description=f"Keep {kind} {name} as wanted, and watch it.",
+        description=f"Keep {kind} {name} in its desired state, and watch it.",
         doc_md=doc,
         **continuous(pipeline.owner, [pipeline.name, kind]),
     )
@@ -58,13 +60,13 @@ def _watch_dag(pipeline: Pipeline, app: App, kind: str, doc: str) -> DAG:
         stream=name,
         trigger_rule=TriggerRule.NONE_FAILED,  # of the three before it at least two are skipped
         inlets=[topic_asset(pipeline.kafka, topic) for topic in app.reads],
-        doc_md="Its app lives. Success: it stopped as asked, or is stuck. Failed: it died; the log says why.",
+        doc_md="The app is alive. Success: it stopped as requested, or is stuck. Failed: it died; the log says why.",
         dag=dag,
     )
     stuck = WatchStuck(
         task_id=WatchTask.STUCK.value,
         stream=name,
-        doc_md="Its app lives and does not move; the log says what it waits for. Success: it moves again.",
+        doc_md="The app is alive but makes no progress; the log says what it waits for. Success: it moves again.",
         dag=dag,
     )
     waiting >> running >> stuck
@@ -74,8 +76,8 @@ def _watch_dag(pipeline: Pipeline, app: App, kind: str, doc: str) -> DAG:
 def _stream_doc(stream: Stream) -> str:
     reads = ", ".join(f"`{topic}`" for topic in stream.reads)
     return (
-        f"A run is one watch of one start of **{stream.qualified_name}**, which reads {reads} and writes "
-        f"{stream.sink.named}. The task that is deferred says how the stream is; its log says why.\n\n"
+        f"A run watches one start of **{stream.qualified_name}**. The stream reads {reads} and writes "
+        f"{stream.sink.named}. The deferred task shows the state of the stream; its log has the reason.\n\n"
         + _tasks_doc(stream, "stream", ", or accepts a recreated topic")
     )
 
@@ -83,8 +85,8 @@ def _stream_doc(stream: Stream) -> str:
 def _backup_doc(backup: BackupApp) -> str:
     rows = "\n".join(f"| `{topic.name}` | {_kept(topic)} |" for topic in backup.topics)
     return (
-        f"A run is one watch of one start of **{backup.qualified_name}**, which copies every record of these topics to "
-        "the archive, once. The task that is deferred says how the backup is; its log says why.\n\n"
+        f"A run watches one start of **{backup.qualified_name}**. The backup copies every record of these topics to "
+        "the archive, once. The deferred task shows the state of the backup; its log has the reason.\n\n"
         f"| topic | kept in the archive |\n|---|---|\n{rows}\n\n" + _tasks_doc(backup, "backup", "")
     )
 
@@ -97,13 +99,13 @@ def _kept(topic: Topic) -> str:
 def _tasks_doc(app: App, kind: str, or_else: str) -> str:
     return (
         f"| task | the {kind} |\n|---|---|\n"
-        "| `stopped` | is stopped as wanted, or belongs to another host |\n"
-        "| `backing_off` | ended by itself and is started again when its time has come |\n"
-        f"| `given_up` | is not started again until an operator starts it{or_else} |\n"
-        "| `running` | has a living app; failed: the app died |\n"
-        "| `stuck` | has a living app that does not move |\n\n"
-        "Clearing, failing, marking or deleting anything here, or pausing this DAG, neither stops nor doubles the "
-        f"app. To start or stop it use the form of DAG `{app.pipeline}.operate`, or "
+        "| `stopped` | is stopped as desired, or belongs to another host |\n"
+        "| `backing_off` | ended by itself and is restarted after a pause |\n"
+        f"| `given_up` | is not restarted until an operator starts it{or_else} |\n"
+        "| `running` | has an app that is alive; failed: the app died |\n"
+        "| `stuck` | has an app that is alive but makes no progress |\n\n"
+        "You may clear, fail, mark or delete anything here, or pause this DAG. The app neither stops nor runs twice. "
+        f"To start or stop the app, use the form of DAG `{app.pipeline}.operate`, or "
         f"`millrace streams start|stop {app.qualified_name} --reason ...`."
     )
 
@@ -114,10 +116,10 @@ def operate_dag(pipeline: Pipeline) -> DAG:
         dag_id=names.operate(pipeline),
         description=f"Start, stop, accept or adopt a stream of {pipeline.name}: press Trigger and fill in the form.",
         doc_md=(
-            "Press **Trigger**. `start` also forgets past failures; `stop` lets the app finish its batch; "
-            "`accept-recreated` lets the next start read a topic that was deleted and made again; `adopt` takes over a "
-            "stream whose host is lost, or that is stopped there. Who, what and why "
-            "goes to the action log: `millrace log`." + (BACKUP_DOC if pipeline.backup else "")
+            "Press **Trigger**. `start` also forgets past failures. `stop` lets the app finish its batch. "
+            "`accept-recreated` lets the next start read a topic that was deleted and created again. `adopt` takes "
+            "over a stream whose host is lost, or that is stopped on its host. The action log keeps the user, the "
+            "action and the reason: `millrace log`." + (BACKUP_DOC if pipeline.backup else "")
         ),
         params={
             "stream": stream_param(pipeline.apps),
@@ -134,7 +136,7 @@ def operate_dag(pipeline: Pipeline) -> DAG:
     OperateStream(
         task_id="operate",
         pipeline=pipeline.name,
-        doc_md="Does what the form says, in the name of who triggered the run.",
+        doc_md="Runs the action of the form in the name of the user who triggered it.",
         dag=dag,
         **RETRIED,
     )
@@ -145,18 +147,19 @@ def supervise_dag() -> DAG:
     """Return `millrace.supervise`."""
     dag = DAG(
         dag_id=names.SUPERVISE,
-        description="Every five minutes, bring every stream to what is wanted of it.",
+        description="Bring every stream to its desired state, every five minutes.",
         doc_md=(
-            "Each stream is supervised by its own DAG within seconds; this one does it for all, also where that DAG "
-            "is paused, deleted or broken, and tells alarms that `millrace.alarms` has not told in time."
+            "The DAG of each stream supervises it within seconds. This DAG supervises all streams, even if such a DAG "
+            "is paused, deleted or broken. It also calls the notifiers for alarms that `millrace.alarms` has not "
+            "delivered in time."
         ),
         **every_five_minutes(PLATFORM, ["supervise"]),
     )
-    SuperviseStreams(task_id="supervise", doc_md="One log line a stream.", dag=dag, **RETRIED)
+    SuperviseStreams(task_id="supervise", doc_md="Writes one log line for each stream.", dag=dag, **RETRIED)
     TellAlarms(
         task_id="overdue_alarms",
         only_overdue=True,
-        doc_md="Fails, and tells, when an alarm waited for more than two minutes: the triggerer may be down.",
+        doc_md="Calls the notifiers and fails if an alarm waited for over two minutes: the triggerer may be down.",
         dag=dag,
         **RETRIED,
     )

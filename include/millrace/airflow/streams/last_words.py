@@ -17,13 +17,13 @@ def last_words(platform: Platform, stream: str, epoch: int) -> str:
     Guarantees: every connection the stream declares is looked up through Airflow's SDK first, which tells the
     secrets masker its secrets. Where that cannot be, no line is shown.
     """
-    whole = f"All of it: `millrace streams logs {stream} --epoch {epoch}`"
+    whole = f"The whole log: `millrace streams logs {stream} --epoch {epoch}`"
     lines = platform.apps.last_lines(stream, epoch, LINES)
     if not lines:
-        return f"Its driver said nothing. {whole}"
+        return f"The driver's log is empty. {whole}"
     try:
         for name in connections_of(platform, stream):
             platform.settings.connection(name)
     except MillraceError as error:
-        return f"What its driver said last is not shown, for which words are secret is not known: {error}\n{whole}"
-    return str(redact("\n".join(["Its driver said last:", *lines, whole])))
+        return f"The end of the driver's log is not shown, because its secrets are not known: {error}\n{whole}"
+    return str(redact("\n".join(["The end of the driver's log:", *lines, whole])))

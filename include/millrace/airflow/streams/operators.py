@@ -69,7 +69,7 @@ class SuperviseStreams(BaseOperator):
             try:
                 report = supervise(platform, desired.stream, f"dag:{context['dag'].dag_id}")
             except Exception as error:  # whatever it is, the next stream comes first
-                self.log.exception("%s could not be supervised", desired.stream)
+                self.log.exception("the supervision of %s failed", desired.stream)
                 failures.append(f"{desired.stream}: {error}")
                 continue
             self.log.info("%s: %s, epoch %s. %s", report.stream, report.state, report.epoch, report.why)
@@ -100,7 +100,7 @@ class OperateStream(BaseOperator):
         operators = environment_of(platform.settings.root).operators
         if operators and user not in operators:
             raise AirflowFailException(
-                f"{user or 'who triggered this'} may not operate streams: the environment's operators are "
+                f"{user or 'an unknown user'} may not operate streams: the environment's operators are "
                 + ", ".join(operators)
             )
         actions = {

@@ -83,7 +83,7 @@ class _StreamTrigger(BaseTrigger):
                 forget_platform()
             self.log.warning("%s", error)
         except Exception:
-            self.log.exception("could not look at %s; trying again", self.stream)
+            self.log.exception("the check of %s failed, retrying", self.stream)
         await asyncio.sleep(AFTER_ERROR_SECONDS)
         return None
 
@@ -112,7 +112,7 @@ class _StreamTrigger(BaseTrigger):
     async def _last_words(self, epoch: int) -> str:
         """The end of an epoch's driver log, for people."""
         text = await self._call(lambda: last_words(airflow_platform(), self.stream, epoch))
-        return text or f"What its driver said last: `millrace streams logs {self.stream} --epoch {epoch}`"
+        return text or f"The driver's log: `millrace streams logs {self.stream} --epoch {epoch}`"
 
 
 class StreamWaits(_StreamTrigger):

@@ -25,7 +25,7 @@ def topics_dag(pipeline: Pipeline) -> DAG:
         task_id="provision",
         pipeline=pipeline.name,
         outlets=[topic_asset(pipeline.kafka, topic.name) for topic in managed],
-        doc_md="Makes what is safe to make and fails on what is not, naming each.",
+        doc_md="Makes each safe change. Fails if a change is not safe, and names it.",
         dag=dag,
         **RETRIED,
     )
@@ -35,10 +35,10 @@ def topics_dag(pipeline: Pipeline) -> DAG:
 def _topics_doc(pipeline: Pipeline) -> str:
     rows = "\n".join(f"| `{topic.name}` | {topic.manage.value} | {_partitions(topic)} |" for topic in pipeline.topics)
     return (
-        f"Looks daily at the topics of **{pipeline.name}** and makes them as declared, where that loses nothing. "
-        "What it may not do by itself makes this run fail and is named in its log.\n\n"
-        "**A topic that is not there is made when you press Trigger**, never by a scheduled run, which names it in its "
-        "log as a warning.\n\n"
+        f"Compares the topics of **{pipeline.name}** with their declaration every day, and makes each change that "
+        "loses nothing. A change that it may not make by itself fails the run, and the log names it.\n\n"
+        "**A missing topic is created when you press Trigger**. A scheduled run creates none: its log names missing "
+        "topics in a warning.\n\n"
         f"| topic | managed | partitions |\n|---|---|---|\n{rows}\n\n"
         f"By hand: `millrace topics plan {pipeline.name}`, then `millrace plans run ID`."
     )
@@ -55,7 +55,7 @@ def source_dag(pipeline: Pipeline, source: SourceProgram) -> DAG:
         description=f"Load {source.name} into {source.writes}.",
         doc_md=(
             f"Runs `sources/{source.program}.py` and writes the records that topic `{source.writes}` does not hold "
-            "yet. Running it again, killing it, or running it twice at once doubles nothing."
+            "yet. You may run it again, kill it, or run it twice at once: no record is written twice."
         ),
         schedule=None,
         **common(pipeline.owner, [pipeline.name, "source"]),
@@ -65,7 +65,7 @@ def source_dag(pipeline: Pipeline, source: SourceProgram) -> DAG:
         pipeline=pipeline.name,
         source=source.name,
         outlets=[topic_asset(pipeline.kafka, source.writes)],
-        doc_md="Repeatable without doubling.",
+        doc_md="Repeatable: no record is written twice.",
         dag=dag,
         **RETRIED,
     )

@@ -37,7 +37,7 @@ class ProvisionTopics(BaseOperator):
         user = getattr(context["dag_run"], "triggering_user_name", None)
         actor = f"airflow:{user}" if user else f"dag:{context['dag'].dag_id}"
         asked = context["dag_run"].run_type == "manual"  # another DAG's trigger is no person
-        reason = "asked for in Airflow" if asked else "the daily look at topics"
+        reason = "requested in Airflow" if asked else "the daily check of topics"
         with failing_at_once():
             report = provision(platform, pipeline, actor, reason, asked=asked)
         for result in report.results:

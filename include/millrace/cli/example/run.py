@@ -16,15 +16,15 @@ from millrace.usecases.example.run import FINDINGS_SHOWN, ExampleProgress, Examp
 from millrace.wiring.example import open_example
 
 _TRY_NEXT = (
-    ("./millrace streams list", "the stream, what is wanted of it and what it does"),
-    ("./millrace streams logs shop.purchases", "what its driver says"),
-    ("./millrace groups lag", "who reads what, and how far behind; docs/guide/groups.md"),
-    ("./millrace topics sizing", "how large topics are and get; docs/guide/retention.md"),
-    ("./millrace backup coverage", "what of the topic is archived; --page FILE writes the page"),
-    ("./millrace backup cat shop.purchases", "what the archive in S3 holds, as JSON lines"),
-    ("DAG shop.operate in Airflow", "stop it and start it again, with a reason"),
-    ("./millrace spec new NAME", "begin a pipeline of your own: docs/guide/first-pipeline.md"),
-    ("./millrace down", "stop everything; the data stays"),
+    ("./millrace streams list", "show the stream with its desired and its present state"),
+    ("./millrace streams logs shop.purchases", "show the log of its driver"),
+    ("./millrace groups lag", "show each consumer group and its lag; docs/guide/groups.md"),
+    ("./millrace topics sizing", "show the size and growth of topics; docs/guide/retention.md"),
+    ("./millrace backup coverage", "show how much of the topic is archived; --page FILE writes a page"),
+    ("./millrace backup cat shop.purchases", "print the archived records as JSON lines"),
+    ("DAG shop.operate in Airflow", "stop the stream and start it again, with a reason"),
+    ("./millrace spec new NAME", "create your own pipeline; docs/guide/first-pipeline.md"),
+    ("./millrace down", "stop everything; the data is kept"),
 )
 
 
@@ -58,7 +58,7 @@ def run_with_bar(settings: Settings, airflow_url: str, console: Console) -> Exam
 
 def print_report(console: Console, report: ExampleReport, try_next: Sequence[tuple[str, str]] = _TRY_NEXT) -> None:
     """Print what came of the example: counts, quarantine, DAGs, what is wrong, and what to try next."""
-    again = " (it was done before; nothing was started)" if report.already_done else ""
+    again = " (already done; nothing was started)" if report.already_done else ""
     lines = [
         "",
         f"Example:  pipeline shop{again}",
@@ -71,7 +71,7 @@ def print_report(console: Console, report: ExampleReport, try_next: Sequence[tup
         *([] if report.backup is None else [f"  backup       {report.backup}"]),
         *([f"  kept         {report.kept}"] if report.kept else []),
         *([f"  books        {report.books}"] if report.books else []),
-        *([f"  made again   {report.made_again}"] if report.made_again else []),
+        *([f"  recomputed   {report.made_again}"] if report.made_again else []),
         *([f"  quality      {report.quality}"] if report.quality else []),
         "  latest run of each DAG",
         *(f"    {dag_id:<32} {state}" for dag_id, state in report.dags),
@@ -86,10 +86,10 @@ def print_report(console: Console, report: ExampleReport, try_next: Sequence[tup
 def _judgement(report: ExampleReport) -> list[str]:
     if not report.findings:
         lines = [
-            "  Every record is once in the table or once in quarantine; every row made again is as the stored one."
+            "  Every record is once in the table or once in quarantine. Each recomputed row equals the stored row."
         ]
-        return lines if report.backup is None else [*lines, "  Every record is in the archive, by its proof."]
-    lines = [f"  {len(report.findings):,} faults of records that are not where or what they should be, or of rules:"]
+        return lines if report.backup is None else [*lines, "  Every record is proven to be in the archive."]
+    lines = [f"  {len(report.findings):,} faults: records are missing, doubled or changed, or rules are broken:"]
     return [*lines, *(f"    {line}" for line in shortened_lines(report.findings, FINDINGS_SHOWN))]
 
 

@@ -86,8 +86,8 @@ def down(
 
     apps = _stack().stop(Progress(), wipe=wipe)
     document = {"schema": "millrace.down/1", "stream_processes_ended": apps, "wiped": wipe}
-    line = "everything is stopped" + (f", {apps} processes of streaming apps among it" if apps else "")
-    line += "; all data is removed" if wipe else "; data stays in .millrace (remove it with `down --wipe`)"
+    line = "everything is stopped" + (f", including {apps} processes of streaming apps" if apps else "")
+    line += "; all data is removed" if wipe else "; the data is kept in .millrace (remove it with `down --wipe`)"
     emit(document, as_json=as_json, text=lambda console: console.print(paragraph(line), soft_wrap=True))
 
 

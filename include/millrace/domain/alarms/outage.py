@@ -189,13 +189,13 @@ class LastKnown:
         streams = _named([_stream(each) for each in self.streams], self.stream_count)
         alarms = _named([f"{each.kind} of {each.subject}" for each in self.alarms], self.alarm_count)
         return (
-            f"Last known at {self.at:%Y-%m-%d %H:%M} UTC: {self.stream_count} streams wanted running{streams}, "
+            f"Last known at {self.at:%Y-%m-%d %H:%M} UTC: {self.stream_count} streams should run{streams}, "
             f"{self.alarm_count} open alarms{alarms}"
         )
 
 
 def _stream(seen: LastSeen) -> str:
-    parts = [f"{seen.stream} {seen.state or 'not looked at'}"]
+    parts = [f"{seen.stream} {seen.state or 'unknown'}"]
     if seen.host:
         parts.append(f"on {seen.host}")
     if seen.heartbeat_age is not None:

@@ -133,7 +133,7 @@ class Watchdog:
         if error is not None:
             self._watched.say(f"{name} did not deliver: {type(error).__name__}: {error}")
         else:
-            self._watched.say(f"told by {name}: {alarm.detail}")
+            self._watched.say(f"{name} delivered: {alarm.detail}")
         return error is None or isinstance(error, MAY_HAVE_DELIVERED)
 
     def _alarm(self, found: Decision, cause: str, now: datetime) -> Alarm:
@@ -142,8 +142,8 @@ class Watchdog:
             detail, closed_at = f"the control database answers {host} again after {lasted}", now
         else:
             known = self._files.last_known()
-            knows = f"{known}." if known else "Nothing is known of its streams."
-            detail = f"the control database has not answered {host} for {lasted} ({cause}). Streams go on. {knows}"
+            knows = f"{known}." if known else "The state of its streams is not known."
+            detail = f"the control database has not answered {host} for {lasted} ({cause}). Streams continue. {knows}"
             closed_at = None
         return Alarm(0, AlarmKind.CONTROL_DOWN, self._watched.subject, detail, now - found.lasted, closed_at, None)
 
@@ -172,7 +172,7 @@ class _OneAtATime:
     def error_of(self, act: Callable[[], None], within: timedelta) -> BaseException | None:
         """Return why the call failed, or that it did not end in time."""
         if not self._lock.acquire(blocking=False):
-            return StillRunningError("the former call has not ended")
+            return StillRunningError("the previous call has not ended")
 
         def run() -> None:
             try:
@@ -217,7 +217,7 @@ class UsableNotifiers:
         try:
             self._known = self._read()
         except (MillraceError, OSError) as error:
-            self._say(f"the notifiers of before are used: {error}")
+            self._say(f"the notifiers of the last valid environment file are used: {error}")
         environment = replace(self._known, notifiers=usable(self._known))
         folder = self._platform.settings.state_folder
         return notifiers_of(environment, folder, lambda notifier: webhook_notifier(self._platform, notifier))

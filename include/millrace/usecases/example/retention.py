@@ -44,4 +44,4 @@ def _headroom(readers: Readers, topic: str) -> str:
         danger = "" if reader.danger is Danger.NONE else f" ({reader.danger.value})"
         return f"{reader.what or reader.group} has {roughly(left)} left{danger}"
     count = len({reader.group for reader, _ in mine})
-    return f"none of its {count} readers can lose anything" if count else "nobody reads it"
+    return f"none of its {count} readers can lose records" if count else "it has no reader"

@@ -190,7 +190,7 @@ def run_example(
     progress(ExampleProgress("fetching the purchases"))
     records = tuple(parts.records())
     if _caught_up(parts) and not _unarchived(parts):
-        progress(ExampleProgress("holding the books, and making rows again"))
+        progress(ExampleProgress("checking the books and recomputing rows"))
         report = make_report(parts, records)
         if report.complete:
             return replace(report, already_done=True)
@@ -199,7 +199,7 @@ def run_example(
     _wait_for_group(parts, progress, wait)
     _wait_for_backup(parts, progress, wait)
     _run_audit(parts, progress)
-    progress(ExampleProgress("holding the books, and making rows again"))
+    progress(ExampleProgress("checking the books and recomputing rows"))
     return make_report(parts, records)
 
 
@@ -252,7 +252,7 @@ def _faults_of(books: Reconciliation) -> list[str]:
 def _unlike(again: Recomputed) -> list[str]:
     """What is not as the app makes it; that nothing could be made again is a fault too."""
     faults = [str(again)] if again.likeness is Likeness.NOTHING else again.differences
-    return [f"made again: {fault}" for fault in faults]
+    return [f"recomputed: {fault}" for fault in faults]
 
 
 def _proven(parts: ExampleParts, topic_id: str) -> tuple[ProvenBackup | None, list[str]]:
@@ -262,13 +262,13 @@ def _proven(parts: ExampleParts, topic_id: str) -> tuple[ProvenBackup | None, li
     found = parts.proof(Incarnation(parts.topic, topic_id))
     faults = [f"archive: {breach}" for breach in found.breaches]
     if found.pending:
-        faults.append("archive: some records are not archived yet; `millrace streams show shop.backup` says more")
+        faults.append("archive: some records are not archived yet; run `millrace streams show shop.backup`")
     return found, faults
 
 
 def _run_dags(parts: ExampleParts, progress: Callable[[ExampleProgress], None]) -> None:
     steps: list[tuple[str, str, dict[str, str]]] = [
-        ("making the topics", f"{PIPELINE}.topics", {}),
+        ("creating the topics", f"{PIPELINE}.topics", {}),
         ("loading the purchases", f"{PIPELINE}.source.{SOURCE}", {}),
         (
             "starting the stream",
@@ -330,7 +330,7 @@ def _wait_for_stream(
     failed: set[str] = set()
     while True:
         done, total = _remaining(parts) or (0, 0)
-        progress(ExampleProgress("the stream: offsets of the topic done", done, total))
+        progress(ExampleProgress("the stream: offsets processed", done, total))
         if done == total:
             return
         if done != last_done:

@@ -108,9 +108,9 @@ def misplaced(entries: Iterable[QuarantineEntry], found: InTopic, redriven: Set[
         redriven: what was there, and somebody has put through since: that is no fault.
     """
     there = {entry.source: entry.rule for entry in entries}
-    faults = {at: f"{at}: in quarantine as {there[at]}, though it is a good record" for at in there.keys() & found.good}
+    faults = {at: f"{at}: in quarantine as {there[at]}, but it is a good record" for at in there.keys() & found.good}
     for at in found.labels.keys() - there.keys() - redriven:
-        faults[at] = f"{at}: not in quarantine, though it is made to be bad ({found.labels[at]})"
+        faults[at] = f"{at}: not in quarantine, but it is a bad record ({found.labels[at]})"
     return [faults[at] for at in sorted(faults)]
 
 

@@ -63,10 +63,10 @@ def check(platform: Platform, *, now: datetime | None = None) -> Checked:
         missed = sorted(group for group, app in apps.items() if app.qualified_name in expected)
         newest = platform.control.snapshots.newest(kafka)
         if newest is None:
-            line = f"{kafka}: there is no snapshot yet; see DAG millrace.snapshots"
+            line = f"{kafka}: no snapshot yet; check DAG millrace.snapshots"
             (unseen if missed else known).append(line)
         elif not -AHEAD < began - newest.at < TOO_OLD:
-            unseen.append(f"{kafka}: {_age(began - newest.at)}; see DAG millrace.snapshots")
+            unseen.append(f"{kafka}: {_age(began - newest.at)}; check DAG millrace.snapshots")
         else:
             found = list_groups(platform, kafka, most=MOST_JUDGED, now=began)
             told += [_in_a_line(row) for row in found.groups]
@@ -96,7 +96,7 @@ def _not_seen(found: GroupList, expected: Sequence[str]) -> list[str]:
         row = rows.get(group)
         if row is None:
             why = "; ".join(found.snapshot.faults[:FAULTS]) or "no broker lists it"
-            lines.append(f"group {group} is not seen: {why}")
+            lines.append(f"group {group} is missing from the snapshot: {why}")
         elif row.reading.status is Status.UNKNOWN:
             lines.append(f"{row.what} cannot be judged: {row.reading.why}")
     return lines
@@ -104,7 +104,7 @@ def _not_seen(found: GroupList, expected: Sequence[str]) -> list[str]:
 
 def _left_out(found: GroupList) -> list[str]:
     more = len(found.snapshot.groups) - len(found.groups)
-    return [f"{more:,} more groups; see `millrace groups list`"] if more else []
+    return [f"{more:,} more groups: run `millrace groups list`"] if more else []
 
 
 def _hold_against(platform: Platform, found: GroupList, began: datetime, wrong: list[str], known: list[str]) -> None:

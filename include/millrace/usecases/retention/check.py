@@ -66,7 +66,7 @@ def check(platform: Platform, pipeline: Pipeline, *, now: datetime | None = None
         known=[
             *(text for danger, text in in_danger if danger is Danger.WARNING),
             *old,
-            *(f"{name} is declared and not there" for name in absent),
+            *(f"topic {name} is declared, but does not exist" for name in absent),
             *dict.fromkeys([*sizing.not_known, *readers.not_known]),
         ],
         told=[*sizing_lines(sizing), *reader_lines(mine)],

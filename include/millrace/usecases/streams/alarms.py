@@ -90,8 +90,6 @@ def set_host_alarm(platform: Platform, seen: Seen) -> None:
         return
     is_wanted = there.wanted is DesiredState.RUNNING
     if there.misses_host and is_wanted:
-        alarms.open(
-            AlarmKind.STREAM_HOST_LOST, seen.stream, f"it is wanted running and belongs to {there.name}: {there.why}"
-        )
+        alarms.open(AlarmKind.STREAM_HOST_LOST, seen.stream, f"it should run and belongs to {there.name}: {there.why}")
     elif not is_wanted or there.is_well:
         alarms.close(AlarmKind.STREAM_HOST_LOST, seen.stream)

@@ -156,7 +156,9 @@ def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
     try:
         return replace(found, quarantine=reader.quarantine_counts(stream, COUNTS))
     except UnreachableError as error:
-        return replace(found, problem=f"{error.what}: `millrace quarantine list --stream {stream}` waits longer")
+        return replace(
+            found, problem=f"{error.what}: run `millrace quarantine list --stream {stream}`, which waits longer"
+        )
     except MillraceError as error:  # it refuses: that says what it misses, and hides nothing else
         return replace(found, problem=f"{error.what}: {error.next_step}")
 
@@ -167,19 +169,19 @@ def _line(facts: StreamFacts, now: datetime) -> StreamLine:
 
 def _headline(lines: Sequence[StreamLine]) -> tuple[Level, str]:
     if not lines:
-        return Level.OFF, "No stream is known yet: a new one is once its DAG has run."
+        return Level.OFF, "No stream is known yet: a new one appears after its DAG has run."
     need = [line for line in lines if line.standing.level <= Level.WARNING]
     if not need:
         running = sum(line.facts.state is StreamState.RUNNING for line in lines)
         changing = sum(line.standing.level is Level.CHANGING for line in lines)
-        also = f", {changing:,} on the way to what is wanted" if changing else ""
+        also = f", {changing:,} starting or stopping" if changing else ""
         stopped = len(lines) - running - changing
-        return Level.FINE, f"All is well: {running:,} running{also}, {stopped:,} stopped as wanted."
+        return Level.FINE, f"All is well: {running:,} running{also}, {stopped:,} stopped as desired."
     first = need[0]
     number = "A stream needs" if len(need) == 1 else f"{len(need):,} of {len(lines):,} streams need"
     first_of_all = "" if len(need) == 1 else "the first: "
     why = f", {first.standing.why}" if first.standing.why else ""
-    text = f"{number} somebody; {first_of_all}{first.facts.stream} is {first.facts.state.value}{why}"
+    text = f"{number} attention; {first_of_all}{first.facts.stream} is {first.facts.state.value}{why}"
     return first.standing.level, text
 
 

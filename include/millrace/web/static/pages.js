@@ -101,7 +101,7 @@ async function follow(output, base, dag, run) {
     await pause();
     const answer = await fetch(path);
     if (!answer.ok) {
-      tell(output, "", `Asked; Airflow does not say how it goes (${answer.status}). See`, page);
+      tell(output, "", `Requested, but Airflow does not report the state (${answer.status}). See`, page);
       return;
     }
     const state = (await answer.json()).state;
@@ -111,13 +111,13 @@ async function follow(output, base, dag, run) {
       return;
     }
     if (state === "failed") {
-      tell(output, "wrong", "It failed; the log says why:", page);
+      tell(output, "wrong", "It failed. The log says why:", page);
       return;
     }
-    const waits = dag.endsWith(".rewind") ? "Planned; confirm it under Required Actions of" : `Asked, ${state}:`;
+    const waits = dag.endsWith(".rewind") ? "The plan is ready. Confirm it under Required Actions of" : `Requested, ${state}:`;
     tell(output, "", waits, page);
   }
-  tell(output, "", "It goes on: see", page);
+  tell(output, "", "Still running, see", page);
 }
 
 async function act(form, submitter) {
@@ -139,7 +139,7 @@ async function act(form, submitter) {
     }
     await follow(output, base, form.dataset.dag, (await answer.json()).dag_run_id);
   } catch (error) {
-    tell(output, "wrong", `Whether Airflow took it is not known (${error.message}): look at`,
+    tell(output, "wrong", `Airflow did not confirm the request (${error.message}). Check`,
       `${base}/dags/${encodeURIComponent(form.dataset.dag)}`);
   } finally {
     buttons.forEach((button) => { button.disabled = false; });

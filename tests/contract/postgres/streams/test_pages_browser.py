@@ -179,13 +179,13 @@ def test_pages_of_0_3_and_200_streams_say_what_is_written_down_and_the_cause_of_
     page: Page, served: Served, look: Look, complaints: Complaints
 ) -> None:
     page.goto("/")
-    expect(page.locator(".headline")).to_have_text("No stream is known yet: a new one is once its DAG has run.")
+    expect(page.locator(".headline")).to_have_text("No stream is known yet: a new one appears after its DAG has run.")
     look(page, "none")
 
     for number in range(3):
         served.put(f"calm.s{number}")
     page.goto("/")
-    expect(page.locator(".headline")).to_have_text("All is well: 3 running, 0 stopped as wanted.")
+    expect(page.locator(".headline")).to_have_text("All is well: 3 running, 0 stopped as desired.")
     look(page, "three")
 
     for number in range(192):
@@ -211,7 +211,7 @@ def test_pages_of_0_3_and_200_streams_say_what_is_written_down_and_the_cause_of_
     }
     for stream, cause in causes.items():
         assert cause in cells[stream]["why"]  # no click at all
-    expect(page.locator(".headline")).to_contain_text("4 of 200 streams need somebody; the first: staged.doomed")
+    expect(page.locator(".headline")).to_contain_text("4 of 200 streams need attention; the first: staged.doomed")
     look(page, "many")
     for stream, cause in causes.items():
         page.goto("/")
@@ -244,13 +244,13 @@ def listed(served: Served, name: str) -> StreamRow:
     """The row of `streams list`, of a stream whose app nobody can see here."""
     from types import SimpleNamespace
 
+    from millrace.domain.streams.hosts import Host
     from millrace.usecases.streams.listing import _row
     from support.fakes.streams import FakeRunner
 
-    runner = SimpleNamespace(find=lambda stream: [], status=lambda stream, epoch: None, kind=FakeRunner)
-    platform: Any = SimpleNamespace(
-        control=lambda: served.store, runner=lambda: runner, settings=SimpleNamespace(root=CHECKOUT)
-    )
+    runner = SimpleNamespace(find=lambda stream, fresh: [], status=lambda stream, epoch: None, kind=FakeRunner)
+    apps = SimpleNamespace(runner=lambda: runner, host=lambda: Host("here", "alpha", "boot 1"))
+    platform: Any = SimpleNamespace(control=served.store, apps=apps, settings=SimpleNamespace(root=CHECKOUT))
     return _row(platform, name, None, {})
 
 

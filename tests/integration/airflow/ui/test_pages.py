@@ -28,16 +28,21 @@ pytestmark = pytest.mark.usefixtures("example")  # its stream runs before anybod
 
 STREAM, STREAM_DAG, OPERATE_DAG = "shop.purchases", "shop.stream.purchases", "shop.operate"
 PAGES = {
-    "shop.topics": ("Keep the topics of shop as declared.", "commerce-data", "topics", "makes them as declared"),
-    STREAM_DAG: ("Keep stream shop.purchases as wanted, and watch it.", "commerce-data", "stream", "one watch of"),
-    "shop.backup": ("Keep backup shop.backup as wanted, and watch it.", "commerce-data", "backup", "one watch of"),
-    OPERATE_DAG: ("Start, stop or accept a stream of shop", "commerce-data", "operate", "Press Trigger."),
-    "shop.rewind": ("Read part of a stream of shop again", "commerce-data", "rewind", "belongs to one plan for ever"),
+    "shop.topics": (
+        "Keep the topics of shop as declared.",
+        "commerce-data",
+        "topics",
+        "each change that loses nothing",
+    ),
+    STREAM_DAG: ("Keep stream shop.purchases in its desired state", "commerce-data", "stream", "watches one start"),
+    "shop.backup": ("Keep backup shop.backup in its desired state", "commerce-data", "backup", "watches one start"),
+    OPERATE_DAG: ("Start, stop, accept or adopt a stream of shop", "commerce-data", "operate", "Press Trigger."),
+    "shop.rewind": ("Rewind a stream of shop", "commerce-data", "rewind", "belongs to one plan for ever"),
     "shop.source.cdnow": ("Load cdnow into shop.purchases.", "commerce-data", "source", "sources/cdnow.py"),
-    "millrace.supervise": ("Every five minutes, bring every stream", "millrace", "supervise", "tells alarms"),
-    "millrace.alarms": ("One red run for every breach", "millrace", "alarms", "A red run is a breach"),
-    "millrace.snapshots": ("Every minute, look at every log", "millrace", "groups", "where triggers run"),
-    "millrace.groups": ("Every five minutes, see whether declared", "millrace", "groups", "new may go wrong"),
+    "millrace.supervise": ("Bring every stream to its desired state", "millrace", "supervise", "calls the notifiers"),
+    "millrace.alarms": ("Turn one run red for each breach", "millrace", "alarms", "A red run reports a breach"),
+    "millrace.snapshots": ("Take a snapshot of the logs", "millrace", "groups", "needs no worker"),
+    "millrace.groups": ("Check every five minutes", "millrace", "groups", "has a new risk"),
 }
 NOT_NEEDED = {"backing_off": "Skipped", "given_up": "Skipped"}
 """States of tasks that a healthy stream skips."""

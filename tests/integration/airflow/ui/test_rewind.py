@@ -79,7 +79,7 @@ def test_a_rewind_from_the_form_is_confirmed_run_and_verified_once(operator: Pag
 
     form.clear(rejected, "plan")
     eventually(
-        lambda: "is refused, and this run is bound to it" in pipeline.admin.log(form.dag, rejected, "plan", 2),
+        lambda: "is refused, and this run has no other plan" in pipeline.admin.log(form.dag, rejected, "plan", 2),
         within=Deadline.AIRFLOW,
         what="the log of the task that failed",
     )

@@ -78,7 +78,7 @@ def test_the_pages_stand_in_airflows_frame_and_a_link_leaves_it(
     operator.wait_for_load_state("networkidle")
     complaints.found.clear()  # those of Airflow's own first page
     frame = open_stream(operator, known)
-    expect(frame.locator("#state")).to_contain_text("looked at")
+    expect(frame.locator("#state")).to_contain_text("checked")
     expect(frame.locator("html")).to_have_attribute("data-theme", "light")
     operator.evaluate("document.documentElement.classList.replace('light', 'dark')")
     expect(frame.locator("html")).to_have_attribute("data-theme", "dark")
@@ -211,7 +211,7 @@ def test_with_the_control_database_hung_pages_are_a_sentence_and_tasks_go_on_bea
             beats.append(beat())
         assert len(asked) >= 6
         assert {answer.status_code for answer in asked} == {503}
-        assert all("the control database does not answer" in a.text or "no answer within" in a.text for a in asked)
+        assert all("the control database does not answer" in a.text or "did not answer within" in a.text for a in asked)
     finally:
         done.touch()
         path = f"/dags/beats/dagRuns/{run}"
@@ -282,6 +282,6 @@ def test_an_operator_stops_starts_and_plans_a_rewind_from_the_page(
     rewind.get_by_label("To: a time with its zone, or earliest").fill("earliest")
     rewind.get_by_label("Reason, for the action log").fill("the numbers are wrong")
     rewind.get_by_role("button", name="Plan a rewind", exact=True).click()
-    expect(rewind.locator("output")).to_contain_text("confirm it under Required Actions")
+    expect(rewind.locator("output")).to_contain_text("Confirm it under Required Actions")
     rewind.get_by_role("link", name="its run in Airflow").click()
     operator.wait_for_url(f"**/dags/{pipeline.name}.rewind/runs/**")

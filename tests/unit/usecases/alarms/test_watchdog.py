@@ -103,7 +103,7 @@ def test_an_outage_is_told_from_what_was_last_known_and_so_is_its_end(world: Wor
     for part in (
         "has not answered beta for 60 s",
         "connection refused",
-        "Last known at 2026-11-03 12:00 UTC: 1 streams wanted running (shop.purchases running on alpha heartbeat 4 s",
+        "Last known at 2026-11-03 12:00 UTC: 1 streams should run (shop.purchases running on alpha heartbeat 4 s",
         "1 open alarms (backup.late of shop)",
     ):
         assert part in outage.detail
@@ -167,7 +167,7 @@ def test_damaged_files_stop_nothing(world: World, text: str) -> None:
     world.answers = False
     world.passes(world.start(), 70)
     [(_, outage)] = world.heard
-    assert "Nothing is known of its streams" in outage.detail
+    assert "The state of its streams is not known" in outage.detail
     world.answers = True
     world.passes(world.start(), 10)
     assert json.loads((world.folder / LAST_KNOWN).read_text())["schema"] == "millrace.last-known/1"
@@ -198,7 +198,7 @@ def test_a_thousand_streams_are_counted_and_a_few_are_named(world: World) -> Non
     watchdog.look()
     world.answers = False
     world.passes(watchdog, 70)
-    assert "1000 streams wanted running" in world.heard[0][1].detail
+    assert "1000 streams should run" in world.heard[0][1].detail
     assert f"{1000 - MOST_NAMED} more" in world.heard[0][1].detail
 
 

@@ -215,7 +215,7 @@ def test_a_declared_reader_that_nobody_can_see_is_told(platform: GroupsPlatform)
     lived(platform, 30, stuck=False)
     assert check(platform, 30).unseen == []
     platform.snapshots.add(KAFKA, snapshot(31, 310, faults=("broker 2: no answer in time",)))
-    assert check(platform, 32).unseen == [f"group {STREAM} is not seen: broker 2: no answer in time"]
+    assert check(platform, 32).unseen == [f"group {STREAM} is missing from the snapshot: broker 2: no answer in time"]
     refused = replace(group(STREAM, 0), commits=None, fault="GROUP_AUTHORIZATION_FAILED")
     platform.snapshots.add(KAFKA, snapshot(33, 330, refused))
     [line] = check(platform, 34).unseen
@@ -226,7 +226,7 @@ def test_one_that_was_started_a_moment_ago_is_given_time(platform: GroupsPlatfor
     platform.snapshots.add(KAFKA, snapshot(30, 310))
     wanted(platform, 25)
     assert check(platform, 31).unseen == []
-    assert check(platform, 36).unseen == [f"group {STREAM} is not seen: no broker lists it"]
+    assert check(platform, 36).unseen == [f"group {STREAM} is missing from the snapshot: no broker lists it"]
 
 
 def test_snapshots_that_never_come_are_told_once_something_should_run(platform: GroupsPlatform) -> None:
@@ -238,7 +238,7 @@ def test_snapshots_that_never_come_are_told_once_something_should_run(platform: 
 def test_a_snapshot_of_the_future_is_told(platform: GroupsPlatform) -> None:
     platform.snapshots.add(KAFKA, snapshot(24 * 60, 310, group(STREAM, 300)))
     assert check(platform, 0).unseen == [
-        f"{KAFKA}: the newest snapshot is 24.0 h ahead of this clock; see DAG millrace.snapshots"
+        f"{KAFKA}: the newest snapshot is 24.0 h ahead of this clock; check DAG millrace.snapshots"
     ]
 
 
@@ -274,7 +274,7 @@ def test_old_or_missing_snapshots_are_wrong_and_judge_nobody(platform: GroupsPla
     assert "no snapshot yet" in found.known[0]
     lived(platform, 30, stuck=True)
     found = check(platform, 45)
-    assert found.unseen == [f"{KAFKA}: no snapshot for 16 min; see DAG millrace.snapshots"]
+    assert found.unseen == [f"{KAFKA}: no snapshot for 16 min; check DAG millrace.snapshots"]
     assert (found.wrong, found.told) == ([], [])
     assert platform.alarms.open_kinds == []
 

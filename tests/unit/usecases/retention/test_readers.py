@@ -333,7 +333,7 @@ def test_the_hourly_look_is_red_for_who_is_about_to_lose_and_for_new_breaches(pl
 def test_a_declared_topic_that_is_not_there_is_told(platform: GroupsPlatform) -> None:
     platform.clusters[KAFKA] = FakeCluster(replace(seen(), topics={}))
     found = check(platform, load_pipeline(platform.root, "shop"), now=BEGAN)
-    assert (found.wrong, found.known) == ([], [f"{TOPIC} is declared and not there"])
+    assert (found.wrong, found.known) == ([], [f"topic {TOPIC} is declared, but does not exist"])
 
 
 def test_a_cluster_that_does_not_answer_is_an_error(platform: GroupsPlatform) -> None:

@@ -157,7 +157,7 @@ def test_a_control_database_that_hangs_holds_up_its_own_pages_only_and_one_threa
 
     refused, beats, after = asyncio.run(asyncio.wait_for(ask(), Deadline.THREAD.seconds))
     assert [answer.status_code for answer in refused] == [503] * asked
-    assert "there was no answer within 2 s" in refused[0].text
+    assert "a server did not answer within 2 s" in refused[0].text
     assert beats > 10
     assert "shop.purchases" in after.text
 
@@ -234,13 +234,13 @@ def test_the_page_of_a_backup_that_nothing_declares_says_so(host: FakeHost, tmp_
 def test_topics_stand_as_declared_beside_what_the_newest_plan_saw(host: FakeHost) -> None:
     shown = " ".join(re.sub("<[^>]+>", " ", get(host, "/topics/shop").text).split())
     assert "Topics of shop" in shown
-    assert f"Newest plan: {VALUES['plan']} , done, which saw it" in shown
+    assert f"Newest plan: {VALUES['plan']} , done, made" in shown
     assert "topic.add_partitions partitions 4 partitions 8 keys move" in shown
     assert "partitions 4 include/pipelines/shop.yaml:9" in shown
     host.control.plans = []
     shown = get(host, "/topics/shop").text
-    assert "No plan says anything of it" in shown
-    assert "There is no plan" in shown
+    assert "No plan names this topic" in shown
+    assert "No plan exists" in shown
     assert get(host, "/topics/garden").status_code == 404
 
 
@@ -272,7 +272,7 @@ def test_a_stream_of_which_hardly_anything_is_known_has_a_page(host: FakeHost) -
     host.control.streams = {"shop.new": StreamFacts("shop.new"), **host.control.streams}
     assert "never started" in get(host, "/").text
     page = get(host, "/streams/shop.new").text
-    assert "It was never started." in page
+    assert "None: it was never started." in page
     assert "none yet" in page
 
 
