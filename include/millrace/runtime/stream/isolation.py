@@ -202,8 +202,8 @@ def _too_many(places: pa.Table, failing: Mapping[int, str], where: str) -> TooMa
     first = min(failing)
     topic, partition, offset = (places.column(name)[first].as_py() for name in ("topic", "partition", "offset"))
     return TooManyFailingError(
-        f"the transform fails on more than {MOST_FAILING} records within an hour, for instance "
+        f"the transform fails on more than {MOST_FAILING} records in an hour, for example "
         f"{topic}/{partition}@{offset}: {failing[first]}",
         where=where,
-        next_step="fix the transform, then start the stream: nothing of this batch is on record",
+        next_step="correct the transform, then start the stream; nothing of this batch was written",
     )
