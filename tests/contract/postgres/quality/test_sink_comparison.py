@@ -231,7 +231,7 @@ def test_who_only_reads_by_default_compares_and_who_may_not_is_told_what_is_lack
     control_databases.execute(made.owner, f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
     with (
         open_comparison(made.working, "shop.s", "public.rows") as opened,
-        pytest.raises(DeclarationError, match="may not make temporary tables"),
+        pytest.raises(DeclarationError, match="may not create temporary tables"),
     ):
         opened.prepare(columns("day"))
 

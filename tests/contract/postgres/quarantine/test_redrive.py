@@ -287,7 +287,7 @@ def test_a_trigger_that_drops_rows_is_noticed(bench: Bench) -> None:
         f"CREATE FUNCTION {bench.name}.drop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; "
         f"CREATE TRIGGER dropping BEFORE INSERT ON {bench.name}.rows FOR EACH ROW EXECUTE FUNCTION {bench.name}.drop()"
     )
-    with pytest.raises(SinkFailedError, match="1 rows were made, and 0 arrived"):
+    with pytest.raises(SinkFailedError, match="1 rows were staged, but 0 arrived"):
         bench.put()
     assert bench.quarantine() == [1]
 
@@ -310,7 +310,7 @@ def test_rows_that_are_not_there_any_more_are_not_taken_for_dropped_records(benc
     bench.commit(0, 4, bad=[1])
     with bench.opened() as redrive:
         [(_, part)] = redrive.parts(EVERYTHING, redrive.now())
-        with pytest.raises(SinkFailedError, match="1 rows were copied, and 0 are there"):
+        with pytest.raises(SinkFailedError, match="1 rows were copied, but 0 arrived"):
             redrive.put_through(part, {}, rows=1, keep=True)
     assert bench.quarantine() == [1]
 

@@ -129,7 +129,7 @@ class SinkComparison:
     def _retyped(self, column: TargetColumn, present: str) -> str:
         statement = self._target.retyping(column.name, present, canonical(column.type))
         what = f"{column.name} is {present}, but the transform returns {column.type}"
-        return f"{what}; stop the stream and drop the views of the column, then run {statement}"
+        return f"{what}; stop the stream and drop the views of the column, then run: {statement}"
 
     def _must_take_temporary_tables(self) -> None:
         [(standby, may)] = self.connection.execute(

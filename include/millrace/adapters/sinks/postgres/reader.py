@@ -331,7 +331,9 @@ class SinkReader:
             except psycopg.errors.UndefinedColumn as error:
                 next_step = "stop the stream, drop the table, rewind the stream and start it: it creates the table"
                 if table.startswith("millrace."):
-                    next_step = "restart one of its streams: it adds the column, which an older Millrace did not create"
+                    next_step = (
+                        "restart one of its streams: the next start adds the column, which an older Millrace lacks"
+                    )
                 raise DeclarationError(
                     f"the table lacks a column: {error.diag.message_primary}",
                     where=table,

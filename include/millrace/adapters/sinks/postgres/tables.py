@@ -116,13 +116,13 @@ class TargetTable:
         if found[1] == _UNLOGGED:
             raise self._unfit(
                 "it is unlogged: a crash of the server empties it, but the record of work stays",
-                f"stop the stream, then run ALTER TABLE {self._quoted(cursor)} SET LOGGED",
+                f"stop the stream, then run: ALTER TABLE {self._quoted(cursor)} SET LOGGED",
             )
         if unfit := self._unfit_partitions(cursor):
             raise self._unfit(
                 f"its partition {', '.join(unfit)} is unlogged or foreign: a crash may delete its rows, but the record "
                 "of work stays",
-                "stop the stream, then run ALTER TABLE PARTITION SET LOGGED, or detach it",
+                "stop the stream, then run: ALTER TABLE PARTITION SET LOGGED, or detach it",
             )
         present = self._present(cursor)
         self._check(present, columns)
@@ -147,13 +147,13 @@ class TargetTable:
                 raise self._unfit(
                     f"column {name} is {present[name][0]}, but the transform now returns {type_}",
                     f"cast it in the transform; or stop the stream, drop the views that use the column, "
-                    f"and run {self.retyping(name, present[name][0], type_)}",
+                    f"and run: {self.retyping(name, present[name][0], type_)}",
                 )
         for name, (_, must_be_given) in present.items():
             if must_be_given and name not in wanted and name not in own:
                 raise self._unfit(
                     f"column {name} is NOT NULL without a default, but the transform does not return it",
-                    f"allow nulls: run ALTER TABLE {self} ALTER COLUMN {name} DROP NOT NULL",
+                    f"allow nulls: ALTER TABLE {self} ALTER COLUMN {name} DROP NOT NULL",
                 )
 
     def retyping(self, name: str, present: str, wanted: str) -> str:
@@ -218,7 +218,7 @@ class TargetTable:
             )
         kind = "UNIQUE" if any(primary for _, primary, _ in found) else "PRIMARY KEY"
         statement = sql.SQL("ALTER TABLE {} ADD {}").format(self.identifier, self._constraint(cursor, kind))
-        raise self._unfit(what, f"stop the stream, then run {statement.as_string(cursor)}")
+        raise self._unfit(what, f"stop the stream, then run: {statement.as_string(cursor)}")
 
     def _unfit_partitions(self, cursor: Cursor) -> list[str]:
         """The first partitions that a crash empties, or that are another server's."""
@@ -344,7 +344,7 @@ class KeyedTable(TargetTable):
         if nullable := [name for name in self.key if name in present and not present[name][1]]:
             raise self._unfit(
                 f"its key column {nullable[0]} may be null or has a default: rows without a key would look alike",
-                f"stop the stream, then run ALTER TABLE {self} ALTER COLUMN {nullable[0]} SET NOT NULL, ALTER COLUMN "
+                f"stop the stream, then run: ALTER TABLE {self} ALTER COLUMN {nullable[0]} SET NOT NULL, ALTER COLUMN "
                 f"{nullable[0]} DROP DEFAULT",
             )
 
