@@ -816,7 +816,7 @@ ILL_GIVEN = {
     "of another precision": (
         one(),
         pa.schema([("customer", pa.string()), ("amount", pa.decimal128(12, 3))]),
-        r"gives `amount` as decimal128\(12, 3\)",
+        r"returns `amount` as decimal128\(12, 3\)",
     ),
     "nobody declares it": (one(), pa.schema([*COLUMNS, ("more", pa.int32())]), r"declares the column `more`"),
     "a topic's name is asked of one topic": (one(), NAMED, r"declares the column `topic`"),
@@ -825,7 +825,7 @@ ILL_GIVEN = {
     "text where bytes are asked for": (
         one(key=None, value=BYTES),
         pa.schema([("key", pa.string()), ("value", pa.binary())]),
-        r"gives `key` as string, and the topic \S+ declares BINARY",
+        r"returns `key` as string, but topic \S+ declares BINARY",
     ),
 }
 

@@ -175,7 +175,7 @@ def test_columns_that_the_table_lacks_or_has_as_another_type_are_named_and_not_c
     assert found.both == tuple(columns("text", "day"))
     assert found.lacking == ("new",)
     [retyped] = found.retyped
-    assert retyped.startswith("Number is numeric(12,2), and double precision is made; once the stream is stopped")
+    assert retyped.startswith("Number is numeric(12,2), but the transform returns double precision; stop the stream")
     assert found.idle == (*[name for name in COLUMNS if name not in ("text", "day", "Number")], "idle")
     admin.execute(retyped.rpartition(": ")[2])  # the statement that changes it
     comparison.connection.close()

@@ -362,7 +362,7 @@ def test_whoever_might_use_the_tables_may_use_those_that_came_later(empty, own, 
 def test_tables_of_a_newer_version_are_left_alone(empty, own):
     ensured(empty)
     own.execute("INSERT INTO millrace.version VALUES (%s)", (SCHEMA_VERSION + 1,))
-    with pytest.raises(DeclarationError, match="this Millrace knows"):
+    with pytest.raises(DeclarationError, match="this Millrace supports"):
         ensured(empty)
     assert version(own) == [(SCHEMA_VERSION,), (SCHEMA_VERSION + 1,)]
 

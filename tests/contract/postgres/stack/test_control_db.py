@@ -141,7 +141,7 @@ def test_an_owner_that_may_make_no_schema_upgrades_and_schemas_made_by_hand_are_
 
 @pytest.mark.parametrize(
     ("granted", "said"),
-    [("", "permission denied for schema millrace"), ("usage", "belong to postgres, and the role")],
+    [("", "permission denied for schema millrace"), ("usage", "They belong to postgres")],
 )
 def test_tables_of_another_owner_hold_up_the_streams_that_write_to_kafka_alone(
     control_databases: Databases, granted: str, said: str

@@ -58,7 +58,9 @@ def test_another_type_is_refused_with_a_way_out(given: spark.DataType) -> None:
 
 @pytest.mark.parametrize("name", ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])
 def test_a_name_of_postgresqls_own_is_refused_with_the_way_to_rename_it(name: str) -> None:
-    with pytest.raises(DeclarationError, match=f"column {name}: every table of PostgreSQL has a system column") as caught:
+    with pytest.raises(
+        DeclarationError, match=f"column {name}: every table of PostgreSQL has a system column"
+    ) as caught:
         target_columns(pa.schema([("id", pa.string()), (name, pa.int64())]), "spark_apps/app/transform.py")
     assert caught.value.where == "spark_apps/app/transform.py"
     assert f'col("{name}").alias(' in caught.value.next_step
