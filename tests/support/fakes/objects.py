@@ -32,7 +32,7 @@ class MemoryStore:
         if there == data:
             return Creation.WAS_THERE
         raise ObjectExistsError(
-            f"the object {key} exists with other bytes: {len(there)} exist, {len(data)} should be written",
+            f"the object {key} exists with other bytes: {len(there)} bytes exist, {len(data)} should be written",
             where="memory",
             next_step="find out who wrote it before you do anything else; the object was not overwritten",
         )

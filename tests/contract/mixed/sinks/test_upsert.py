@@ -396,7 +396,7 @@ def test_a_key_of_several_columns_has_any_order_and_must_be_given(world: UpsertW
     world.admin.execute(f"ALTER TABLE {world.name}.rows DROP CONSTRAINT rows_key")
     world.admin.execute(f"ALTER TABLE {world.name}.rows ADD PRIMARY KEY (amount, customer)")
     apply(Writer(of_two, 2).ready(), one(3, 10))
-    with pytest.raises(DeclarationError, match="the app does not give amount"):
+    with pytest.raises(DeclarationError, match="the app does not return amount"):
         Writer(of_two, 3).ready(pa.schema([COLUMNS.field("customer")]))
 
 

@@ -204,7 +204,11 @@ def test_a_table_that_is_not_there_not_a_streams_or_without_its_key_is_named(
 ) -> None:
     admin.execute(f"CREATE TABLE {name}.other (id int)")
     admin.execute(f"CREATE TABLE {name}.keyless AS SELECT * FROM {table}")
-    for other, why in (("nothing", "is not there"), ("other", "lacks _topic_id"), ("keyless", "no key on its source")):
+    for other, why in (
+        ("nothing", "does not exist"),
+        ("other", "lacks _topic_id"),
+        ("keyless", "no key on its source"),
+    ):
         with (
             open_comparison(database, "shop.s", f"{name}.{other}") as opened,
             pytest.raises(DeclarationError, match=why),
