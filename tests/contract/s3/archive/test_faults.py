@@ -81,7 +81,7 @@ def test_the_next_look_begins_at_the_summary(archive: Archive) -> None:
     archive.delete(archive.incarnation.manifest_key(resumed.head.sequence))
     cut_off = resume(archive.store, archive.incarnation)
     assert (cut_off.head.sequence, cut_off.problems.total) == (-1, 1)
-    assert "manifest 4, which is missing: the chain was cut off" in str(cut_off.problems.found[0])
+    assert "manifest 4, but that manifest is missing: the chain was cut off" in str(cut_off.problems.found[0])
 
 
 def test_a_summary_of_other_bytes_is_named_and_one_that_says_nothing_left_aside(archive: Archive) -> None:
