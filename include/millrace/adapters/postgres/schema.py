@@ -275,6 +275,7 @@ def must_be_current(cursor: Cursor) -> None:
             else "schema millrace has no tables of Millrace",
             where="schema millrace",
             next_step="run `millrace control upgrade`",
+            code=Code.CONTROL_VERSION,
         )
 
 
@@ -284,6 +285,7 @@ def _known_version(cursor: Cursor) -> int:
             f"the tables of schema millrace have version {found}; this Millrace supports {SCHEMA_VERSION}",
             where="schema millrace",
             next_step="run the Millrace that created them, or a newer one",
+            code=Code.CONTROL_VERSION,
         )
     return found
 
