@@ -193,7 +193,7 @@ def test_a_start_names_the_inputs_there_are_to_an_app_that_asks_for_another(
     path = tmp_path / "spark_apps" / "people" / "transform.py"
     path.parent.mkdir(parents=True)
     path.write_text('def transform(inputs, tables):\n    return inputs["persons"]\n')
-    with pytest.raises(DeclarationError, match=r"the input 'persons', and the stream reads people"):
+    with pytest.raises(DeclarationError, match=r"the input 'persons', but the stream reads people"):
         output_type(spark, pipeline, stream, load_transform(tmp_path, "people"))
     path.write_text('def transform(inputs, tables):\n    return inputs["people"]\n')
     assert keeps_order(spark, pipeline, stream, load_transform(tmp_path, "people"))

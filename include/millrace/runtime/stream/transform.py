@@ -29,6 +29,8 @@ _OPAQUE = (spark.UserDefinedType, spark.VariantType, spark.GeometryType, spark.G
 class NotGivenError(DeclarationError, KeyError):
     """A transform asks for an input or a table that it is not given; a KeyError too, as of any mapping."""
 
+    usual_code = Code.WRONG_TRANSFORM
+
 
 class _Given(dict[str, DataFrame]):
     """What a transform is given by name; asking for another name says what there is."""
