@@ -34,6 +34,7 @@ class Code(StrEnum):
     MISSING_TOPIC = "missing-topic"
     CONTROL_UNREACHABLE = "control-unreachable"
     CONTROL_VERSION = "control-version"
+    DATABASE_LOCKED = "database-locked"
     STORE_UNREACHABLE = "store-unreachable"
     STORE_REFUSED = "store-refused"
     AIRFLOW_UNREACHABLE = "airflow-unreachable"

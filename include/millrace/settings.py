@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace import ROOT_VARIABLE
-from millrace.errors import UnreachableError, UsageError
+from millrace.errors import Code, UnreachableError, UsageError
 
 STATE_FOLDER = ".millrace"
 CONNECTION_PREFIX = "AIRFLOW_CONN_"
@@ -38,9 +38,10 @@ def project_root(start: Path | None = None) -> Path:
         if (folder / "include" / "pipelines").is_dir():
             return folder
     raise UsageError(
-        "this is not inside a Millrace project",
+        "this folder is not in a Millrace project",
         where=str(here),
-        next_step=f"change to the folder that holds include/pipelines, or set {ROOT_VARIABLE} to it",
+        next_step=f"change to the folder that has include/pipelines, or set {ROOT_VARIABLE} to it",
+        code=Code.NO_PROJECT,
     )
 
 
@@ -92,6 +93,7 @@ class Connection:
                 "the connection is not in Airflow's JSON form",
                 where=variable_name(name),
                 next_step='write it as {"conn_type": ..., "host": ..., "login": ..., "extra": {...}}',
+                code=Code.WRONG_CONNECTION,
             ) from None
 
 
@@ -180,7 +182,7 @@ def _key_fault(key: str, path: str) -> str:
     others = stat.S_IRWXO | (stat.S_IWGRP | stat.S_IXGRP if found.st_uid == 0 else stat.S_IRWXG)
     if not found.st_mode & others:
         return ""
-    return f"{_named(key, path)} is open to others; libpq takes 0600 at most, or 0640 where root owns it"
+    return f"{_named(key, path)} is open to others; libpq allows 0600 at most, or 0640 if root owns it"
 
 
 _TLS_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
@@ -240,6 +242,7 @@ def _tls_of(connection: Connection) -> tuple[tuple[str, str], ...]:
             "libpq does not know the value of sslmode",
             where=f"connection {connection.name}",
             next_step=f"use one of {', '.join(_TLS_MODES)}",
+            code=Code.WRONG_CONNECTION,
         )
     for key, path in found.items():
         if key == "sslmode" or (key, path) == ("sslrootcert", _LIBPQ_SYSTEM):
@@ -249,7 +252,8 @@ def _tls_of(connection: Connection) -> tuple[tuple[str, str], ...]:
             raise UnreachableError(
                 fault,
                 where=f"connection {connection.name}",
-                next_step="put the file there, readable to who runs Millrace, or correct the Connection's extra",
+                next_step="put the file there and let the user of Millrace read it, or correct the Connection's extra",
+                code=Code.WRONG_CONNECTION,
             )
     return tuple(found.items())
 
@@ -273,10 +277,11 @@ class Settings:
         text = self.lookup(name)
         if text is None:
             raise UnreachableError(
-                f"there is no connection {name}",
+                f"connection {name} is not defined",
                 where=variable_name(name),
                 next_step="start the embedded stack with `./millrace up`, or define the Connection in Airflow and "
                 "export it in JSON form under this variable",
+                code=Code.WRONG_CONNECTION,
             )
         return Connection.parse(name, text)
 
@@ -289,6 +294,7 @@ class Settings:
                 "the kafka connection has no bootstrap.servers in its extra",
                 where=variable_name(name),
                 next_step='add {"bootstrap.servers": "host:9092"} to its extra',
+                code=Code.WRONG_CONNECTION,
             )
         return KafkaSettings(keys, name)
 

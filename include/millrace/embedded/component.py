@@ -29,7 +29,7 @@ def main() -> None:
     working_in = Path(program.working_in) if program.working_in else None
     ended = end_left_of_part(layout, part, grace=GRACE, working_in=working_in)
     if ended:
-        print(f"millrace: ended {ended} processes that a former {part} had left", flush=True)
+        print(f"millrace: ended {ended} orphaned processes of a former {part}", flush=True)
     for leftover in program.remove_first:
         Path(leftover).unlink(missing_ok=True)
     identity = Identity.of(os.getpid())

@@ -84,7 +84,7 @@ def examine(root: Path) -> list[Check]:
 
 def _sound_pipelines(root: Path) -> tuple[Sequence[Pipeline], Sequence[Check]]:
     """Return the pipelines without errors, and a check where some have errors."""
-    step = "their Connections were not looked at; see `millrace spec check`"
+    step = "their Connections were not checked; run `millrace spec check`"
     try:
         project = load(root)
     except (MillraceError, OSError) as error:
@@ -131,7 +131,7 @@ def _live_test(name: str, settings: Settings, by_spark: bool) -> str:
     else:
         found = "apps run on this machine" if connection.host == "local" else f"not tested ({kind})"
     ignored = ignored_extra(connection)
-    return found + (f"; ignored of its extra: {', '.join(map(shown, ignored))}" if ignored else "")
+    return found + (f"; ignored keys of its extra: {', '.join(map(shown, ignored))}" if ignored else "")
 
 
 def _kafka(name: str, settings: Settings, by_spark: bool) -> str:
@@ -149,7 +149,7 @@ def _kafka(name: str, settings: Settings, by_spark: bool) -> str:
     if not by_spark:
         return found
     if alone := librdkafka_alone(kafka):
-        found += f"; not read by Spark: {', '.join(map(shown, alone))}"
+        found += f"; keys that Spark does not read: {', '.join(map(shown, alone))}"
     return "; ".join([found, *notices(kafka.librdkafka, Client.SPARK)])
 
 
@@ -230,7 +230,7 @@ def executor_check(layout: Layout, environment: Mapping[str, str]) -> Check:
         return Check("executor", True, "Airflow's default", LOCAL_EXECUTOR)
     if found.strip() == LOCAL_EXECUTOR:
         return Check("executor", True, origin, LOCAL_EXECUTOR)
-    what = f"{found}: a task could start a stream on any of its hosts; set it to {LOCAL_EXECUTOR}"
+    what = f"{found}: a task could start a stream on any of its hosts; set the executor to {LOCAL_EXECUTOR}"
     return Check("executor", False, origin, what)
 
 
@@ -250,9 +250,9 @@ def outage_check(settings: Settings) -> Check:
     missing = [variable_name(name) for name in pagers if settings.lookup(name) is None]
     if missing:
         found.append(f"missing outside Airflow: {', '.join(missing)}")
-    found += [f"{kind} is not used while the control database is down: needs Airflow" for kind in refused]
+    found += [f"{kind} needs Airflow, so it is not used while the control database is down" for kind in refused]
     if refused and not pagers:
-        found.append("add {kind: webhook, connection: ...}")
+        found.append("add the notifier {kind: webhook, connection: ...}")
     fine = not missing and not (refused and not pagers)
     return Check("outage notifiers", fine, f"{ENVIRONMENTS}/{environment.name}.yaml", "; ".join(found))
 
@@ -268,5 +268,9 @@ def _permissions(layout: Layout) -> Check:
     folders = [layout.state, layout.run, layout.programs]
     there = [path for path in (*secret, *folders) if path.exists()]
     loose = [str(path) for path in there if stat.S_IMODE(path.stat().st_mode) & 0o077]
-    found = f"others can read {', '.join(loose)}" if loose else f"{len(there)} files and folders closed to others"
+    found = (
+        f"other users can read {', '.join(loose)}"
+        if loose
+        else f"{len(there)} files and folders that other users cannot read"
+    )
     return Check("secrets", not loose, ".millrace", found)

@@ -33,7 +33,7 @@ def only_one(lock: Path, doing: str, progress: Progress) -> Iterator[None]:
                 if tries > 1:  # by now the holder has written down who it is
                     holder = _holder(lock)
                     if tries == 2:
-                        progress.say(f"waiting: {holder} is at work on this stack")
+                        progress.say(f"waiting: {holder} is working on this stack")
                     progress.tell("lock", f"waiting for {holder}")
                 time.sleep(0.2)
         owner = {"pid": os.getpid(), "doing": doing, "since": datetime.now(UTC).isoformat(timespec="seconds")}

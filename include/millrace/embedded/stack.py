@@ -30,7 +30,7 @@ from millrace.embedded.servers.postgres import Postgres
 from millrace.embedded.servers.s3 import S3
 from millrace.embedded.servers.watchdog import WatchdogPart, pager_connections
 from millrace.embedded.supervisor import ProgramState, Supervisor
-from millrace.errors import MillraceError, PartFailedError, RefusedError
+from millrace.errors import Code, MillraceError, PartFailedError, RefusedError
 from millrace.settings import Settings, open_settings, read_environment_file
 
 PARTS: dict[str, Part] = {part.name: part for part in (Kafka(), S3(), Postgres(), Airflow(), WatchdogPart())}
@@ -184,7 +184,7 @@ class Stack:
         if "postgres" not in wanted:
             return ""
         self._bring_up(PARTS["postgres"], site, progress)
-        with progress.waiting("control", "control database: bringing its tables to this version"):
+        with progress.waiting("control", "control database: migrating its tables to this version"):
             revision = self.upgrade_control()
         if "watchdog" in wanted:
             self._bring_up(PARTS["watchdog"], site, progress)
@@ -243,7 +243,7 @@ class Stack:
             except NotReadyError as error:
                 met = str(error).splitlines()[0][:110]
             if self._given_up.is_set():
-                raise PartFailedError(f"{part.name}: no longer waited for", where=part.name)
+                raise PartFailedError(f"{part.name}: the wait was canceled", where=part.name)
             if dead or time.monotonic() > deadline:
                 raise self._did_not_come_up(part, dead or list(part.program_names), met)
             restarts = [name for name in part.program_names if name in states and states[name].state == "BACKOFF"]
@@ -255,9 +255,9 @@ class Stack:
         tails = "\n".join(f"--- last lines of {log}\n{_tail(log)}" for log in logs)
         waited = f"within {part.patience.total_seconds():.0f} s" if met else "at all"
         return PartFailedError(
-            f"{part.name} did not come up {waited}: {met or 'its program ends again and again'}\n{tails}",
+            f"{part.name} did not become ready {waited}: {met or 'its program ends repeatedly'}\n{tails}",
             where=", ".join(str(log) for log in logs),
-            next_step="mend what the log says and run `./millrace up` again; what runs keeps running",
+            next_step="correct the fault in the log and run `./millrace up` again; other parts keep running",
         )
 
     def _refuse_apps_of_another_layout(self) -> None:
@@ -269,9 +269,10 @@ class Stack:
         marked = [Identity.of(one.pid) for app in apps_of(self.root) for one in app.all]
         if others := of_another_layout([one for one in marked if one], APP_VARIABLE):
             raise RefusedError(
-                f"{len(others)} processes of stream apps run code that lies in other folders now",
+                f"{len(others)} processes of stream apps run code whose folders have moved",
                 where="processes " + ", ".join(str(process.pid) for process in others[:_MOST_NAMED]),
                 next_step="run `./millrace down`, then `./millrace up`: each stream resumes from its record of work",
+                code=Code.OTHER_LAYOUT,
             )
 
     def _make_way(self, progress: Progress) -> None:
@@ -287,19 +288,19 @@ class Stack:
     def _why_all_anew(self, states: dict[str, ProgramState]) -> str:
         """Return why a stack that runs cannot be completed; empty where it can."""
         if not {name for part in PARTS.values() for name in part.program_names} <= states.keys():
-            return "the supervisor was started by another version: starting the whole stack again"
+            return "another version started the supervisor: restarting the whole stack"
         if self.supervisor.is_of_another_layout():
-            return "the stack was started by code that lies in other folders now: starting the whole stack again"
+            return "the stack runs code whose folders have moved: restarting the whole stack"
         down = [part for part in PARTS.values() if not any(states[name].pid for name in part.program_names)]
         lost = ports.taken(self.layout, [name for part in down for name in part.port_names])
-        return f"somebody else listens on {lost}: starting the whole stack on other ports" if lost else ""
+        return f"another program listens on {lost}: restarting the whole stack on other ports" if lost else ""
 
     def _end_leftovers(self, progress: Progress) -> None:
         for part in reversed(PARTS.values()):
             for name in part.program_names:
                 working_in = self.layout.state / "postgres" / "data" if name == "postgres" else None
                 if left_of_part(self.layout, name, working_in=working_in):
-                    with progress.waiting("leftovers", f"ending what a former {name} has left"):
+                    with progress.waiting("leftovers", f"ending orphaned processes of a former {name}"):
                         end_left_of_part(self.layout, name, grace=PART_GRACE, working_in=working_in)
 
     def _stop(self, progress: Progress) -> int:

@@ -23,7 +23,7 @@ from typing import Any
 from millrace import LAYOUT, LAYOUT_VARIABLE, ROOT_VARIABLE
 from millrace.embedded.layout import Layout, write_private
 from millrace.embedded.processes import Identity, PartRecord, end_left_of_part, of_another_layout
-from millrace.errors import PartFailedError
+from millrace.errors import Code, PartFailedError
 
 RECORD = "supervisord"
 STOP_SECONDS = 90.0
@@ -109,7 +109,7 @@ class Supervisor:
                 raise PartFailedError(
                     f"the supervisor did not start\n{tail}",
                     where=str(complaints),
-                    next_step=f"mend what it says; its log is {self._layout.log_file(RECORD)}",
+                    next_step=f"correct the fault above; its log is {self._layout.log_file(RECORD)}",
                 )
             time.sleep(0.05)
 
@@ -141,9 +141,9 @@ class Supervisor:
         except xmlrpc.client.Fault as fault:
             if "ALREADY_STARTED" not in fault.faultString:
                 raise PartFailedError(
-                    f"could not be started: {fault.faultString}",
+                    f"the program could not be started: {fault.faultString}",
                     where=name,
-                    next_step=f"look into {self._layout.log_file(name)}",
+                    next_step=f"read {self._layout.log_file(name)}",
                 ) from fault
         except UNANSWERED as error:
             raise self._does_not_answer(name, error) from error
@@ -167,9 +167,9 @@ class Supervisor:
         while left := [state for name, state in self.states().items() if name in names and state.pid]:
             if time.monotonic() > deadline:
                 raise PartFailedError(
-                    f"did not end within {seconds:.0f} s, though it was killed",
+                    f"a killed program did not end within {seconds:.0f} s",
                     where=", ".join(f"{state.name} (process {state.pid})" for state in left),
-                    next_step="look at it with `ps`; one in state D waits for a disk or a network file system",
+                    next_step="check it with `ps`; a process in state D waits for a disk or a network file system",
                 )
             time.sleep(0.1)
 
@@ -192,7 +192,7 @@ class Supervisor:
         return PartFailedError(
             f"the supervisor does not answer: {error}",
             where=f"{name}, {self._layout.log_file(RECORD)}",
-            next_step="run the same command again; what it does not stop is ended by its process group",
+            next_step="run the same command again: it ends the remaining programs by their process group",
         )
 
     def _remote(self) -> Any:
@@ -227,9 +227,10 @@ class Supervisor:
         about = folder.lstat()
         if about.st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode) or about.st_mode & 0o077:
             raise PartFailedError(
-                "somebody else has made the folder for the supervisor's socket",
+                "another user owns the folder for the supervisor's socket",
                 where=str(folder),
-                next_step="remove it, or move the project to a shorter path",
+                next_step="remove the folder, or move the project to a shorter path",
+                code=Code.OTHER_USER,
             )
 
     def _configuration(self, programs: Mapping[str, int]) -> str:

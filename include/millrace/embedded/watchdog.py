@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from millrace.adapters.alarms.outage import OutageFiles
 from millrace.domain.alarms.outage import OUTAGE_AFTER
 from millrace.domain.declaration.pipeline import CONTROL
-from millrace.errors import MillraceError, RefusedError, UsageError
+from millrace.errors import Code, MillraceError, RefusedError, UsageError
 from millrace.settings import open_settings
 from millrace.usecases.alarms.watchdog import LOOK_EVERY, UsableNotifiers, Watchdog, Watched, look_at
 from millrace.usecases.declaration.environment import environment_of
@@ -53,9 +53,10 @@ def run(variables: Mapping[str, str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RefusedError(
-            "another watchdog of this project is at work",
+            "another watchdog of this project runs already",
             where=str(settings.state_folder / LOCK),
-            next_step="one is enough; the embedded stack has its own",
+            next_step="stop this one; the embedded stack has its own watchdog",
+            code=Code.ALREADY_EXISTS,
         ) from None
     database = settings.postgres(CONTROL)
     platform = open_platform(settings)
@@ -82,7 +83,12 @@ def _outage_after(variables: Mapping[str, str]) -> timedelta:
             return timedelta(seconds=seconds)
     except ValueError:
         pass
-    raise UsageError("the time is no number from 1 to 3600", where=AFTER_VARIABLE, next_step="leave it out: 60")
+    raise UsageError(
+        "the time is not a number from 1 to 3600",
+        where=AFTER_VARIABLE,
+        next_step="set a number, or remove the variable: the default is 60",
+        code=Code.WRONG_TIME,
+    )
 
 
 def _say(text: str) -> None:

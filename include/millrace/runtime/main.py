@@ -27,6 +27,7 @@ from millrace.adapters.kafka.settings.spark import must_serve_spark
 from millrace.domain.declaration.pipeline import Pipeline, Stream
 from millrace.domain.streams.supervision import ExitReason
 from millrace.errors import (
+    Code,
     DataLossError,
     DeclarationError,
     FencedError,
@@ -94,7 +95,9 @@ def _run(launch: Launch, stop: threading.Event) -> None:
     try:
         app = pipeline.app(launch.stream.partition(".")[2])
     except KeyError:
-        raise DeclarationError(f"no declaration names the stream {launch.stream}", where=str(root)) from None
+        raise DeclarationError(
+            f"stream {launch.stream} is not declared", where=str(root), code=Code.UNKNOWN_NAME
+        ) from None
     kafka = settings.kafka(pipeline.kafka)
     must_serve_spark(kafka)
     folder = settings.state_folder / "streams" / launch.stream / str(launch.epoch)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from millrace.errors import RefusedError, UsageError
+from millrace.errors import Code, RefusedError, UsageError
 from millrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,10 +35,11 @@ class AppAdapters:
         host = self.settings.connection(SPARK).host if self.settings.lookup(SPARK) else "local"
         if host != "local":
             raise UsageError(
-                f"there is no runner for a Spark at `{host}` yet",
+                f"a Spark at `{host}` is not supported yet",
                 where="connection " + SPARK,
-                next_step="run this where its host is `local`: apps are processes of that machine "
+                next_step="run this where the host of the connection is `local`: apps are processes of that machine "
                 "(with docker-compose.yaml, of the container `streams`)",
+                code=Code.UNSUPPORTED,
             )
         self._must_be_here()
         return self._process_runner()
@@ -96,9 +97,10 @@ class AppAdapters:
 
         if is_elsewhere(self.settings.root):
             raise RefusedError(
-                "the apps of this project run in another container, where they cannot be seen from here",
+                "the apps of this project run in another container and are not visible here",
                 where=str(self.settings.root),
                 next_step="run this in that container: `docker compose exec streams ./millrace ...`",
+                code=Code.OTHER_HOST,
             )
 
     def _process_runner(self) -> StreamRunner:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millrace.domain.declaration.pipeline import KafkaSink, OnBadRecord, PostgresSink, S3Sink, Sink, SinkMode
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.errors import DeclarationError
+from millrace.errors import Code, DeclarationError
 from millrace.wiring.objects import hasty_store
 
 if TYPE_CHECKING:
@@ -76,9 +76,10 @@ def open_sink(
     opener = OPENERS[stream.sink.kind]
     if views is not None and not opener.takes_views:
         raise DeclarationError(
-            f"the app has statements about a table, and {stream.qualified_name} writes to {stream.sink.named}",
+            f"the app has statements for a table, but {stream.qualified_name} writes to {stream.sink.named}",
             where=views.where,
             next_step="remove the file",
+            code=Code.WRONG_TRANSFORM,
         )
     return opener.open(Instance(settings, pipeline, stream, identity, views), stream.sink)
 

@@ -178,7 +178,7 @@ def test_a_writer_that_nobody_knows_halts_one_topic_and_a_known_one_ends_the_app
         topics.produce(sound, 0, [b"beside it"])
         backed_up.until_proven(world, {sound: 2})
         backed_up.driver.until(halted, "the alarm of the halted topic")
-        assert "epoch 57, instance another, that nobody claimed" in halted()[0]
+        assert "epoch 57, instance another, that no start claimed" in halted()[0]
     backed_up.driver.epoch = newest_elsewhere(platform, app)
     assert backed_up.driver.epoch == 57
     with backed_up.driver.started() as driver:

@@ -77,7 +77,7 @@ def test_a_missing_topic_is_a_server_that_cannot_be_reached_not_an_empty_one(ser
     app.declaration.write_text(text.replace(f"  {app.topic}:", f"  {gone}:").replace(f"[{app.topic}]", f"[{gone}]"))
     code, log = app.ends()
     assert code == ExitReason.UNREACHABLE, log
-    assert f"there is no topic {gone}" in log
+    assert f"topic {gone} does not exist" in log
 
 
 @pytest.mark.full

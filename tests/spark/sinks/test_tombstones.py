@@ -193,7 +193,7 @@ def test_a_start_names_the_inputs_there_are_to_an_app_that_asks_for_another(
     path = tmp_path / "spark_apps" / "people" / "transform.py"
     path.parent.mkdir(parents=True)
     path.write_text('def transform(inputs, tables):\n    return inputs["persons"]\n')
-    with pytest.raises(DeclarationError, match=r"the input 'persons', and the stream reads people"):
+    with pytest.raises(DeclarationError, match=r"the input 'persons', but the stream reads people"):
         output_type(spark, pipeline, stream, load_transform(tmp_path, "people"))
     path.write_text('def transform(inputs, tables):\n    return inputs["people"]\n')
     assert keeps_order(spark, pipeline, stream, load_transform(tmp_path, "people"))
@@ -206,14 +206,14 @@ def test_an_app_may_lose_deletes_only_where_they_delete_nothing(spark: SparkSess
     assert checked(spark, SinkMode.UPSERT, lost, ORDINARY) == lost
     with pytest.raises(DeclarationError, match="`_deleted` cannot be resolved"):
         checked(spark, SinkMode.APPEND, kept)
-    with pytest.raises(DeclarationError, match="app people lost `_deleted`: without it a deleted key would") as caught:
+    with pytest.raises(DeclarationError, match="app people lost `_deleted`: a deleted key would") as caught:
         checked(spark, SinkMode.UPSERT, lost)
     assert caught.value.next_step == "keep the column `_deleted` in every select"
 
 
 @pytest.mark.parametrize("mode", SinkMode)
 def test_whether_a_row_is_deleted_is_yes_or_no(spark: SparkSession, mode: SinkMode) -> None:
-    with pytest.raises(DeclarationError, match="app people gives `_deleted` as string, not boolean"):
+    with pytest.raises(DeclarationError, match="app people returns `_deleted` as string, not boolean"):
         checked(spark, mode, ["id", "'yes' AS _deleted", "_source"])
 
 
@@ -224,12 +224,12 @@ def test_whether_a_row_is_deleted_is_yes_or_no(spark: SparkSession, mode: SinkMo
         (["_deleted", "_source"], "`_source` twice"),
         (["_deleted", "1 AS _ordinal", "2 AS _ordinal"], "`_ordinal` twice"),
         (["_deleted", "name", "id"], "`id` twice"),
-        (["_deleted", "name AS ID"], "`id` and `ID`, which Spark takes for one name"),
-        (["_deleted", "false AS _DELETED"], "`_deleted` and `_DELETED`, which Spark takes for one name"),
+        (["_deleted", "name AS ID"], "`id` and `ID`, which are one name to Spark"),
+        (["_deleted", "false AS _DELETED"], "`_deleted` and `_DELETED`, which are one name to Spark"),
     ],
 )
 def test_a_column_is_given_once(spark: SparkSession, more: list[str], told: str) -> None:
-    with pytest.raises(DeclarationError, match=f"app people gives the column {told}"):
+    with pytest.raises(DeclarationError, match=f"app people returns the column {told}"):
         checked(spark, SinkMode.UPSERT, ["id", "_source", *more])
 
 

@@ -93,7 +93,7 @@ def foreign(archive: Archive) -> Told:
 def of_another_topic(archive: Archive) -> Told:
     """A manifest that follows, and is of the topic as it was before it was made again."""
     sequence = archive.append(topic_id="A" * 22)
-    return Told(f"manifest {sequence}", f"it is of {archive.incarnation.topic} ({'A' * 22})")
+    return Told(f"manifest {sequence}", f"it belongs to {archive.incarnation.topic} ({'A' * 22})")
 
 
 def shifted(archive: Archive) -> Told:

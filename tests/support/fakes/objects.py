@@ -32,9 +32,9 @@ class MemoryStore:
         if there == data:
             return Creation.WAS_THERE
         raise ObjectExistsError(
-            f"the object {key} exists with other bytes: {len(there)} are there, {len(data)} were to be written",
+            f"the object {key} exists with other bytes: {len(there)} bytes exist, {len(data)} should be written",
             where="memory",
-            next_step="nothing was written over it; find out who wrote it before anything else",
+            next_step="find out who wrote it before you do anything else; the object was not overwritten",
         )
 
     def get(self, key: str) -> bytes | None:

@@ -289,7 +289,7 @@ class FakeAlarms:
         for row in self.rows:
             if row.identity == identity:
                 return row
-        raise UsageError(f"there is no alarm {identity}")
+        raise UsageError(f"alarm {identity} is unknown")
 
     def acknowledge(self, identity: int, *, actor: str, reason: str) -> tuple[Alarm, bool]:
         known = self.get(identity)

@@ -53,7 +53,7 @@ FORMER = pytest.mark.parametrize(
 @FORMER
 def test_up_refuses_to_run_beside_apps_of_another_layout(tmp_path: Path, marks: dict[str, str]) -> None:
     with app(tmp_path, marks | APP) as process:
-        with pytest.raises(RefusedError, match="lies in other folders now") as refused:
+        with pytest.raises(RefusedError, match="whose folders have moved") as refused:
             Stack(tmp_path).start(Silent())
         assert refused.value.where == f"processes {process.pid}"
         assert "millrace down" in refused.value.next_step
@@ -63,7 +63,7 @@ def test_up_refuses_to_run_beside_apps_of_another_layout(tmp_path: Path, marks: 
 
 def test_up_knows_an_app_by_its_mark_whatever_its_command_line(tmp_path: Path) -> None:
     with app(tmp_path, APP, program="a guard, or a program that the app has started") as process:
-        with pytest.raises(RefusedError, match="lies in other folders now") as refused:
+        with pytest.raises(RefusedError, match="whose folders have moved") as refused:
             Stack(tmp_path).start(Silent())
         assert refused.value.where == f"processes {process.pid}"
 

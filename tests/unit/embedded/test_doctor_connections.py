@@ -11,7 +11,7 @@ from millrace.embedded import doctor
 from support.declarations import SHOP, example_project, replace_once
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
-REFUSED = "Spark cannot connect as the Connection says: SASL OAUTHBEARER"
+REFUSED = "Spark cannot connect with the keys of this Connection: SASL OAUTHBEARER"
 
 
 def project(folder: Path, *, streams: bool = True) -> Path:
@@ -61,5 +61,5 @@ def test_a_broken_declaration_is_named_and_stops_no_check(
     (root / broken).write_text("a: [\n")
     found = checks_of(root)
     assert not found["declarations"].fine
-    assert "see `millrace spec check`" in found["declarations"].found
+    assert "run `millrace spec check`" in found["declarations"].found
     assert set(doctor.CONNECTIONS) <= set(found)

@@ -37,11 +37,11 @@ def test_a_notifier_that_needs_airflow_is_refused_by_name(root: Path) -> None:
     for notifiers in ([SMTP], ["{kind: log}", SMTP]):
         found = checked(root, *notifiers)
         assert not found.fine
-        assert "SmtpNotifier is not used while the control database is down: needs Airflow" in found.found
+        assert "SmtpNotifier needs Airflow, so it is not used while the control database is down" in found.found
     found = checked(root, WEBHOOK, SMTP)
     assert found.fine
     assert "webhook millrace_pager" in found.found
-    assert "SmtpNotifier is not used while the control database is down" in found.found
+    assert "SmtpNotifier needs Airflow, so it is not used while the control database is down" in found.found
 
 
 def test_a_webhook_whose_connection_only_airflow_knows_is_not_fine(root: Path) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
-from millrace.errors import PartFailedError, UnreachableError
+from millrace.errors import Code, PartFailedError, UnreachableError
 
 ADMIN = "admin"
 _CALL_SECONDS = 30.0
@@ -51,6 +51,7 @@ def embedded_address(state_folder: Path, url: str) -> AirflowAddress:
             f"the password of user {ADMIN} cannot be read: {type(error).__name__}",
             where=str(password_file),
             next_step="start the stack: `./millrace up`",
+            code=Code.AIRFLOW_UNREACHABLE,
         ) from error
     return AirflowAddress(url.rstrip("/"), ADMIN, password, password_file, home / "logs")
 
@@ -94,7 +95,8 @@ class AirflowApi:
                 raise PartFailedError(
                     f"run {run_id} of DAG {dag_id} is still {state} after {within_seconds:.0f} s",
                     where=self.link(dag_id, run_id),
-                    next_step=f"look at the run there, and at the scheduler's log: {self.address.logs_folder}",
+                    next_step=f"open this run, and read the scheduler's log in {self.address.logs_folder}",
+                    code=Code.AIRFLOW_FAILED,
                 )
             if state not in _ENDED:
                 time.sleep(_POLL_SECONDS)
@@ -102,7 +104,8 @@ class AirflowApi:
             raise PartFailedError(
                 f"run {run_id} of DAG {dag_id} failed: {self._failed_tasks(dag_id, run_id)}",
                 where=self.link(dag_id, run_id),
-                next_step=f"the task's log is {self._log_folder(dag_id, run_id)}",
+                next_step=f"read the task's log: {self._log_folder(dag_id, run_id)}",
+                code=Code.AIRFLOW_FAILED,
             )
         return run_id
 
@@ -135,15 +138,17 @@ class AirflowApi:
                 if Path(str(error["filename"])).stem == pipeline:
                     last_line = str(error["stack_trace"]).strip().splitlines()[-1]
                     raise PartFailedError(
-                        f"Airflow cannot read the file that makes DAG {dag_id}: {last_line}",
+                        f"Airflow cannot import the file of DAG {dag_id}: {last_line}",
                         where=str(error["filename"]),
-                        next_step=f"see the import errors at {self.address.url}/dags, or run `./millrace spec check`",
+                        next_step=f"read the import errors at {self.address.url}/dags, or run `./millrace spec check`",
+                        code=Code.AIRFLOW_FAILED,
                     )
             if time.monotonic() > deadline:
                 raise PartFailedError(
                     f"Airflow has not found DAG {dag_id}",
                     where=self.address.url,
-                    next_step=f"look at the DAG processor's log in {self.address.logs_folder}",
+                    next_step=f"read the DAG processor's log in {self.address.logs_folder}",
+                    code=Code.AIRFLOW_FAILED,
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -167,7 +172,8 @@ class AirflowApi:
         raise UnreachableError(
             f"Airflow answered {response.status_code} to {method} {path}: {response.text[:300]}",
             where=self.address.url,
-            next_step=f"look at the API server's log in {self.address.logs_folder}",
+            next_step=f"read the API server's log in {self.address.logs_folder}",
+            code=Code.AIRFLOW_FAILED,
         )
 
     def _response(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
@@ -184,7 +190,8 @@ class AirflowApi:
             raise UnreachableError(
                 f"Airflow does not answer: {type(error).__name__}: {error}",
                 where=self.address.url,
-                next_step="see that it runs: `./millrace status`",
+                next_step="check that Airflow runs: `./millrace status`",
+                code=Code.AIRFLOW_UNREACHABLE,
             ) from error
 
     def _log_in(self) -> str:
@@ -193,8 +200,9 @@ class AirflowApi:
         )
         if not answer.is_success:
             raise UnreachableError(
-                f"Airflow does not let user {self.address.user} in: {answer.status_code}",
+                f"Airflow refuses the login of user {self.address.user}: {answer.status_code}",
                 where=self.address.url,
-                next_step=f"the password stands in {self.address.password_file}",
+                next_step=f"check the password in {self.address.password_file}",
+                code=Code.AIRFLOW_UNREACHABLE,
             )
         return str(answer.json()["access_token"])

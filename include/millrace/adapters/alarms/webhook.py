@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from millrace.errors import UnreachableError, UsageError
+from millrace.errors import Code, UnreachableError, UsageError
 from millrace.settings import Connection, variable_name
 
 PHASE_SECONDS = 10.0
@@ -48,7 +48,7 @@ def post(connection: Connection, document: Mapping[str, object]) -> None:
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError) as error:  # their texts may hold the address
         failed = f"it cannot be reached: {type(error).__name__}"
     if failed:
-        raise UnreachableError(f"the webhook did not take the alarm: {failed}", where=where)
+        raise UnreachableError(f"the webhook did not accept the alarm: {failed}", where=where)
 
 
 def address(connection: Connection) -> str:
@@ -70,6 +70,7 @@ def address(connection: Connection) -> str:
             "the connection of a webhook needs the type `http` and an address by http or https",
             where=variable_name(connection.name),
             next_step='write it as {"conn_type": "http", "host": "https://HOST/PATH", "password": "..."}',
+            code=Code.WRONG_CONNECTION,
         )
     return base
 

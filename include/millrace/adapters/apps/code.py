@@ -11,7 +11,7 @@ import msgspec
 
 from millrace import __version__
 from millrace.domain.declaration.pipeline import Pipeline, Stream
-from millrace.errors import DeclarationError
+from millrace.errors import Code, DeclarationError
 
 
 def digest_of(root: Path, pipeline: Pipeline, stream: Stream) -> str:
@@ -40,7 +40,8 @@ def digest_of(root: Path, pipeline: Pipeline, stream: Stream) -> str:
         raise DeclarationError(
             f"a file of the apps cannot be read: {error.strerror}",
             where=os.fsencode(error.filename or folder).decode("utf-8", "backslashreplace"),
-            next_step="let this user read it, or take it out of the folder",
+            next_step="let this user read the file, or remove it from the folder",
+            code=Code.MISSING_RIGHT,
         ) from error
     return digest.hexdigest()[:16]
 

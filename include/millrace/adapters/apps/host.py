@@ -12,7 +12,7 @@ from pathlib import Path
 from millrace.adapters.apps.processes import process_namespace
 from millrace.adapters.apps.runners.guard import write_json
 from millrace.domain.streams.hosts import Host
-from millrace.errors import RefusedError
+from millrace.errors import Code, RefusedError
 
 FILE = ".millrace/host.json"
 _SCHEMA = "millrace.host/1"
@@ -83,5 +83,6 @@ def _refused(file: Path, what: str) -> RefusedError:
     return RefusedError(
         f"the identity of this host {what}",
         where=str(file),
-        next_step="restore the file; or delete it, then take this host's streams over with `millrace streams adopt`",
+        next_step="restore the file; or delete it, then run `millrace streams adopt` for the streams of this host",
+        code=Code.OTHER_HOST,
     )

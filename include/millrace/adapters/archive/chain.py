@@ -25,7 +25,7 @@ def add(tiling: Tiling, link: Link) -> Manifest | None:
         tiling.pass_over(link.sequence, sha256_of(link.data), error.what)
         return None
     if manifest.sequence != link.sequence:
-        tiling.pass_over(link.sequence, sha256_of(link.data), f"it says it is manifest {manifest.sequence}")
+        tiling.pass_over(link.sequence, sha256_of(link.data), f"its content is manifest {manifest.sequence}")
         return None
     tiling.add(manifest, sha256_of(link.data))
     return manifest

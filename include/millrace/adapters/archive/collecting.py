@@ -117,10 +117,10 @@ class Collector:
         data = self._store.get(key)
         if data is None or sha256_of(data) != tiling.head.sha256:
             raise CorruptArchiveError(
-                f"manifest {tiling.head.sequence}, the chain's last when it was read, "
-                f"{'is gone' if data is None else 'has other bytes'}",
+                f"the chain's last manifest, {tiling.head.sequence}, "
+                f"{'is missing' if data is None else 'has other bytes'} since the chain was read",
                 where=key,
-                next_step="nothing more is deleted; `millrace backup audit --deep` says what is wrong",
+                next_step="run `millrace backup audit --deep` to find the fault; no more objects are deleted",
             )
 
 

@@ -11,7 +11,7 @@ from millrace.domain.archive.proof.tiling import LogsSeen, ObservedLog
 from millrace.domain.streams.position import LogBounds
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.errors import TopicAccessError, UnreachableError
+from millrace.errors import Code, TopicAccessError, UnreachableError
 from millrace.ports.kafka import TopicAdmin
 
 _TOMBSTONES = "delete.retention.ms"
@@ -19,7 +19,7 @@ _POLICY = "cleanup.policy"
 _TRIES = 3
 _ANSWER_WITHIN = timedelta(seconds=5)
 _SPARED_SECONDS = 30.0
-_REMADE = f"it was deleted or made in each of {_TRIES} looks, or two brokers disagree on its id"
+_REMADE = f"it was deleted or created in each of {_TRIES} looks, or two brokers disagree on its id"
 
 
 class Looks:
@@ -59,9 +59,10 @@ class Looks:
             if not remade:
                 return dict(seen.logs)
         raise UnreachableError(
-            f"topics were deleted or made {_TRIES} times while they were looked at",
+            f"topics were deleted or created {_TRIES} times while Millrace read them",
             where=", ".join(sorted(remade)),
-            next_step="see who makes and deletes them",
+            next_step="find out who creates and deletes them",
+            code=Code.RECREATED_TOPIC,
         )
 
     def look_around(self, topics: Collection[str]) -> LogsSeen:

@@ -296,15 +296,15 @@ def _conformed(range: OffsetRange, batches: Iterable[pa.RecordBatch]) -> Iterato
 
 def _refused(range: OffsetRange, why: str) -> RefusedError:
     return RefusedError(
-        f"no object is written of these records: {why}",
+        f"these records cannot be written to an object: {why}",
         where=str(range),
-        next_step="nothing was written; read the range once more, and report it if the same comes again",
+        next_step="read the range again, and report the error if it repeats; nothing was written",
     )
 
 
 def _corrupt(what: str, *, where: str = "", next_step: str = "") -> CorruptArchiveError:
     return CorruptArchiveError(
-        what, where=where, next_step=next_step or "compare it with a copy of the same key; leave it where it is"
+        what, where=where, next_step=next_step or "compare the object with a copy of the same key; do not move it"
     )
 
 

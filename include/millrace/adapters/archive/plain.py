@@ -52,9 +52,9 @@ class PlainCopier:
             return copy_range(read, _batches(records), put, most_bytes=self._most_bytes)
         except UnicodeDecodeError as error:  # of the client
             raise RefusedError(
-                f"a header's name is not UTF-8, as Kafka's protocol wants it: {error}",
+                f"a header's name is not UTF-8, which Kafka's protocol requires: {error}",
                 where=str(read.range),
-                next_step="nothing of this range can be archived; see who produces such records",
+                next_step="find the producer of such records; no record of this range can be archived",
             ) from error
 
 

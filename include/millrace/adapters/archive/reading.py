@@ -176,15 +176,15 @@ class _Reading:
         if problems.total > self._told:
             self._tell(Problem(f"{problems.total - self._told} more faults like these", key=self._here.manifests))
         if known > last:
-            what = f"the chain ends at manifest {last}, and a summary names manifest {known}"
+            what = f"the chain ends at manifest {last}, but a summary names manifest {known}"
             self._tell(Problem(what, key=self._here.manifests))
         elif last < 0:
-            self._tell(Problem("there is no manifest", key=self._here.manifests))
+            self._tell(Problem("the chain has no manifest", key=self._here.manifests))
         if not problems.total:
             return  # then what was left out is lost, and no fault of the archive as it is now
         for number, state in sorted(tiling.partitions.items()):
             for first, next_ in state.lost.get(Cause.UNEXPLAINED, ()):
-                what = "no manifest that can be read brings these offsets"
+                what = "no readable manifest has these offsets"
                 self._tell(Problem(what, None, number, first, next_, self._here.manifests))
 
     def _sound(self, named: _Named, fetched: Future[bytes | None]) -> Iterator[ReadObject]:
@@ -241,12 +241,12 @@ def _held(incarnation: Incarnation, entry: ObjectEntry, data: bytes) -> ReadObje
     """
     if (found := sha256_of(data)) != entry.sha256 or len(data) != entry.size_bytes:
         meant = f"{entry.size_bytes} bytes of {entry.sha256}"
-        raise CorruptArchiveError(f"{len(data)} bytes of SHA-256 {found}, not {meant}")
+        raise CorruptArchiveError(f"the object has {len(data)} bytes of SHA-256 {found}, not {meant}")
     held = read_object(data)
     partition = TopicPartition(incarnation.topic, incarnation.topic_id, entry.partition)
     if held.range != OffsetRange(partition, entry.first, entry.next):
         said = held.range
-        raise CorruptArchiveError(f"the object says it is of {said} of topic id {said.partition.topic_id}")
+        raise CorruptArchiveError(f"the object names another range: {said} of topic id {said.partition.topic_id}")
     return held
 
 

@@ -53,7 +53,9 @@ def _tiling_of(store: ObjectStore, incarnation: Incarnation, sequence: int) -> T
     if manifest is not None and sha256_of(manifest) == summary.sha256:
         return tiling
     missing = "is missing: the chain was cut off" if manifest is None else "has other bytes now"
-    anew.problems.append(Problem(f"it sums up the chain to manifest {sequence}, which {missing}", key=key))
+    anew.problems.append(
+        Problem(f"the summary covers the chain up to manifest {sequence}, but that manifest {missing}", key=key)
+    )
     return anew
 
 

@@ -12,7 +12,7 @@ from millrace.domain.archive.manifest import Kind, Manifest, ObjectEntry, Partit
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.tiling import ObservedLog, Tiling, link_faults
 from millrace.domain.chain.head import Head, Writer
-from millrace.errors import RefusedError
+from millrace.errors import Code, RefusedError
 from millrace.ports.objects import ObjectStore
 
 
@@ -80,9 +80,10 @@ class ArchiveWriter:
         here = self.tiling.incarnation
         if self.tiling.head.sequence < 0 and log.topic_id != here.topic_id:
             raise RefusedError(
-                f"{here} is not there, and no chain of it",
+                f"{here} does not exist in Kafka and has no chain",
                 where=here.manifests,
-                next_step=f"begin the chain of the topic that has the name now ({log.topic_id})",
+                next_step=f"start the chain of the topic that has this name now ({log.topic_id})",
+                code=Code.RECREATED_TOPIC,
             )
         return follow(self.tiling, self._writer, Kind.TAKEOVER, log)
 

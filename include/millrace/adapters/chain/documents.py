@@ -56,7 +56,7 @@ def decode(data: bytes, kind: type[Document], key: str) -> Document:
     """
     document = parse(data.partition(b"\n")[0], kind, key)
     if encode(document) != data:
-        raise _not_one(key, kind, "it says more than is understood, says it in another form, or was changed")
+        raise _not_one(key, kind, "it has unknown fields or another format, or it was changed")
     return document
 
 
@@ -75,7 +75,7 @@ def parse(line: bytes, kind: type[Document], key: str) -> Document:
 
 def _not_one(key: str, kind: type, why: str) -> CorruptArchiveError:
     return CorruptArchiveError(
-        f"it is no {kind.__name__.lower()}: {why}",
+        f"the object is not a valid {kind.__name__.lower()}: {why}",
         where=key,
-        next_step="if a newer Millrace wrote it, use that one; otherwise keep it and look for who changed it",
+        next_step="use the newer Millrace if one wrote it; otherwise keep the object, and find out who changed it",
     )

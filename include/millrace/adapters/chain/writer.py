@@ -135,7 +135,7 @@ class ChainWriter(Generic[ChainManifest]):
             ValueError: it cannot be the next one.
         """
         if self._unsettled:
-            raise RefusedError("nobody knows whether the last manifest was written", next_step="call settle first")
+            raise RefusedError("the outcome of the last manifest's write is unknown", next_step="call settle first")
         self._stop_at_fault()
         self.check()
         self._planned_on = self._chain.head
@@ -195,15 +195,15 @@ class ChainWriter(Generic[ChainManifest]):
         head, chained = self._chain.head, self._chain.chained
         if self._promised > head.sequence:
             raise CorruptArchiveError(
-                f"the chain ends at manifest {head.sequence}; a summary names manifest {self._promised}",
+                f"the chain ends at manifest {head.sequence}, but a summary names manifest {self._promised}",
                 where=chained.manifests,
-                next_step="look for who deleted manifests; nothing is written into their place",
+                next_step="find out who deleted manifests; Millrace writes nothing in their place",
             )
         if head.says_nothing:
             raise CorruptArchiveError(
-                f"nothing can follow the chain's last manifest, {head.sequence}: {head.says_nothing}",
+                f"no manifest can follow the chain's last manifest, {head.sequence}: {head.says_nothing}",
                 where=chained.manifest_key(head.sequence),
-                next_step="look for who changed it; the chain before it is whole",
+                next_step="find out who changed it; the chain before it is complete",
             )
 
     def _stop_at_changed_head(self) -> None:
@@ -215,23 +215,23 @@ class ChainWriter(Generic[ChainManifest]):
         data = self._store.get(key)
         if data is None or sha256_of(data) != head.sha256:
             raise CorruptArchiveError(
-                f"the chain's last manifest, {head.sequence}, {'is gone' if data is None else 'has other bytes now'}",
+                f"the chain's last manifest, {head.sequence}, {'is missing' if data is None else 'has other bytes'}",
                 where=key,
-                next_step="look for who deleted or changed manifests; nothing is written behind them",
+                next_step="find out who deleted or changed manifests; Millrace writes nothing behind them",
             )
 
     def _blind(self) -> CorruptArchiveError:
         return CorruptArchiveError(
-            f"the store refuses manifest {self._chain.head.sequence + 1}, and has none of this number",
+            f"the store refuses manifest {self._chain.head.sequence + 1}, but has no manifest of this number",
             where=self._chain.chained.manifests,
-            next_step="see why the store does not show that object: each object must be readable",
+            next_step="check why the store does not show that object: every object must be readable",
         )
 
     def _fenced(self, found: Writer) -> ChainFencedError:
         return ChainFencedError(
             found.epoch,
             found.instance,
-            f"epoch {found.epoch} of another instance writes the chain, epoch {self._writer.epoch} may no longer",
+            f"epoch {found.epoch} of another instance writes the chain; epoch {self._writer.epoch} is fenced",
             where=self._chain.chained.manifests,
-            next_step="nothing where it is the newer one; otherwise see which other process writes there",
+            next_step="check which process writes there, unless it is the newer instance",
         )

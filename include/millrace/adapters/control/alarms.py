@@ -16,7 +16,7 @@ from millrace.domain.alarms import life as domain
 from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.alarms.extent import UNKNOWN, Extent
 from millrace.domain.alarms.kinds import AlarmKind
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 from millrace.settings import PostgresSettings
 
 _PRESENT = sa.func.clock_timestamp().label("present")
@@ -221,4 +221,8 @@ def _get(connection: sa.Connection, identity: int) -> Alarm:
 
 
 def _absent(identity: int) -> UsageError:
-    return UsageError(f"there is no alarm {identity}", next_step="see `millrace alarms list --all` for those there are")
+    return UsageError(
+        f"alarm {identity} is unknown",
+        next_step="run `millrace alarms list --all` for the known alarms",
+        code=Code.UNKNOWN_NAME,
+    )

@@ -21,7 +21,7 @@ from millrace.domain.alarms.alarm import Alarm
 from millrace.domain.plans.plan import PlanKind, PlanStatus, PlanSummary, StoredPlan
 from millrace.domain.streams.control import BATCH_STEPS, Attempt, Bucket, StreamHistory
 from millrace.domain.streams.standing import QUARANTINE_WINDOW, StreamFacts
-from millrace.errors import StalePlanError, UnreachableError
+from millrace.errors import Code, StalePlanError, UnreachableError
 from millrace.settings import PostgresSettings
 
 _SHORTEST_WAIT_SECONDS = 2  # libpq takes no shorter connect_timeout
@@ -78,7 +78,8 @@ class PageQueries:
             raise UnreachableError(
                 "the control database is too slow to show a page",
                 where=self._where,
-                next_step="see what keeps it busy; `millrace streams list` waits longer",
+                next_step="check what keeps it busy; `millrace streams list` waits longer",
+                code=Code.CONTROL_UNREACHABLE,
             )
         return self._connection.execute(query).all()
 

@@ -27,7 +27,7 @@ from millrace.domain.plans.plan import (
     facts,
     parse,
 )
-from millrace.errors import StalePlanError, UsageError
+from millrace.errors import Code, StalePlanError, UsageError
 from millrace.settings import PostgresSettings
 
 
@@ -125,7 +125,10 @@ class PlanTable:
             steps = steps_of(connection, plan_id)
         if row is None:
             raise UsageError(
-                "there is no plan of this id", where=plan_id, next_step="see `millrace plans list` for those there are"
+                "the plan is unknown",
+                where=plan_id,
+                next_step="run `millrace plans list` for the known plans",
+                code=Code.UNKNOWN_NAME,
             )
         return replace(stored_plan(row), steps=steps)
 
@@ -218,7 +221,7 @@ def stored_plan(row: sa.Row[tuple[object, ...]]) -> StoredPlan:
         raise StalePlanError(f"the stored plan cannot be read: {error}", where=values["id"]) from error
     if plan.hash != values["hash"]:
         raise StalePlanError(
-            "the stored plan is not the one that was made: its hash differs",
+            "the stored plan was changed: its hash differs",
             where=values["id"],
             next_step="make a new plan, and find out who changed this row",
         )

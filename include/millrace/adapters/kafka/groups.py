@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from millrace.adapters.kafka.log import KafkaLog, patiently
 from millrace.domain.groups.commits import BackupMetadata, CommitMetadata
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.errors import RefusedError, UnreachableError, UsageError
+from millrace.errors import Code, RefusedError, UnreachableError, UsageError
 from millrace.settings import KafkaSettings
 
 TIMEOUT = timedelta(seconds=5)
@@ -38,9 +38,10 @@ class KafkaGroups:
             self._admin = AdminClient({**settings.librdkafka, "client.id": "millrace", "log_level": 0})
         except KafkaException as error:
             raise UsageError(
-                f"no client can be made of the kafka connection's properties: {error.args[0].str()}",
+                f"a Kafka client cannot be created from the connection's properties: {error.args[0].str()}",
                 where=self._address,
-                next_step="mend its extra: it holds librdkafka's own keys",
+                next_step="correct its extra: it holds librdkafka's own keys",
+                code=Code.WRONG_CONNECTION,
             ) from error
 
     def lag(self, group: str, topics: Sequence[str]) -> int | None:
@@ -96,9 +97,10 @@ class KafkaGroups:
             if there is None or (there.offset, there.metadata) != moves[partition]:
                 at = there.offset if there else "no offset"
                 raise RefusedError(
-                    f"{partition} was moved to {moves[partition][0]} and is at {at}: somebody else commits",
+                    f"{partition} was moved to {moves[partition][0]} and is at {at}: another client commits",
                     where=f"group {group} at {self._address}",
-                    next_step="see with `kafka-consumer-groups --describe` who uses it",
+                    next_step="run `kafka-consumer-groups --describe` to find who uses the group",
+                    code=Code.GROUP_IN_USE,
                 )
 
     def _move(self, group: str, moves: Mapping[TopicPartition, tuple[int, str]]) -> None:
@@ -122,12 +124,16 @@ class KafkaGroups:
         where = f"group {group} at {self._address}"
         if error.code() in _NOT_EMPTY:
             raise RefusedError(
-                f"the group cannot be moved while somebody is in it: {error.str()}",
+                f"the group cannot be moved while it has members: {error.str()}",
                 where=where,
-                next_step="stop the stream; `kafka-consumer-groups --describe --members` shows who else is there",
+                next_step="stop the stream; `kafka-consumer-groups --describe --members` shows other members",
+                code=Code.GROUP_IN_USE,
             )
         raise UnreachableError(
-            f"the group could not be moved: {error.str()}", where=where, next_step="run the plan again"
+            f"the group could not be moved: {error.str()}",
+            where=where,
+            next_step="run the plan again",
+            code=Code.KAFKA_UNREACHABLE,
         )
 
     def members(self, group: str) -> int:
@@ -144,7 +150,8 @@ class KafkaGroups:
             raise UnreachableError(
                 f"the group cannot be described: {error.args[0].str()}",
                 where=f"group {group} at {self._address}",
-                next_step="see with `millrace doctor` whether the cluster runs and the connection is right",
+                next_step="run `millrace doctor` to check the cluster and the connection",
+                code=Code.KAFKA_UNREACHABLE,
             ) from error
 
     @patiently

@@ -20,7 +20,7 @@ from millrace.domain.groups.commits import Committed
 from millrace.domain.rewind.time_travel import PartitionTimes, RecordAt
 from millrace.domain.streams.position import LogBounds
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.errors import MillraceError, UnreachableError
+from millrace.errors import Code, MillraceError, UnreachableError
 from millrace.settings import KafkaSettings
 
 _COORDINATOR_WITHIN_SECONDS = 15.0
@@ -285,5 +285,7 @@ class KafkaLog:
         return UnreachableError(
             f"{doing} failed: {error.args[0].str()}",
             where=self._where,
-            next_step="see that the brokers run and that the connection may read; `./millrace doctor` tries each one",
+            next_step="check that the brokers run and this connection may read; "
+            "`./millrace doctor` tests each connection",
+            code=Code.KAFKA_UNREACHABLE,
         )

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from millrace.adapters.kafka.admin_client import ANSWER_MARGIN_SECONDS
 from millrace.domain.groups.commits import Committed, in_parts
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.errors import FencedError, UnreachableError
+from millrace.errors import Code, FencedError, UnreachableError
 from millrace.settings import KafkaSettings
 
 SESSION_TIMEOUT = timedelta(seconds=10)
@@ -166,8 +166,9 @@ class GroupMember:
                 raise UnreachableError(
                     f"the group did not assign {missing} within {_JOIN_WITHIN.total_seconds():.0f} s",
                     where=f"group {self._group} at {self._where}",
-                    next_step=f"`kafka-consumer-groups --describe --members --group {self._group}` shows other "
+                    next_step=f"run `kafka-consumer-groups --describe --members --group {self._group}` to find other "
                     "members: a stream must be alone in its group",
+                    code=Code.GROUP_IN_USE,
                 )
 
     def _has_joined(self, wanted: set[tuple[str, int]]) -> bool:
@@ -207,7 +208,7 @@ class GroupMember:
             raise MembershipLostError(
                 self._lost,
                 where=f"group {self._group}",
-                next_step="`kafka-consumer-groups --describe --members` shows who is in the group now",
+                next_step="run `kafka-consumer-groups --describe --members` to find the group's current members",
             )
 
     def commit(self, commits: Mapping[TopicPartition, Committed]) -> None:
@@ -238,7 +239,8 @@ class GroupMember:
                 raise UnreachableError(
                     f"the group's commit failed: {error.str()}",
                     where=f"group {self._group} at {self._where}",
-                    next_step="the record of work is ahead of the group; the next start commits again",
+                    next_step="wait for the next start: it commits again; the record of work is ahead of the group",
+                    code=Code.KAFKA_UNREACHABLE,
                 )
             log.info("commit_waits", error=error.str())
             self._closing.wait(0.5)

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from millrace.adapters.kafka.offsets import list_offsets
 from millrace.domain.retention.readers import FirstRecords
 from millrace.domain.topics.sources import TopicRecord
-from millrace.errors import DataLossError, DeclarationError, MillraceError, RefusedError, UnreachableError
+from millrace.errors import Code, DataLossError, DeclarationError, MillraceError, RefusedError, UnreachableError
 from millrace.settings import KafkaSettings
 
 _ANSWER_SECONDS = 30.0
@@ -102,7 +102,9 @@ class TopicReader:
         for partition, first in sorted((firsts or {}).items()):
             if ends.get(partition, -1) < first:
                 what = f"the log ends at {ends[partition]}" if partition in ends else "the partition is gone"
-                raise DataLossError(f"{what}, and it had been read up to offset {first}", where=f"{topic}/{partition}")
+                raise DataLossError(
+                    f"{what}, but it was read up to offset {first} before", where=f"{topic}/{partition}"
+                )
         self._wait_for_transactions(topic, ends)
         todo = {partition: end for partition, end in ends.items() if starts[partition] < end}
         return self._read(topic, starts, todo, progress or (lambda _: None))
@@ -248,7 +250,8 @@ class TopicReader:
                     f"the broker sent nothing for {_READ_SECONDS:.0f} s; partitions {sorted(todo)} are not read to "
                     "their end",
                     where=f"{topic} at {self._kafka.bootstrap_servers}",
-                    next_step="look at the broker's log, then run this again",
+                    next_step="read the broker's log, then run this again",
+                    code=Code.KAFKA_UNREACHABLE,
                 )
 
     def _offsets(self, topic: str, which: Any, isolation: Any) -> dict[int, int]:
@@ -267,7 +270,8 @@ class TopicReader:
             raise UnreachableError(
                 f"the broker did not answer within {_ANSWER_SECONDS:.0f} s",
                 where=self._kafka.bootstrap_servers,
-                next_step="see that the broker runs: `./millrace status`",
+                next_step="check that the broker runs: `./millrace status`",
+                code=Code.KAFKA_UNREACHABLE,
             ) from error
 
     def _translated(self, reason: Any, topic: str) -> MillraceError:
@@ -277,12 +281,14 @@ class TopicReader:
             return DeclarationError(
                 "the topic does not exist",
                 where=topic,
-                next_step="make it: run the DAG PIPELINE.topics, or `./millrace topics plan` and `plans run ID`",
+                next_step="create it: run the DAG PIPELINE.topics, or `./millrace topics plan` and `plans run ID`",
+                code=Code.MISSING_TOPIC,
             )
         return UnreachableError(
             f"the broker could not be read: {reason.str()}",
             where=f"{topic} at {self._kafka.bootstrap_servers}",
-            next_step="see that the broker runs: `./millrace status`",
+            next_step="check that the broker runs: `./millrace status`",
+            code=Code.KAFKA_UNREACHABLE,
         )
 
 

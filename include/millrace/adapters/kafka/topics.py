@@ -28,7 +28,7 @@ from millrace.adapters.kafka.admin_client import ANSWER_MARGIN_SECONDS, SharedAd
 from millrace.adapters.kafka.ids import topic_id_text
 from millrace.adapters.kafka.silence import SILENT
 from millrace.domain.topics.changes import NewTopic, ObservedTopic
-from millrace.errors import TopicAccessError, UnreachableError
+from millrace.errors import Code, TopicAccessError, UnreachableError
 from millrace.settings import KafkaSettings
 
 REQUEST_TIMEOUT_SECONDS = 15.0
@@ -164,7 +164,8 @@ class KafkaTopicAdmin:
         return UnreachableError(
             f"the Kafka cluster does not answer: {detail}",
             where=self._address,
-            next_step="see with `millrace doctor` whether it runs and the connection is right",
+            next_step="run `millrace doctor` to check the cluster and the connection",
+            code=Code.KAFKA_UNREACHABLE,
         )
 
     def _split(self, futures: Mapping[str, Future[Item]], failures: dict[str, str]) -> dict[str, Item]:

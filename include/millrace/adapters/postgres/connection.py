@@ -118,12 +118,12 @@ def _error(fault: Fault, settings: PostgresSettings, told: str, doing: str) -> M
         return SinkUnreachableError(
             f"the sink database does not answer: {told}",
             where=where,
-            next_step="see that PostgreSQL runs and lets this role in; `./millrace doctor` tries the connection",
+            next_step="check that PostgreSQL runs and lets this role log in; `./millrace doctor` tests the connection",
         )
     kind, next_step = {
-        Fault.ROLLED_BACK: (SinkRolledBackError, "see which other program locks rows of the same tables"),
+        Fault.ROLLED_BACK: (SinkRolledBackError, "check which other program locks rows of the same tables"),
         Fault.EXHAUSTED: (SinkExhaustedError, "give the database disk, memory or connections; the stream waits"),
-    }.get(fault, (SinkFailedError, "the database's own words say what it misses"))
+    }.get(fault, (SinkFailedError, "correct the fault that the database's own words name"))
     return kind(f"the statement `{doing}` failed: {told}", where=where, next_step=next_step)
 
 

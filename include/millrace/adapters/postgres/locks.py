@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import psycopg
 import structlog
 
-from millrace.errors import MillraceError, UnreachableError
+from millrace.errors import Code, MillraceError, UnreachableError
 
 log = structlog.get_logger()
 
@@ -45,6 +45,8 @@ _MOST = 5
 
 class LockedError(UnreachableError):
     """Somebody holds a lock for longer than it is waited for."""
+
+    usual_code = Code.DATABASE_LOCKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +131,13 @@ def in_turns(
                     raise
                 last = error
         known = asking.found or known
-        who = "; ".join(map(str, known)) or "somebody who let go before it could be told who"
+        who = "; ".join(map(str, known)) or "a session that ended its lock before it was read"
         if time.monotonic() + pause > deadline:
             waited = f"{within.total_seconds():.0f} s"
             raise LockedError(
-                f"the statement `{doing}` did not get its lock within {waited}; in the way: {who}",
+                f"the statement `{doing}` did not get its lock within {waited}; blocked by: {who}",
                 where=where,
-                next_step="wait for them or end them: pg_terminate_backend(pid); it is tried again",
+                next_step="wait for these sessions, or end them with pg_terminate_backend(pid); Millrace retries",
             ) from last
         log.warning("lock_waited_for", doing=doing, held_by=who)
         time.sleep(pause * random.uniform(0.5, 1.5))

@@ -13,7 +13,7 @@ from millrace.adapters.postgres.connection import Fault, fault_of
 from millrace.adapters.sinks.postgres.tables import Cursor
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.errors import DeclarationError, RefusedError
+from millrace.errors import Code, DeclarationError, RefusedError
 
 log = structlog.get_logger()
 
@@ -193,10 +193,11 @@ def ensure_schema(cursor: Cursor) -> None:
         return
     if cursor.connection.info.server_version < _OLDEST_SERVER:
         raise DeclarationError(
-            f"the server is PostgreSQL {cursor.connection.info.server_version // 10_000}, and 14 is the oldest that "
-            "holds what Millrace keeps",
+            f"the server is PostgreSQL {cursor.connection.info.server_version // 10_000}, but Millrace needs "
+            "version 14 or newer",
             where="schema millrace",
             next_step="upgrade the server",
+            code=Code.UNSUPPORTED,
         )
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
     found = _known_version(cursor)
@@ -269,20 +270,22 @@ def must_be_current(cursor: Cursor) -> None:
     """
     if (found := _known_version(cursor)) < SCHEMA_VERSION:
         raise RefusedError(
-            f"the tables of schema millrace have version {found}, and {SCHEMA_VERSION} is needed"
+            f"the tables of schema millrace have version {found}, but this Millrace needs {SCHEMA_VERSION}"
             if found
-            else "there are no tables of Millrace's in schema millrace",
+            else "schema millrace has no tables of Millrace",
             where="schema millrace",
             next_step="run `millrace control upgrade`",
+            code=Code.CONTROL_VERSION,
         )
 
 
 def _known_version(cursor: Cursor) -> int:
     if (found := _version(cursor)) > SCHEMA_VERSION:
         raise DeclarationError(
-            f"the tables of schema millrace have version {found}, this Millrace knows {SCHEMA_VERSION}",
+            f"the tables of schema millrace have version {found}; this Millrace supports {SCHEMA_VERSION}",
             where="schema millrace",
-            next_step="run the Millrace that made them, or a newer one",
+            next_step="run the Millrace that created them, or a newer one",
+            code=Code.CONTROL_VERSION,
         )
     return found
 

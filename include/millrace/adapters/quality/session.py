@@ -165,7 +165,7 @@ class Session:
     def _hurry(self) -> None:
         if time.monotonic() >= self._until:
             error = OutOfTimeError(
-                "it took too long, and was ended", next_step="check less at once, or look at the rules"
+                "the check took too long and was ended", next_step="check fewer rows at once, or review the rules"
             )
             self.errors.append(error)
             raise error

@@ -34,7 +34,7 @@ from millrace.adapters.s3.failures import (
     status_of,
     where,
 )
-from millrace.errors import MillraceError, UsageError
+from millrace.errors import Code, MillraceError, UsageError
 from millrace.settings import S3Settings
 
 # The most one request may take: 4 times 20 s where no connection comes about, 4 times 30 s where the store takes it and
@@ -114,9 +114,10 @@ class Bucket:
             raise broken(self.settings, f"{doing}: {type(error).__name__}") from open_cause(self.settings, error)
         if missing := [name for name in needs if name not in answer]:
             raise MillraceError(
-                f"the answer to {doing} has no {', '.join(missing)}: it is not S3's",
+                f"the answer to {doing} lacks {', '.join(missing)}: it is not an answer of S3",
                 where=self.where,
-                next_step="see that endpoint_url of the connection is the address of the store itself",
+                next_step="check that endpoint_url of the connection is the address of the store itself",
+                code=Code.STORE_REFUSED,
             )
         return answer
 
@@ -147,10 +148,11 @@ class Bucket:
             )
         except ValueError as error:
             raise UsageError(
-                "the endpoint or the region of the object store is none",
+                "the endpoint or the region of the object store is invalid",
                 where=self.where,
                 next_step="write endpoint_url in the connection's extra as http://HOST:PORT or https://HOST, and "
                 "region_name as one of the provider's regions",
+                code=Code.WRONG_CONNECTION,
             ) from open_cause(s3, error)
         self.settings = replace(s3, region=region)
         client.meta.events.register_last("before-call.s3.DeleteObjects", _with_md5)

@@ -26,7 +26,7 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
+from millrace.errors import Code, MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.settings import S3Settings
 
 _SHORTEST_SECRET = 4  # a shorter one would black out ordinary words
@@ -41,24 +41,30 @@ class _Meaning:
     codes: frozenset[str]
     what: str
     next_step: str
+    code: Code
 
 
-_SILENT = "see that the store runs and that endpoint_url of the connection is its address; `./millrace doctor` tries it"
+_SILENT = (
+    "check that the store runs and that endpoint_url of the connection is its address; `./millrace doctor` tests it"
+)
 _CREDENTIALS = (
     "put an access key into login and password of the connection, or leave both empty where the machine has a role"
 )
+_NO_KEY = "the access key for the object store is missing"
 _PROFILE = "let AWS_PROFILE name a profile of this machine's ~/.aws/config, or unset it"
-_BROKEN = "do the same again; if it stays so, look at the network and the proxies between here and the store"
+_BROKEN = "retry; if it fails again, check the network and the proxies between this machine and the store"
 _DENIED = _Meaning(
     frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "401", "403"}),
-    "does not let this key do that",
-    "give it the rights on the bucket and its objects that docs/reference/connections.md lists",
+    "does not give this key the right for this request",
+    "grant it the rights on the bucket and its objects that docs/reference/connections.md lists",
+    Code.MISSING_RIGHT,
 )
 _SLOW = _Meaning(
     frozenset({"SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "RequestThrottled"})
     | {"BandwidthLimitExceeded", "TooManyRequests", "TooManyRequestsException", "429"},
-    "asked to slow down each time",
-    "try again later, or with fewer writers at the same time",
+    "asked for a lower request rate each time",
+    "retry later, or with fewer writers at the same time",
+    Code.STORE_UNREACHABLE,
 )
 # HEAD answers have no body, so their codes are numbers: 400 is what a wrong region and a token that expired get.
 _MEANINGS = (
@@ -68,37 +74,45 @@ _MEANINGS = (
         frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "NotSignedUp"}),
         "does not know this key or its secret",
         "put the store's own access key and secret into login and password of the connection",
+        Code.WRONG_CONNECTION,
     ),
     _Meaning(
         frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}),
-        "no longer takes this session token",
+        "no longer accepts this session token",
         "renew aws_session_token in the connection's extra with its key and secret, or let the machine's role do it",
+        Code.WRONG_CONNECTION,
     ),
     _Meaning(
         frozenset({"RequestTimeTooSkewed", "RequestExpired"}),
-        "has another time of day",
+        "has another time than this machine",
         "set this machine's clock",
+        Code.STORE_REFUSED,
     ),
     _Meaning(
         frozenset({"NoSuchBucket", "InvalidBucketName"}),
-        "has no such bucket",
-        'make the bucket, or name another in the connection\'s extra: {"service_config": {"s3": {"bucket_name": ...}}}',
+        "has no bucket of this name",
+        "create the bucket, or name another in the connection's extra: "
+        '{"service_config": {"s3": {"bucket_name": ...}}}',
+        Code.STORE_REFUSED,
     ),
     _Meaning(
         frozenset({"PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraintException"})
         | {"AuthorizationHeaderMalformed", "301", "302", "307", "400"},
-        "will not take this request from here: another region, or a session token that expired",
-        "let region_name in the connection's extra be the bucket's region, and renew aws_session_token if there is one",
+        "refuses this request: the region is wrong, or a session token expired",
+        "set region_name in the connection's extra to the bucket's region, and renew aws_session_token if it has one",
+        Code.WRONG_CONNECTION,
     ),
     _Meaning(
         frozenset({"BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "RequestTimeout"}),
         "did not get the bytes that were sent",
         _BROKEN,
+        Code.STORE_UNREACHABLE,
     ),
     _Meaning(
         frozenset({"InvalidObjectState"}),
-        "keeps this object in a class of storage from which it cannot be read at once",
-        "restore the object, and let no lifecycle rule of the bucket move any there (Glacier, Deep Archive)",
+        "keeps this object in a storage class that cannot be read at once",
+        "restore the object, and remove lifecycle rules of the bucket that move objects there (Glacier, Deep Archive)",
+        Code.STORE_REFUSED,
     ),
 )
 _NO_KEY_HERE = (
@@ -137,6 +151,7 @@ def _unusable(what: str) -> UsageError:
         what,
         where="endpoint_url of the aws connection",
         next_step="write it as http://HOST:PORT or https://HOST, and the key and its secret into login and password",
+        code=Code.WRONG_CONNECTION,
     )
 
 
@@ -168,9 +183,10 @@ def refusal(settings: S3Settings, error: ClientError, doing: str) -> MillraceErr
             return _unreachable(settings, meaning, told)
     if code == "NotImplemented" or status == 501:
         return RefusedError(
-            f"the object store cannot do what is asked of it ({told})",
+            f"the object store does not support this request ({told})",
             where=where(settings),
-            next_step="use a store that has conditional writes and multipart uploads as S3 has them",
+            next_step="use a store with the conditional writes and multipart uploads of S3",
+            code=Code.UNSUPPORTED,
         )
     if status in (401, 403):
         return _unreachable(settings, _DENIED, told)
@@ -180,53 +196,61 @@ def refusal(settings: S3Settings, error: ClientError, doing: str) -> MillraceErr
         return UnreachableError(
             f"the object store, or a proxy before it, failed each time ({told})",
             where=where(settings),
-            next_step="try again later; the store's own log says what it misses",
+            next_step="retry later; the store's own log has the reason",
+            code=Code.STORE_UNREACHABLE,
         )
     return MillraceError(
         f"the object store refused the request ({told})",
         where=where(settings),
-        next_step="the store's own words say what it misses",
+        next_step="correct the fault that the store's own words name",
+        code=Code.STORE_REFUSED,
     )
 
 
 def _unreachable(settings: S3Settings, meaning: _Meaning, told: str) -> UnreachableError:
+    code = meaning.code
     return UnreachableError(
-        f"the object store {meaning.what} ({told})", where=where(settings), next_step=meaning.next_step
+        f"the object store {meaning.what} ({told})",
+        where=where(settings),
+        next_step=meaning.next_step,
+        code=code,
     )
 
 
 def no_answer(settings: S3Settings, error: Exception, doing: str) -> MillraceError:
     """The error to raise for a request that got no answer, or was never sent."""
     cause = getattr(error, "kwargs", {}).get("error") or error
-    told = _without_secrets(settings, f"{doing}: {cause}")
+    told, code = _without_secrets(settings, f"{doing}: {cause}"), Code.STORE_UNREACHABLE
     if isinstance(error, ProfileNotFound):
-        what, next_step = "there is no access key for the object store", _PROFILE
+        what, next_step, code = _NO_KEY, _PROFILE, Code.WRONG_CONNECTION
     elif isinstance(error, _NO_KEY_HERE):
-        what, next_step = "there is no access key for the object store", _CREDENTIALS
+        what, next_step, code = _NO_KEY, _CREDENTIALS, Code.WRONG_CONNECTION
     elif isinstance(error, ProxyConnectionError):
         what = "the proxy before the object store does not answer"
-        next_step = "see HTTP_PROXY and HTTPS_PROXY, or name the store's host in NO_PROXY"
+        next_step = "check HTTP_PROXY and HTTPS_PROXY, or name the store's host in NO_PROXY"
     elif isinstance(error, SSLError):
-        what = "no trusted connection to the object store"
+        what = "the object store's TLS connection is not trusted"
         next_step = "name the file of its certificate authority in AWS_CA_BUNDLE, or write the endpoint with http"
     elif isinstance(error, ConnectionError | HTTPClientError):
         what, next_step = "the object store does not answer", _SILENT
     else:
-        kind = "could not be sent" if isinstance(error, BotoCoreError) else "got an answer that is not S3's"
+        kind = "could not be sent" if isinstance(error, BotoCoreError) else "got an answer that is not of S3"
         return MillraceError(
             f"a request to the object store {kind} ({told})",
             where=where(settings),
-            next_step="see the connection's endpoint_url, region_name and bucket, and this process's AWS_ variables",
+            next_step="check the connection's endpoint_url, region_name and bucket, and this process's AWS_ variables",
+            code=Code.WRONG_CONNECTION,
         )
-    return UnreachableError(f"{what} ({told})", where=where(settings), next_step=next_step)
+    return UnreachableError(f"{what} ({told})", where=where(settings), next_step=next_step, code=code)
 
 
 def broken(settings: S3Settings, why: str) -> BrokenBodyError:
     """The error to raise for bytes that did not come whole."""
     return BrokenBodyError(
-        f"the object store's answer did not come whole ({_without_secrets(settings, why)})",
+        f"the object store's answer is incomplete ({_without_secrets(settings, why)})",
         where=where(settings),
         next_step=_BROKEN,
+        code=Code.STORE_UNREACHABLE,
     )
 
 

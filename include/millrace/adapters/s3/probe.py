@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Barrier, BrokenBarrierError
 
-from millrace.errors import MillraceError, ObjectExistsError, RefusedError
+from millrace.errors import Code, MillraceError, ObjectExistsError, RefusedError
 from millrace.ports.objects import Creation
 
 PROBE_PREFIX = "millrace-probe/"
@@ -84,7 +84,7 @@ class Probe:
         for each in came:
             each.result()  # raises what went wrong for a writer
         if not won or self.get(key) != b"writer %d" % won[0]:
-            raise self._ignored("let two writers at the same time both write, and told one that it did not")
+            raise self._ignored("let two writers at the same time both write, but reported a refusal to one")
 
     def _race(self, key: str, data: bytes, write: Write, barrier: Barrier) -> bool:
         """Whether this writer's bytes came to be the object's, as far as it was told."""
@@ -107,9 +107,10 @@ class Probe:
         return RefusedError(
             f"the store {what} in spite of `If-None-Match: *`",
             where=self.where,
-            next_step="use one that documents conditional writes, for puts and for completed multipart uploads, and "
-            "reach it by one address: AWS S3 does, and the embedded s3proxy keeps them; of others it depends on the "
+            next_step="use a store that documents conditional writes for puts and completed multipart uploads, and "
+            "reach it by one address. AWS S3 and the embedded s3proxy keep them. With other stores it depends on the "
             "version",
+            code=Code.UNSUPPORTED,
         )
 
     def _forget(self, keys: Collection[str], first: BaseException | None) -> None:
@@ -126,7 +127,8 @@ class Probe:
             raise MillraceError(
                 f"the probe could not be deleted: {why}",
                 where=f"{self.where}/{key}",
-                next_step="give the key the right to delete objects; the archive needs it too",
+                next_step="grant the key the right to delete objects; the archive needs it too",
+                code=Code.MISSING_RIGHT,
             )
 
 

@@ -12,7 +12,7 @@ from millrace.adapters.s3.client import ATTEMPTS, CONNECTIONS, READ_SECONDS, Ans
 from millrace.adapters.s3.probe import Meet, Probe
 from millrace.adapters.s3.reading import Range, read
 from millrace.adapters.s3.writing import ContestedError, LookError, contested, put, upload
-from millrace.errors import MillraceError, ObjectExistsError, RefusedError
+from millrace.errors import Code, MillraceError, ObjectExistsError, RefusedError
 from millrace.ports.objects import Creation, ObjectInfo
 from millrace.settings import S3Settings
 
@@ -90,7 +90,7 @@ class S3Store:
         except LookError as error:
             if found := self._compared(key, data):
                 return found
-            raise contested(self._bucket, key, f"{error}, and nothing was there afterwards") from error
+            raise contested(self._bucket, key, f"{error}, and afterwards no object exists") from error
         return Creation.CREATED
 
     @staticmethod
@@ -108,21 +108,21 @@ class S3Store:
         if there is None:
             return None
         if there.size_bytes != len(data):
-            raise self._other(key, f"{there.size_bytes} bytes are there, {len(data)} were to be written")
+            raise self._other(key, f"{there.size_bytes} bytes exist, {len(data)} should be written")
         for first in range(0, len(data), _COMPARED_AT_ONCE):
             wanted = data[first : first + _COMPARED_AT_ONCE]
             found = read(self._bucket, key, Range(first, first + len(wanted)))
             if found is None:
                 return None
             if found != wanted:
-                raise self._other(key, f"{there.size_bytes} bytes are there, as many as were to be written, but others")
+                raise self._other(key, f"{there.size_bytes} bytes exist: the right number, but other bytes")
         return Creation.WAS_THERE
 
     def _other(self, key: str, why: str) -> ObjectExistsError:
         return ObjectExistsError(
             f"the object {key} exists with other bytes: {why}",
             where=self._bucket.where,
-            next_step="nothing was written over it; find out who wrote it before anything else",
+            next_step="find out who wrote it before you do anything else; the object was not overwritten",
         )
 
     def get(self, key: str) -> bytes | None:
@@ -202,15 +202,17 @@ class S3Store:
         return RefusedError(
             f"the store lists {other!r} after {one!r}, not in the order of the keys' bytes",
             where=self._bucket.where,
-            next_step="use a general purpose bucket: directory buckets (S3 Express) list in no order, and the embedded "
+            next_step="use a general purpose bucket. Directory buckets (S3 Express) list in no order. The embedded "
             "store puts characters beyond U+FFFF before those from U+E000 on",
+            code=Code.UNSUPPORTED,
         )
 
     def _never_ends(self, prefix: str) -> MillraceError:
         return MillraceError(
-            f"the store says that there is more below {prefix!r}, and gives nothing",
+            f"the store reports more keys below {prefix!r}, but lists none",
             where=self._bucket.where,
-            next_step="look at the store: this is no answer of S3's",
+            next_step="check the store: this is not an answer of S3",
+            code=Code.STORE_REFUSED,
         )
 
     def delete(self, keys: Collection[str]) -> Mapping[str, str]:
@@ -228,7 +230,7 @@ class S3Store:
         answer = self._bucket.call("delete_objects", Delete=named)
         failed = {each["Key"]: f"{each.get('Code')}: {each.get('Message', '')}" for each in answer.get("Errors", [])}
         deleted = {each["Key"] for each in answer.get("Deleted", [])}
-        silent = {key: "the store did not say what became of it" for key in keys if key not in deleted}
+        silent = {key: "the store did not report the result" for key in keys if key not in deleted}
         return {
             key: why for key, why in (silent | failed).items() if failed.get(key, "").partition(":")[0] != "NoSuchKey"
         }

@@ -26,9 +26,9 @@ class ContestedError(UnreachableError):
 def contested(bucket: Bucket, key: str, why: str) -> ContestedError:
     """The error for a write that may be tried again."""
     return ContestedError(
-        f"writing {key} came to nothing each time: {why}",
+        f"each write of {key} failed: {why}",
         where=bucket.where,
-        next_step="do the same again, and see which other programs write or delete there",
+        next_step="retry, and check which other programs write or delete there",
     )
 
 

@@ -14,7 +14,7 @@ from millrace.adapters.sinks.postgres.staging import StagedConnection
 from millrace.adapters.sinks.postgres.tables import Cursor
 from millrace.domain.sinks.batch import Identity, Written
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.errors import FencedError, MillraceError, RefusedError, SinkFailedError
+from millrace.errors import Code, FencedError, MillraceError, RefusedError, SinkFailedError
 from millrace.settings import PostgresSettings
 
 log = structlog.get_logger()
@@ -87,6 +87,7 @@ class Aside(StagedConnection):
                 f"the role {self.settings.user} may not use the schema millrace",
                 where=address(self.settings),
                 next_step="run `millrace control upgrade`",
+                code=Code.MISSING_RIGHT,
             ) from error
 
     def timeline(self) -> tuple[int, dict[TopicPartition, Opened]]:
@@ -209,10 +210,10 @@ class Aside(StagedConnection):
         )
         if kept != written.bad_records:
             raise SinkFailedError(
-                f"{written.bad_records} bad records were staged, but {kept} arrived: none was kept. Staging was "
+                f"{written.bad_records} bad records were staged, but {kept} arrived, so none was kept. Staging was "
                 "emptied meanwhile (a TRUNCATE, a promoted standby, a pooler that changes connections)",
                 where=f"stream {self.identity.stream}, table millrace.quarantine",
-                next_step="the next start takes the batch again",
+                next_step="find out what emptied it; the next start processes the batch again",
             )
         return kept
 

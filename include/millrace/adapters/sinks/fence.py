@@ -22,6 +22,7 @@ from millrace.adapters.sinks.postgres.tables import Cursor
 from millrace.domain.sinks.batch import Identity
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import (
+    Code,
     FencedError,
     MillraceError,
     SinkExhaustedError,
@@ -69,9 +70,10 @@ class FencedConnection:
         while not self._try_raise_fence():
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"an older instance kept the fence row locked for {_TAKE_OVER_WITHIN.total_seconds():.0f} s",
+                    f"an older instance held the lock on the fence row for {_TAKE_OVER_WITHIN.total_seconds():.0f} s",
                     where=f"millrace.fence, stream {self.identity.stream}",
-                    next_step="look at pg_stat_activity for backends named after the stream, and end them",
+                    next_step="find the backends named after the stream in pg_stat_activity, and end them",
+                    code=Code.DATABASE_LOCKED,
                 )
 
     def check_fence(self) -> None:
@@ -195,9 +197,9 @@ class FencedConnection:
             )
             if cursor.rowcount != len(positions):
                 raise SinkFailedError(
-                    f"{len(positions) - cursor.rowcount} partitions stand on timeline {timeline} already, elsewhere",
+                    f"{len(positions) - cursor.rowcount} partitions have other offsets on timeline {timeline} already",
                     where=f"stream {stream}, table millrace.{table}",
-                    next_step="the next start reads them again",
+                    next_step="wait for the next start: it reads these partitions again",
                 )
 
         return write
@@ -206,7 +208,7 @@ class FencedConnection:
         return FencedError(
             what,
             where=f"stream {self.identity.stream}, epoch {self.identity.epoch}",
-            next_step=f"`streams show {self.identity.stream}` shows the instance that runs",
+            next_step=f"run `streams show {self.identity.stream}` to find the instance that runs",
         )
 
     def _bounded(self, doing: str, act: Callable[[Cursor], Answer]) -> Answer:
@@ -268,7 +270,7 @@ class FencedConnection:
         except (SinkUnreachableError, SinkExhaustedError, psycopg.Error):
             return connect_error(self.settings, error)
         if row is not None and row[0] > self.identity.epoch:
-            return self._fenced(f"epoch {row[0]} has taken over and ended this instance's connection")
+            return self._fenced(f"epoch {row[0]} took over and ended this instance's connection")
         return connect_error(self.settings, error)
 
 

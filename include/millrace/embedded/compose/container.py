@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
             case ["healthy", *names] if names:
                 print(healthy(compose_site.site(Credentials.make()), names))
             case _:
-                raise UsageError("setup, streams, or healthy with names", where=" ".join(arguments))
+                raise UsageError("the command needs setup, streams, or healthy with names", where=" ".join(arguments))
     except NotReadyError as error:
         print(f"millrace: {error}", file=sys.stderr)
         return 1
@@ -85,17 +85,17 @@ def setup(site: Site, progress: Progress) -> None:
         UnreachableError: the control database does not answer any more.
     """
     site.layout.make()
-    for part, made in ((Postgres(), "roles and databases are"), (S3(), "the bucket is")):
+    for part, made in ((Postgres(), "roles and databases exist"), (S3(), "the bucket exists")):
         part.probe(site)
         part.complete(site, progress.say)
-        progress.say(f"{part.name}: {made} there")
+        progress.say(f"{part.name}: {made}")
     upgrade_control(open_settings(site.layout.root))
-    progress.say("control database: its tables are of this version")
+    progress.say("control database: its tables have this version")
     airflow = Airflow()
     airflow.write_configuration(site)
     # Each time: what was done is known to the database alone, for this container and the volume have lives of their own
     airflow.migrate(site, lambda line: progress.tell("airflow", line))
-    progress.say("airflow: its database is of this version")
+    progress.say("airflow: its database has this version")
     progress.say(f"airflow: old runs {_trim(airflow, site, progress)}")
     for secret in (site.layout.airflow_configuration_file, site.layout.airflow_passwords):
         secret.unlink()  # nobody needs them here any more

@@ -27,7 +27,7 @@ from millrace.embedded.servers.kafka import properties as kafka_properties
 from millrace.embedded.servers.part import Site
 from millrace.embedded.servers.postgres import ENCODING, SETTINGS, programs_folder
 from millrace.embedded.servers.s3 import S3
-from millrace.errors import PartFailedError
+from millrace.errors import Code, PartFailedError
 
 FILE = "docker-compose.yaml"
 ABOUT = "# docs/operations/compose.md says what it is; settings of your own go into docker-compose.override.yaml.\n"
@@ -153,7 +153,9 @@ def postgres_version() -> str:
     """The version of the PostgreSQL that the embedded stack runs."""
     answer = subprocess.run([programs_folder() / "postgres", "--version"], capture_output=True, text=True, check=False)
     if answer.returncode != 0:
-        raise PartFailedError("PostgreSQL does not tell its version", where=str(programs_folder()))
+        raise PartFailedError(
+            "PostgreSQL does not print its version", where=str(programs_folder()), code=Code.MISSING_PROGRAM
+        )
     return answer.stdout.split()[-1]
 
 

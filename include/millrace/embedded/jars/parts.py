@@ -30,7 +30,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 
 from millrace.embedded.jars.java import BUNDLED, Java
 from millrace.embedded.layout import Layout, cache_folder, write_private
-from millrace.errors import PartFailedError, UnreachableError
+from millrace.errors import Code, PartFailedError, UnreachableError
 
 SETS = ("kafka", "s3proxy", "spark-connector")
 JARS_PER_IVY = 31
@@ -52,6 +52,7 @@ class _NotDownloadedError(UnreachableError):
     """Jars that could not be downloaded, with what the downloader printed."""
 
     quotes_log = True
+    usual_code = Code.DOWNLOAD_FAILED
 
 
 class _MayPassError(_NotDownloadedError):
@@ -238,19 +239,23 @@ def _not_fetched(tail: Iterable[str], java: Java, code: int) -> PartFailedError 
     whole = "\n".join(line for line in tail if line.strip() and not line.strip().startswith(".."))
     text = whole[-2000:]
     if "No space left on device" in whole:
-        return PartFailedError("the disk is full", where=str(cache_folder()), next_step="free some space, run again")
+        return PartFailedError(
+            "the disk is full", where=str(cache_folder()), next_step="free some space, then run the command again"
+        )
     if "unable to find valid certification path" in whole:
         return _NotDownloadedError(
-            f"the jars could not be downloaded: {java.source} does not know the authority that signed the repository's "
-            f"certificate:\n{text}",
-            where=f"the Maven repository, asked by the Java in {java.home}",
+            f"the jars could not be downloaded: {java.source} does not trust the repository's certificate "
+            f"authority:\n{text}",
+            where=f"the Maven repository, for the Java in {java.home}",
             next_step=_trusting(java),
+            code=Code.DOWNLOAD_FAILED,
         )
     if re.search(r": invalid (sha\d+|md5): ", whole):
         return PartFailedError(
             f"a downloaded jar has another checksum than its repository publishes; it was not kept:\n{text}",
             where="the Maven repository",
-            next_step="somebody between here and the repository changes files: try from another network",
+            next_step="download from another network: something between this machine and the repository changes files",
+            code=Code.DOWNLOAD_FAILED,
         )
     # A Java that was told to end (its code is then 128 and the signal, or the signal below 0) shall stay ended.
     kind = _NotDownloadedError if code < 0 or code > 128 else _MayPassError
@@ -258,19 +263,19 @@ def _not_fetched(tail: Iterable[str], java: Java, code: int) -> PartFailedError 
     return kind(
         f"the jars could not be downloaded{': ' + cause[0].strip() if cause else ''}:\n{text}",
         where="the Maven repository",
-        next_step="check the network (and HTTPS_PROXY), then run the same command again: what is there is kept",
+        next_step="check the network (and HTTPS_PROXY), then run the same command again: finished downloads are kept",
     )
 
 
 def _trusting(java: Java) -> str:
     if java.source == BUNDLED:
         return (
-            "if this network has an authority of its own, add its certificate to the machine's (Debian: as a .crt file "
-            "in /usr/local/share/ca-certificates, then update-ca-certificates) or name its file in SSL_CERT_FILE; "
-            "then run the same command again"
+            "if this network has its own authority, name its certificate file in SSL_CERT_FILE, or add it to this "
+            "machine's certificates (Debian: as a .crt file in /usr/local/share/ca-certificates, then "
+            "update-ca-certificates). Then run the same command again"
         )
     return (
-        "if this network has an authority of its own, add its certificate to that Java's list "
+        "if this network has its own authority, add its certificate to the list of that Java "
         f"(`{java.home}/bin/keytool -importcert -cacerts -alias our-network -file AUTHORITY.crt`), "
         "then run the same command again"
     )
@@ -278,14 +283,20 @@ def _trusting(java: Java) -> str:
 
 def _must_match(jar: Jar, found: Path) -> None:
     if not found.exists():
-        raise UnreachableError("the jar was not downloaded", where=jar.file_name, next_step="run the command again")
+        raise UnreachableError(
+            "the jar was not downloaded",
+            where=jar.file_name,
+            next_step="run the command again",
+            code=Code.DOWNLOAD_FAILED,
+        )
     actual = _sha256(found)
     if actual != jar.sha256:
         raise PartFailedError(
-            f"the downloaded file has SHA-256 {actual}, the lock says {jar.sha256}; it was not kept",
+            f"the downloaded file has SHA-256 {actual}, but the lock names {jar.sha256}; it was not kept",
             where=jar.file_name,
-            next_step="somebody between here and the repository changes files, or the lock is wrong: "
-            "try from another network before trusting either",
+            next_step="download from another network before you trust either: something between this machine and the "
+            "repository changes files, or the lock is wrong",
+            code=Code.DOWNLOAD_FAILED,
         )
 
 
@@ -337,7 +348,9 @@ def _module(jars: Sequence[Jar], *, transitive: bool) -> str:
 def _ivy_class_path() -> str:
     found = find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
-        raise PartFailedError("pyspark is not installed", where="pyspark", next_step="run `./millrace up`")
+        raise PartFailedError(
+            "pyspark is not installed", where="pyspark", next_step="run `./millrace up`", code=Code.MISSING_PROGRAM
+        )
     jars = Path(next(iter(found.submodule_search_locations))) / "jars"
     return os.pathsep.join(str(path) for name in ("ivy-", "commons-cli-") for path in jars.glob(f"{name}*.jar"))
 
@@ -359,7 +372,7 @@ def _one_at_a_time(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell("waiting for another checkout's download of the same jars")
+            tell("waiting for another checkout to download the same jars")
             fcntl.flock(stream, fcntl.LOCK_EX)
         for leftover in lock.parent.glob("fetch-*"):
             shutil.rmtree(leftover, ignore_errors=True)

@@ -21,7 +21,7 @@ from millrace.embedded.layout import write_private
 from millrace.embedded.processes import PartRecord
 from millrace.embedded.servers.part import NotReadyError, Site
 from millrace.embedded.servers.program import Program
-from millrace.errors import DeclarationError, PartFailedError, UnreachableError
+from millrace.errors import Code, DeclarationError, PartFailedError, UnreachableError
 
 COMPONENTS = {
     "scheduler": "airflow-scheduler",
@@ -186,13 +186,14 @@ class Airflow:
             PartFailedError: Airflow could not do it; the end of its log is in the message.
         """
         failed = self._run(
-            site, "airflow-migrate", ["db", "migrate"], "bringing its database to the installed version", tell
+            site, "airflow-migrate", ["db", "migrate"], "migrating its database to the installed version", tell
         )
         if failed:
             raise PartFailedError(
-                f"its database could not be brought to the installed version:\n{failed}",
+                f"Airflow's database could not be migrated to the installed version:\n{failed}",
                 where=str(site.layout.log_file("airflow-migrate")),
-                next_step="look at the log; an older Airflow cannot use a newer one's database",
+                next_step="read the log; an older Airflow cannot use the database of a newer one",
+                code=Code.AIRFLOW_FAILED,
             )
 
     def _trim_daily(self, site: Site, tell: Callable[[str], None]) -> None:
@@ -259,7 +260,9 @@ def _unfinished(site: Site) -> dict[str, datetime]:
         ) as connection:
             return {dag: began for dag, began in connection.execute(query).fetchall() if began is not None}
     except psycopg.Error as error:
-        raise UnreachableError(f"its database does not say which runs are not over: {error}") from error
+        raise UnreachableError(
+            f"Airflow's database does not answer which runs are unfinished: {error}", code=Code.AIRFLOW_UNREACHABLE
+        ) from error
 
 
 def _started_at(site: Site, program: str) -> datetime | None:

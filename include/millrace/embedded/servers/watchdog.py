@@ -45,10 +45,10 @@ class WatchdogPart:
         files, record = OutageFiles(site.layout.state), PartRecord.read(site.layout, "watchdog")
         state = files.outage()
         if record is None or files.process() != record.leader.pid or state.looked_at is None:
-            raise NotReadyError("it has not looked yet")
+            raise NotReadyError("it has made no check yet")
         age = datetime.now(UTC) - state.looked_at
         if age > LATE_AFTER:
-            raise NotReadyError(f"it has not looked for {roughly(age)}")
+            raise NotReadyError(f"it has made no check for {roughly(age)}")
         if state.since is not None:
             return f"the control database has not answered since {state.since:%H:%M:%S} UTC"
         return "the control database answers"

@@ -24,7 +24,7 @@ from millrace.domain.archive.manifest import ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import MOST_OBJECT_BYTES, Read
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.errors import DataLossError, MillraceError, PartFailedError, RefusedError, UnreachableError
+from millrace.errors import Code, DataLossError, MillraceError, PartFailedError, RefusedError, UnreachableError
 from millrace.ports.objects import ObjectStore
 from millrace.runtime.life.spark_failures import means_loss, message
 from millrace.runtime.stream.plain_read import spark_cannot_read
@@ -173,15 +173,18 @@ class PatientCopier:
 def _of_spark(error: Exception, app: str) -> MillraceError:
     """What a failed job means."""
     if spark_cannot_read(error):
-        return UncountableError("a record has a timestamp that Spark cannot count", where=app)
+        return UncountableError("a record has a timestamp outside the range of Spark", where=app)
     if means_loss(error):
         return DataLossError(
-            f"Spark could not read what it planned: {message(error)}",
+            f"Spark could not read the planned offsets: {message(error)}",
             where=app,
-            next_step="the next look at the log tells whether its retention was faster",
+            next_step="check whether retention deleted records before the backup read them",
         )
     return PartFailedError(
-        f"Spark could not copy: {message(error)}", where=app, next_step="it is tried again; see the driver's log"
+        f"Spark could not copy: {message(error)}",
+        where=app,
+        next_step="read the driver's log; the backup retries",
+        code=Code.APP_FAILED,
     )
 
 

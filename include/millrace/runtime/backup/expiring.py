@@ -128,7 +128,7 @@ class Expirer:
                 self._refuse(one, identity, "the app keeps no such chain")
             return 1
         if chain.tiling.problems.total:  # what the chain says is not what it should be: nothing is let go by it
-            self._refuse(one, identity, f"something is wrong with the chain: {chain.tiling.problems.found[0]}")
+            self._refuse(one, identity, f"the chain has a fault: {chain.tiling.problems.found[0]}")
             return 1
         self._parts.step(f"let expire what {one.incarnation.topic} need not keep")
         portion = self._portion(one, identity, chain.tiling, most_read)

@@ -23,7 +23,7 @@ from millrace.domain.archive.proof.tiling import ObservedLog, Tiling
 from millrace.domain.chain.head import LARGEST_EPOCH
 from millrace.domain.groups.commits import BackupMetadata
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.errors import ChainFencedError, CorruptArchiveError, FencedError, MillraceError, UnreachableError
+from millrace.errors import ChainFencedError, Code, CorruptArchiveError, FencedError, MillraceError, UnreachableError
 from millrace.runtime.backup.chains import TopicChain
 from millrace.runtime.backup.expiring import Expirer
 from millrace.runtime.backup.parts import Parts
@@ -192,9 +192,10 @@ class Keeper:
         start = f"`millrace streams stop {app} --reason TEXT`, then `start`: a start resumes above it"
         self.halt(
             here,
-            f"the chain has a manifest of epoch {error.epoch}, instance {error.instance}, that nobody claimed; this is "
-            f"epoch {mine}; new records of the topic are not archived\n  next: see who else writes to {here.manifests} "
-            + (f"and end that; {start}" if error.epoch <= LARGEST_EPOCH else "and remove what was made by hand"),
+            f"the chain has a manifest of epoch {error.epoch}, instance {error.instance}, that no start claimed; "
+            f"this is epoch {mine}; new records of the topic are not archived\n"
+            f"  next: find out who else writes to {here.manifests} "
+            + (f"and stop it; {start}" if error.epoch <= LARGEST_EPOCH else "and remove manual changes"),
             fault="unclaimed epoch",
         )
         return True
@@ -288,7 +289,9 @@ class Keeper:
         def look() -> ObservedLog:
             seen = self._parts.look([here.topic])
             if here.topic not in seen.logs:
-                raise UnreachableError("the topic gives no answer any more", where=seen.silent[here.topic])
+                raise UnreachableError(
+                    "the topic no longer answers", where=seen.silent[here.topic], code=Code.KAFKA_UNREACHABLE
+                )
             looks.append(seen.logs[here.topic])
             return looks[-1]
 
@@ -351,7 +354,7 @@ class Keeper:
         """Write the look down that showed it, before the log grows and shows nothing any more; then halt."""
         self.append(chain, Kind.LOOK, seen)
         what = ", ".join(tile_text(chain.here.topic, tile) for tile in tiles)
-        why = f"the log ends below what is archived ({what}): an unclean election cut it off"
+        why = f"the log ends before archived offsets ({what}): an unclean election cut it off"
         self.halt(chain.here, why, "diverged")
 
     def tell_lost(self, chain: TopicChain, found: Iterable[Tile]) -> None:
@@ -412,9 +415,9 @@ def _check_not_cut_off(tiling: Tiling, said: BackupMetadata) -> None:
     head = tiling.head
     changed = said.sequence == head.sequence and said.sha256 != head.sha256
     if said.sequence > head.sequence or changed:
-        what = "has other bytes than then" if changed else f"ends at manifest {head.sequence}"
+        what = "has other bytes now" if changed else f"ends at manifest {head.sequence}"
         raise CorruptArchiveError(
-            f"the group's commits know of manifest {said.sequence}, and the chain {what}",
+            f"the group's commits name manifest {said.sequence}, but the chain {what}",
             where=tiling.incarnation.manifests,
-            next_step="look for who deleted or changed manifests; nothing is written into their place",
+            next_step="find out who deleted or changed manifests; Millrace writes nothing in their place",
         )

@@ -74,7 +74,8 @@ def redrive(app: OpenedApp, request: Request, scratch: Path, progress: Progress)
     try:
         return retrying(work.do)
     except (SinkRolledBackError, SinkExhaustedError) as error:
-        raise UnreachableError(error.what, where=error.where, next_step=error.next_step) from error
+        code = error.code
+        raise UnreachableError(error.what, where=error.where, next_step=error.next_step, code=code) from error
 
 
 def _tell(state: RetryCallState) -> None:

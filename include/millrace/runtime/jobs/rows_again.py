@@ -29,7 +29,7 @@ from millrace.domain.declaration.pipeline import Pipeline, Stream
 from millrace.domain.quarantine.rules import Broken, Rule
 from millrace.domain.streams.failing import MOST_FAILING
 from millrace.domain.topics.offsets import Source, SourceAt
-from millrace.errors import DeclarationError
+from millrace.errors import Code, DeclarationError
 from millrace.runtime.formats.decoded import DecoderFactory
 from millrace.runtime.formats.registry import decoder_of
 from millrace.runtime.life.session import open_session
@@ -196,9 +196,10 @@ class RowMaker:
     def strange(self, source: SourceAt) -> DeclarationError:
         """The transform gives a row of a record that it was not given."""
         return DeclarationError(
-            f"the transform gives a row of {source}, which it was not given",
+            f"the transform returns a row of {source}, which was not in its input",
             where=f"app {self._app.stream.app}",
-            next_step="keep the column `_source` as it came",
+            next_step="keep the column `_source` unchanged",
+            code=Code.WRONG_TRANSFORM,
         )
 
 

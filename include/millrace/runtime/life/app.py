@@ -159,7 +159,7 @@ class Life:
         launch = self.launch
         if not self.control.streams.claim(launch.stream, launch.epoch, launch.instance, launch.host.identity):
             raise ClaimLostError(
-                f"another instance has claimed epoch {launch.epoch}, or another host has adopted the stream",
+                f"another instance claimed epoch {launch.epoch}, or another host adopted the stream",
                 where=f"stream {launch.stream}",
             )
         log.info("claimed", stream=launch.stream, epoch=launch.epoch, instance=launch.instance)

@@ -22,6 +22,7 @@ from millrace.domain.streams.position import Basis, OpenTimeline, Refusal, Refus
 from millrace.domain.streams.supervision import Phase
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.errors import (
+    Code,
     DataLossError,
     FencedError,
     MillraceError,
@@ -102,10 +103,11 @@ class Driver:
         partitions = self._life.log.partitions(self._stream.reads)
         if missing := set(self._stream.reads) - {partition.topic for partition in partitions}:
             raise UnreachableError(
-                f"there is no topic {', '.join(sorted(missing))}",
+                f"topic {', '.join(sorted(missing))} does not exist",
                 where=f"stream {self._life.launch.stream}",
-                next_step=f"`topics plan {self._pipeline.name}` shows what is missing, the DAG "
-                f"{self._pipeline.name}.topics makes it",
+                next_step=f"run `topics plan {self._pipeline.name}` to see what is missing, then the DAG "
+                f"{self._pipeline.name}.topics to create it",
+                code=Code.MISSING_TOPIC,
             )
         self._life.pulse.at("take over the sink", in_sink=True)
         self._sink.take_over()
@@ -349,7 +351,7 @@ def _of_spark(failure: Exception) -> Exception:
     """What ended a query: our own errors as they are, and of Spark's those that mean lost records by their name."""
     if not isinstance(failure, MillraceError) and means_loss(failure):
         return DataLossError(
-            f"Spark could not read what it planned: {message(failure)}",
-            next_step="see whether the topic's retention overtook the stream; reset its group to go on without them",
+            f"Spark could not read the planned offsets: {message(failure)}",
+            next_step="check whether retention deleted unread records; reset the group to continue without them",
         )
     return failure

@@ -211,7 +211,9 @@ def _read(topic: str, records: int, bad: int, truncated: int, of_each: str | Non
     for each in json.loads(of_each or "[]"):  # histograms that were merged may hold a value twice
         partitions[topic, each["x"]] += int(each["y"])
     if partitions.total() != records:
-        raise MillraceError(f"{records} records were read, and by partition {dict(partitions)}", where=f"topic {topic}")
+        raise MillraceError(
+            f"{records} records were read, but the partitions have {dict(partitions)}", where=f"topic {topic}"
+        )
     blocks = [each for each in json.loads(undeclared or "[]") if "item" in each]  # the records without it have none
     counts = total(chain.from_iterable(repeat(from_text(each["item"]), each["count"]) for each in blocks))
     return Read(records, bad, truncated, partitions, {topic: counts} if blocks else {})

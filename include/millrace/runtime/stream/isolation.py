@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from millrace.domain.streams.failing import MOST_FAILING, SUSPICIOUS, Outcome, find_failing, find_one
 from millrace.domain.topics.offsets import Source
-from millrace.errors import DeclarationError
+from millrace.errors import Code, DeclarationError
 from millrace.runtime.life.spark_failures import is_of_the_machine, reason
 from millrace.runtime.stream.inputs import good_records, takes_each_record_alone
 
@@ -41,6 +41,8 @@ _LOGS_OF_TRIES = (
 
 class TooManyFailingError(DeclarationError):
     """The transform fails on more records than are set aside."""
+
+    usual_code = Code.WRONG_TRANSFORM
 
 
 def failing_records(
@@ -202,8 +204,8 @@ def _too_many(places: pa.Table, failing: Mapping[int, str], where: str) -> TooMa
     first = min(failing)
     topic, partition, offset = (places.column(name)[first].as_py() for name in ("topic", "partition", "offset"))
     return TooManyFailingError(
-        f"the transform fails on more than {MOST_FAILING} records within an hour, for instance "
+        f"the transform fails on more than {MOST_FAILING} records in an hour, for example "
         f"{topic}/{partition}@{offset}: {failing[first]}",
         where=where,
-        next_step="fix the transform, then start the stream: nothing of this batch is on record",
+        next_step="correct the transform, then start the stream; nothing of this batch was written",
     )

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from millrace.adapters.sinks.postgres.sink import Views
 from millrace.domain.declaration.pipeline import DELETED_COLUMN, Pipeline, Stream, Topic, ValueSchema
-from millrace.errors import DeclarationError
+from millrace.errors import Code, DeclarationError
 from millrace.runtime.stream.source import SOURCE_TYPE, declared_type
 
 Transform = Callable[[Mapping[str, DataFrame], Mapping[str, DataFrame]], DataFrame]
@@ -29,6 +29,8 @@ _OPAQUE = (spark.UserDefinedType, spark.VariantType, spark.GeometryType, spark.G
 class NotGivenError(DeclarationError, KeyError):
     """A transform asks for an input or a table that it is not given; a KeyError too, as of any mapping."""
 
+    usual_code = Code.WRONG_TRANSFORM
+
 
 class _Given(dict[str, DataFrame]):
     """What a transform is given by name; asking for another name says what there is."""
@@ -38,7 +40,7 @@ class _Given(dict[str, DataFrame]):
         self._kind, self._there, self._next_step, self._where = kind, there, next_step, where
 
     def __missing__(self, name: object) -> DataFrame:
-        what = f"the transform asks for the {self._kind} {name!r}, and {self._there}"
+        what = f"the transform asks for the {self._kind} {name!r}, but {self._there}"
         raise NotGivenError(what, where=self._where, next_step=self._next_step)
 
 
@@ -56,16 +58,23 @@ def load_transform(root: Path, app: str) -> Transform:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(f"millrace_app_{app}", path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise DeclarationError(f"app {app} has no transform.py", where=str(path), next_step="add the file")
+        raise DeclarationError(
+            f"app {app} has no transform.py", where=str(path), next_step="add the file", code=Code.WRONG_TRANSFORM
+        )
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise DeclarationError(f"app {app} does not import: {error!r}", where=str(path)) from error
+        raise DeclarationError(
+            f"app {app} cannot be imported: {error!r}", where=str(path), code=Code.WRONG_TRANSFORM
+        ) from error
     transform: Transform | None = getattr(module, "transform", None)
     if not callable(transform):
         raise DeclarationError(
-            f"app {app} has no function transform", where=str(path), next_step="def transform(inputs, tables): ..."
+            f"app {app} has no function transform",
+            where=str(path),
+            next_step="add `def transform(inputs, tables): ...`",
+            code=Code.WRONG_TRANSFORM,
         )
     return _naming(transform, f"spark_apps/{app}/transform.py")
 
@@ -76,7 +85,7 @@ def _naming(transform: Transform, where: str) -> Transform:
     def named(inputs: Mapping[str, DataFrame], tables: Mapping[str, DataFrame]) -> DataFrame:
         reads = f"the stream reads {', '.join(inputs)}"
         step = "ask for a topic that the stream reads, or add the topic to `reads`"
-        none = "a stream has no tables to look things up in yet"
+        none = "streams have no lookup tables yet"
         return transform(
             _Given(inputs, "input", reads, step, where),
             _Given(tables, "table", none, "take what the transform needs from `inputs`", where),
@@ -97,7 +106,9 @@ def load_views(root: Path, app: str) -> Views | None:
     try:
         return Views(path.read_text(encoding="utf-8"), f"spark_apps/{app}/views.sql")
     except (OSError, UnicodeDecodeError) as error:
-        raise DeclarationError(f"app {app} has a views.sql that cannot be read: {error}", where=str(path)) from error
+        raise DeclarationError(
+            f"app {app} has a views.sql that cannot be read: {error}", where=str(path), code=Code.WRONG_TRANSFORM
+        ) from error
 
 
 def output_type(session: SparkSession, pipeline: Pipeline, stream: Stream, transform: Transform) -> spark.StructType:
@@ -116,19 +127,23 @@ def output_type(session: SparkSession, pipeline: Pipeline, stream: Stream, trans
     except NotGivenError:
         raise
     except Exception as error:
-        raise DeclarationError(f"the transform fails on empty inputs: {str(error)[:500]}", where=where) from error
+        raise DeclarationError(
+            f"the transform fails on empty inputs: {str(error)[:500]}", where=where, code=Code.WRONG_TRANSFORM
+        ) from error
     _check_names(found.names, stream.app, where)
     if SOURCE_FIELD not in found.names or found[SOURCE_FIELD].dataType != SOURCE_TYPE:
         raise DeclarationError(
-            f"app {stream.app} lost `_source`: without it no row can be told from another",
+            f"app {stream.app} lost `_source`, which identifies each row",
             where=where,
-            next_step="keep the column `_source` as it came in every select; a stateless transform has no aggregates",
+            next_step="keep the column `_source` unchanged in every select; a stateless transform has no aggregates",
+            code=Code.WRONG_TRANSFORM,
         )
     if ORDINAL_FIELD in found.names and not isinstance(found[ORDINAL_FIELD].dataType, spark.IntegerType):
         raise DeclarationError(
             f"`_ordinal` is {found[ORDINAL_FIELD].dataType.simpleString()}, not int",
             where=where,
             next_step='cast it: col("_ordinal").cast("int")',
+            code=Code.WRONG_TRANSFORM,
         )
     deletes = any(schema.tombstones for schema in schemas.values())
     _check_deleted(found, stream.app, where, needed=deletes)
@@ -140,11 +155,12 @@ def _check_names(names: Sequence[str], app: str, where: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if (first := seen.get(name.lower())) is not None:
-            twice = f"`{name}` twice" if first == name else f"`{first}` and `{name}`, which Spark takes for one name"
+            twice = f"`{name}` twice" if first == name else f"`{first}` and `{name}`, which are one name to Spark"
             raise DeclarationError(
-                f"app {app} gives the column {twice}",
+                f"app {app} returns the column {twice}",
                 where=where,
                 next_step="drop or rename one of them: a join keeps the columns of both its sides",
+                code=Code.WRONG_TRANSFORM,
             )
         seen[name.lower()] = name
 
@@ -153,15 +169,17 @@ def _check_deleted(output: spark.StructType, app: str, where: str, *, needed: bo
     if DELETED_FIELD in output.names:
         if not isinstance(output[DELETED_FIELD].dataType, spark.BooleanType):
             raise DeclarationError(
-                f"app {app} gives `_deleted` as {output[DELETED_FIELD].dataType.simpleString()}, not boolean",
+                f"app {app} returns `_deleted` as {output[DELETED_FIELD].dataType.simpleString()}, not boolean",
                 where=where,
                 next_step='cast it: col("_deleted").cast("boolean")',
+                code=Code.WRONG_TRANSFORM,
             )
     elif needed:
         raise DeclarationError(
-            f"app {app} lost `_deleted`: without it a deleted key would come back as a row of nulls",
+            f"app {app} lost `_deleted`: a deleted key would return as a row of nulls",
             where=where,
             next_step="keep the column `_deleted` in every select",
+            code=Code.WRONG_TRANSFORM,
         )
 
 
@@ -189,9 +207,10 @@ def output_columns(output: spark.StructType, app: str, metadata: Sequence[str] =
             continue
         if field.name.startswith("_"):
             raise DeclarationError(
-                f"column {field.name}: names that begin with `_` are Millrace's own",
+                f"column {field.name}: names that begin with `_` are reserved for Millrace",
                 where=where,
                 next_step="rename the column in the transform",
+                code=Code.WRONG_TRANSFORM,
             )
         try:
             if opaque := next(_opaque(field.dataType), None):
@@ -199,9 +218,10 @@ def output_columns(output: spark.StructType, app: str, metadata: Sequence[str] =
             columns.append(pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC")))
         except PySparkException as error:
             raise DeclarationError(
-                f"column {field.name} is {field.dataType.simpleString()}, which no sink can be given",
+                f"column {field.name} is {field.dataType.simpleString()}, which no sink supports",
                 where=where,
-                next_step=f'give its parts as columns, or text: col("{field.name}").cast("string")',
+                next_step=f'return its parts as columns, or text: col("{field.name}").cast("string")',
+                code=Code.WRONG_TRANSFORM,
             ) from error
     return pa.schema(columns)
 

@@ -141,7 +141,7 @@ def test_an_authority_that_nobody_named_is_what_the_message_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java = bundled_java(tmp_path, monkeypatch)
-    with pytest.raises(UnreachableError, match="does not know the authority that signed") as met:
+    with pytest.raises(UnreachableError, match="does not trust the repository's certificate") as met:
         fetched(java, tmp_path)
     assert "SSL_CERT_FILE" in met.value.next_step
     assert str(java.home) in met.value.where

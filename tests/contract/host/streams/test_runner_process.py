@@ -291,7 +291,7 @@ def test_stop_all_waits_for_what_stops_and_kills_what_does_not(root: Path) -> No
 
 def test_the_same_epoch_is_not_submitted_twice(root: Path) -> None:
     started(root)
-    with pytest.raises(RefusedError, match="submitted before"):
+    with pytest.raises(RefusedError, match="already submitted"):
         runner_of(root).submit(submission(instance="abc2"))
     assert len(runner_of(root).find("shop.purchases")) == 1
 

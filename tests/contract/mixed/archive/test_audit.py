@@ -214,7 +214,7 @@ def test_a_chain_whose_end_was_deleted_halts_the_tee_and_is_begun_again_when_som
     world.store.delete(deleted)
     topics.produce(name, 0, [b"d"])
     tee.round()
-    assert "is gone" in tee.halted[here]
+    assert "is missing" in tee.halted[here]
     assert not world.store.get(here.manifest_key(head + 1)), "nothing is written behind the gap"
     red = world.audit(name)
     assert code(red) == 1

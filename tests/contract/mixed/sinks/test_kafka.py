@@ -686,7 +686,7 @@ def foreign(world: KafkaWorld) -> None:
     """A row whose source is not of the batch is not written, and no other of its block."""
     writer = Writer(world, 1).ready()
     for said in FOREIGN.values():
-        with pytest.raises(DeclarationError, match="of 3 rows some name a source that is not of their batch"):
+        with pytest.raises(DeclarationError, match="some of 3 rows have a `_source` that is not in their batch"):
             put(writer.sink, customers({"_offset": 3}, said, {"_offset": 5}), ranges=[OffsetRange(P0, 3, 6)])
     assert world.records() == []
     assert put(writer.sink, customers({"_offset": 3}, {"_offset": 5}), ranges=[OffsetRange(P0, 3, 6)]).rows == 2
@@ -755,7 +755,7 @@ def test_a_topic_that_is_gone_ends_the_try(world: KafkaWorld) -> None:
     eventually(
         lambda: topic not in KafkaTopicAdmin(world.kafka).observe([topic]), within=Deadline.METADATA, what="its end"
     )
-    with pytest.raises(SinkFailedError, match="the brokers refuse what is written"):
+    with pytest.raises(SinkFailedError, match="the brokers refuse the records"):
         in_time(lambda: writer.write(rows(0, 2)), within=Deadline.SERVER, what="the end of a try")
 
 
@@ -798,7 +798,7 @@ def test_where_no_row_comes_nobody_connects(world: KafkaWorld) -> None:
 def test_a_topic_that_is_not_there_is_named(world: KafkaWorld) -> None:
     world.topics = (*world.topics, a_topic("absent")(world.group))
     sink, _ = begin(world, 1)
-    with pytest.raises(UnreachableError, match=f"there is no topic {world.topics[1].name}"):
+    with pytest.raises(UnreachableError, match=f"topic {world.topics[1].name} does not exist"):
         sink.prepare(COLUMNS)
 
 
@@ -806,17 +806,17 @@ ILL_GIVEN = {
     "a column is missing": (
         one(),
         pa.schema([("customer", pa.string())]),
-        r"no column `amount`, which the topic \S+\.out",
+        r"no column `amount`, but topic \S+\.out declares it",
     ),
     "of another type": (
         one(),
         pa.schema([("customer", pa.string()), ("amount", pa.float64())]),
-        r"gives `amount` as double, and the topic \S+\.out declares DECIMAL\(12,2\)",
+        r"returns `amount` as double, but topic \S+\.out declares DECIMAL\(12,2\)",
     ),
     "of another precision": (
         one(),
         pa.schema([("customer", pa.string()), ("amount", pa.decimal128(12, 3))]),
-        r"gives `amount` as decimal128\(12, 3\)",
+        r"returns `amount` as decimal128\(12, 3\)",
     ),
     "nobody declares it": (one(), pa.schema([*COLUMNS, ("more", pa.int32())]), r"declares the column `more`"),
     "a topic's name is asked of one topic": (one(), NAMED, r"declares the column `topic`"),
@@ -825,7 +825,7 @@ ILL_GIVEN = {
     "text where bytes are asked for": (
         one(key=None, value=BYTES),
         pa.schema([("key", pa.string()), ("value", pa.binary())]),
-        r"gives `key` as string, and the topic \S+ declares BINARY",
+        r"returns `key` as string, but topic \S+ declares BINARY",
     ),
 }
 

@@ -922,7 +922,7 @@ def test_readers_refuse_a_chain_that_ends_before_its_last_summary(long: DatasetW
     assert not long.plain.delete([long.dataset.manifest_key(at) for at in range(LAST - 2, HEAD + 1)])
     must_hold(long, committed(0, BATCHES - 1))  # what a page has is there
     assert not long.plain.delete(keys(long, "page")[2:])
-    with pytest.raises(CorruptArchiveError, match=f"ends at manifest {LAST - 3}, and a summary names manifest {LAST}"):
+    with pytest.raises(CorruptArchiveError, match=f"ends at manifest {LAST - 3}, but a summary names manifest {LAST}"):
         long.snapshot()
 
 
@@ -957,8 +957,8 @@ REFUSED: Sequence[tuple[str, str | None, pa.Schema, str]] = (
     ("another case", None, pa.schema([("Customer", pa.string())]), "column `Customer` would be"),
     ("a date of a column now", "day", DATED, "folders are named"),
     ("a column that is no date", "customer", DATED, "that is string, not a date"),
-    ("no such column", "missing", DATED, "gives no such column"),
-    ("a column of another case", "Day", DATED, "gives no such column"),
+    ("no such column", "missing", DATED, "returns no such column"),
+    ("a column of another case", "Day", DATED, "returns no such column"),
     ("the folders' own name", None, DATED.append(pa.field("event_date", pa.date32())), "column event_date"),
     ("no column at all", None, pa.schema([]), "no column"),
 )

@@ -223,5 +223,5 @@ def test_a_program_without_a_connection_says_so_and_ends(tmp_path: Path) -> None
     )
     assert exit_code_of(process, what="the watchdog without a connection") == 3
     assert process.stderr is not None
-    assert b"there is no connection millrace_control" in process.stderr.read()
+    assert b"connection millrace_control is not defined" in process.stderr.read()
     process.stderr.close()

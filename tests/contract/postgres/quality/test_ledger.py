@@ -139,7 +139,7 @@ def test_of_a_cut_entry_the_records_are_known_where_all_offsets_or_no_absent_one
 def test_rows_that_name_a_source_outside_their_batch_move_nothing(ledger):
     ledger.writer.sink.begin_batch()
     ledger.writer.stage([0, 1, 7])
-    with pytest.raises(DeclarationError, match="1 of 3 rows name a source that is not of their batch"):
+    with pytest.raises(DeclarationError, match="1 of 3 rows have a `_source` that is not in their batch"):
         ledger.writer.merge(0, 5, rows=3)
     assert ledger.entries() == []
     assert ledger.admin.execute(f"SELECT count(*) FROM {ledger.name}.rows").fetchone() == (0,)

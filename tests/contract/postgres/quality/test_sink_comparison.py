@@ -175,7 +175,7 @@ def test_columns_that_the_table_lacks_or_has_as_another_type_are_named_and_not_c
     assert found.both == tuple(columns("text", "day"))
     assert found.lacking == ("new",)
     [retyped] = found.retyped
-    assert retyped.startswith("Number is numeric(12,2), and double precision is made; once the stream is stopped")
+    assert retyped.startswith("Number is numeric(12,2), but the transform returns double precision; stop the stream")
     assert found.idle == (*[name for name in COLUMNS if name not in ("text", "day", "Number")], "idle")
     admin.execute(retyped.rpartition(": ")[2])  # the statement that changes it
     comparison.connection.close()
@@ -204,7 +204,11 @@ def test_a_table_that_is_not_there_not_a_streams_or_without_its_key_is_named(
 ) -> None:
     admin.execute(f"CREATE TABLE {name}.other (id int)")
     admin.execute(f"CREATE TABLE {name}.keyless AS SELECT * FROM {table}")
-    for other, why in (("nothing", "is not there"), ("other", "lacks _topic_id"), ("keyless", "no key on its source")):
+    for other, why in (
+        ("nothing", "does not exist"),
+        ("other", "lacks _topic_id"),
+        ("keyless", "no key on its source"),
+    ):
         with (
             open_comparison(database, "shop.s", f"{name}.{other}") as opened,
             pytest.raises(DeclarationError, match=why),
@@ -231,7 +235,7 @@ def test_who_only_reads_by_default_compares_and_who_may_not_is_told_what_is_lack
     control_databases.execute(made.owner, f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
     with (
         open_comparison(made.working, "shop.s", "public.rows") as opened,
-        pytest.raises(DeclarationError, match="may not make temporary tables"),
+        pytest.raises(DeclarationError, match="may not create temporary tables"),
     ):
         opened.prepare(columns("day"))
 

@@ -88,7 +88,7 @@ def test_tables_grow_and_are_never_changed_otherwise(database, name, admin):
         "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = 'rows'", (name,)
     ).fetchall()
     assert ("extra",) in columns
-    with pytest.raises(DeclarationError, match=r"name is text, the transform now gives integer"):
+    with pytest.raises(DeclarationError, match=r"name is text, but the transform now returns integer"):
         Writer(database, name, 3).ready(pa.schema([("name", pa.int32())]))
     admin.execute(f"ALTER TABLE {name}.rows ADD needed int NOT NULL")
     with pytest.raises(DeclarationError, match="needed is NOT NULL"):
@@ -96,7 +96,7 @@ def test_tables_grow_and_are_never_changed_otherwise(database, name, admin):
     admin.execute(f"CREATE TABLE {name}.foreign_table (id int)")
     foreign = PostgresAppend(database, Identity(f"{name}.f", 1, "i"), f"{name}.foreign_table")
     foreign.take_over()
-    with pytest.raises(DeclarationError, match="not made by Millrace"):
+    with pytest.raises(DeclarationError, match="Millrace did not create it"):
         foreign.prepare(COLUMNS)
 
 

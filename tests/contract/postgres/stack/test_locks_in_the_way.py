@@ -95,7 +95,7 @@ def test_a_start_that_cannot_alter_its_table_says_who_is_in_the_way(
     with pytest.raises(LockedError) as raised:
         second.sink.prepare(MORE)
     assert (
-        f"in the way: pid {long.info.backend_pid} (user {long.info.user}, a long report, idle in" in raised.value.what
+        f"blocked by: pid {long.info.backend_pid} (user {long.info.user}, a long report, idle in" in raised.value.what
     )
     assert "`prepare the table and its staging`" in raised.value.what
     assert isinstance(raised.value, UnreachableError), "the next epoch tries again"
@@ -160,7 +160,7 @@ def test_an_upgrade_of_the_control_database_says_who_is_in_its_way(
     make_version(fresh.owner, "0002")
     long = report(others, fresh.owner, "SELECT count(*) FROM alarm")
     monkeypatch.setattr(postgres_locks.in_turns, "__kwdefaults__", {"within": A_WHILE})
-    with pytest.raises(LockedError, match=rf"in the way: pid {long.info.backend_pid} \(user "):
+    with pytest.raises(LockedError, match=rf"blocked by: pid {long.info.backend_pid} \(user "):
         upgrade(fresh.owner, fresh.working.user)
     long.rollback()
     assert upgrade(fresh.owner, fresh.working.user).applied != ()
@@ -173,7 +173,7 @@ def test_an_upgrade_that_cannot_make_what_kafka_streams_keep_says_who_is_in_its_
     start = report(others, fresh.owner, f"SELECT pg_advisory_xact_lock({postgres_schema._SCHEMA_LOCK})")
     with monkeypatch.context() as patched:
         patched.setattr(postgres_locks.in_turns, "__kwdefaults__", {"within": A_WHILE})
-        with pytest.raises(LockedError, match=rf"in the way: pid {start.info.backend_pid} \(user "):
+        with pytest.raises(LockedError, match=rf"blocked by: pid {start.info.backend_pid} \(user "):
             upgrade(fresh.owner, fresh.working.user)
     start.rollback()
     after = upgrade(fresh.owner, fresh.working.user)

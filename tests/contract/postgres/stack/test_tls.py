@@ -109,5 +109,5 @@ def test_doctor_names_what_is_ignored_of_an_extra(
     monkeypatch.setenv("AIRFLOW_CONN_MILLRACE_SINK", text)
     [check] = [check for check in doctor.examine(tmp_path) if check.name == _HERE]
     assert check.fine
-    assert check.found.endswith("; ignored of its extra: options, sslpassword")
+    assert check.found.endswith("; ignored keys of its extra: options, sslpassword")
     assert "s3cret-word" not in check.found

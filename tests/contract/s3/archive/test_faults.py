@@ -81,7 +81,7 @@ def test_the_next_look_begins_at_the_summary(archive: Archive) -> None:
     archive.delete(archive.incarnation.manifest_key(resumed.head.sequence))
     cut_off = resume(archive.store, archive.incarnation)
     assert (cut_off.head.sequence, cut_off.problems.total) == (-1, 1)
-    assert "manifest 4, which is missing: the chain was cut off" in str(cut_off.problems.found[0])
+    assert "manifest 4, but that manifest is missing: the chain was cut off" in str(cut_off.problems.found[0])
 
 
 def test_a_summary_of_other_bytes_is_named_and_one_that_says_nothing_left_aside(archive: Archive) -> None:
@@ -91,7 +91,7 @@ def test_a_summary_of_other_bytes_is_named_and_one_that_says_nothing_left_aside(
     key = put_summary(archive.store, tiling)
     last = archive.manifests[-1]
     archive.overwrite(archive.incarnation.manifest_key(last.sequence), encode(replace(last, epoch=2)))
-    assert "which has other bytes now" in str(resume(archive.store, archive.incarnation).problems.found[0])
+    assert "that manifest has other bytes now" in str(resume(archive.store, archive.incarnation).problems.found[0])
     archive.overwrite(key, b"{}")
     aside = resume(archive.store, archive.incarnation)
     assert (aside.head.sequence, aside.problems.total) == (-1, 0)

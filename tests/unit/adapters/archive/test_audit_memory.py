@@ -95,7 +95,7 @@ def test_a_chain_begun_anew_that_is_longer_than_the_old_one_stays_red() -> None:
         found = world.audit()
         [line] = said(found)
         assert line.startswith(f"manifest {head}: the audit of ")
-        assert line.endswith(" knew of it, and it has other bytes now")
+        assert line.endswith(" knew of it, but it has other bytes now")
         assert not found.summary
     world.known = Known(sequence=head)
     assert world.audit().is_green
@@ -338,7 +338,7 @@ def test_a_summary_that_says_something_else_than_the_chain_is_a_fault() -> None:
     other = replace(summary.partitions[1], next=END + 3, records=summary.partitions[1].records + 3)
     world.objects[key] = encode(replace(summary, partitions=(summary.partitions[0], other)))
     for depth in (Depth.ALL, Depth.SHALLOW):
-        assert said(world.audit(depth)) == [f"{key}: this summary says something else than the chain"]
+        assert said(world.audit(depth)) == [f"{key}: this summary differs from the chain"]
     del world.objects[key]
     assert world.audit().is_green
 

@@ -160,7 +160,7 @@ def test_evidence_that_was_changed_is_named_and_that_is_gone_is_not_missed() -> 
     world.audit()
     [key] = [key for key in world.objects if key.startswith("audit/") and key.endswith(".json")]
     world.objects[key] = world.objects[key].replace(b'"forgiven":0', b'"forgiven":1')
-    assert said(world.audit()) == [f"{key}: this evidence of an earlier audit was changed"]
+    assert said(world.audit()) == [f"{key}: the evidence of an earlier audit was changed"]
     for key in [key for key in world.objects if key.startswith("audit/")]:
         del world.objects[key]
     assert world.audit().is_green
@@ -191,7 +191,7 @@ def test_no_manifest_is_written_behind_one_that_was_deleted() -> None:
     read_on(world.archive.store, tiling)
     chain = ArchiveWriter.take_over(world.archive.store, tiling, Writer(2, "two"), world.log)
     del world.objects[HERE.manifest_key(5)]
-    with pytest.raises(CorruptArchiveError, match="is gone"):
+    with pytest.raises(CorruptArchiveError, match="is missing"):
         chain.append(Kind.LOOK, world.log())
     assert HERE.manifest_key(6) not in world.objects
 

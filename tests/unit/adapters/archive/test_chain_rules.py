@@ -93,7 +93,7 @@ def test_nothing_is_written_behind_a_head_that_says_nothing(spoil: Callable[[byt
     writer.append(Kind.DATA, log((0, 10)), objects=[entry(0, 10)])
     key = HERE.manifest_key(1)
     store.objects[key] = spoil(store.objects[key])
-    with pytest.raises(CorruptArchiveError, match="nothing can follow the chain's last manifest, 1"):
+    with pytest.raises(CorruptArchiveError, match="no manifest can follow the chain's last manifest, 1"):
         started(store, 2, "two")
     assert len(store.objects) == 2
 
@@ -108,7 +108,7 @@ def test_a_store_that_refuses_and_shows_nothing_is_not_asked_for_ever() -> None:
 
     store = Blind()
     store.objects[HERE.manifest_key(0)] = b"{}"
-    with pytest.raises(CorruptArchiveError, match="has none of this number"):
+    with pytest.raises(CorruptArchiveError, match="has no manifest of this number"):
         started(store)
 
 
@@ -125,7 +125,7 @@ def test_a_chain_is_read_to_its_head_by_a_store_whose_listings_leave_things_out(
 
 def test_nothing_begins_for_a_topic_that_is_not_there() -> None:
     store = MemoryStore()
-    with pytest.raises(RefusedError, match="is not there"):
+    with pytest.raises(RefusedError, match="does not exist in Kafka"):
         ArchiveWriter.take_over(store, Tiling(HERE), Writer(1, "one"), lambda: GONE)
     assert not store.objects
 
@@ -208,7 +208,7 @@ def test_a_manifest_under_another_number_is_named_and_a_stranger_passed_over() -
     chain_of(store, 2)
     store.objects[HERE.manifest_key(3)] = store.objects[HERE.manifest_key(1)]
     store.objects[f"{HERE.manifests}notes.txt"] = b"hello"
-    assert told(store, 20) == ["manifest 3: it says it is manifest 1"]
+    assert told(store, 20) == ["manifest 3: its content is manifest 1"]
 
 
 def test_a_second_instance_of_an_epoch_shows_in_the_chain() -> None:
@@ -216,11 +216,11 @@ def test_a_second_instance_of_an_epoch_shows_in_the_chain() -> None:
     writer = chain_of(store, 1)
     other = follow(writer.tiling, Writer(1, "other"), Kind.DATA, log((0, 20)), objects=[entry(10, 20)])
     store.objects[HERE.manifest_key(2)] = encode(other)
-    assert told(store, 20) == ["manifest 2: another instance of epoch 1 wrote than the one that had taken over"]
+    assert told(store, 20) == ["manifest 2: an instance of epoch 1 wrote after another instance took over"]
 
 
 @pytest.mark.parametrize(
-    ("epoch", "what"), [(1, "epoch 1 wrote after epoch 2 had taken over"), (3, "epoch 3 after epoch 2")]
+    ("epoch", "what"), [(1, "epoch 1 wrote after epoch 2 took over"), (3, "epoch 3 after epoch 2")]
 )
 def test_an_epoch_that_writes_out_of_turn_shows_in_the_chain(epoch: int, what: str) -> None:
     store = MemoryStore()
@@ -236,7 +236,7 @@ def test_a_manifest_that_was_changed_is_named_by_the_one_after_it() -> None:
     chain_of(store, 2)
     key = HERE.manifest_key(1)
     store.objects[key] = encode(replace(decode(store.objects[key], Manifest, key), reason="because"))
-    assert told(store, 20) == ["manifest 2: it names another manifest than 1 as the one before it"]
+    assert told(store, 20) == ["manifest 2: it does not name manifest 1 as its predecessor"]
 
 
 def test_a_chain_that_was_cut_off_shows_by_its_summary() -> None:
@@ -247,7 +247,7 @@ def test_a_chain_that_was_cut_off_shows_by_its_summary() -> None:
     del store.objects[HERE.manifest_key(3)]
     cut = resume(store, HERE)
     read_on(store, cut)
-    assert "sums up the chain to manifest 3, which is missing" in what_is_wrong(cut.end(log((0, 20))))[0]
+    assert "covers the chain up to manifest 3, but that manifest is missing" in what_is_wrong(cut.end(log((0, 20))))[0]
 
 
 @pytest.mark.parametrize(("old", "new"), [(b'"next":30', b'"next":90'), (b'"known":1', b'"known":2'), (b"\n", b"")])

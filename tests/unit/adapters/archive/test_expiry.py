@@ -199,7 +199,7 @@ def test_nothing_expires_by_a_chain_with_which_something_is_wrong() -> None:
     del world.store.objects[HERE.manifest_key(4)]
     world.ask(10)
     world.rounds()
-    assert world.done == {1: Done(-1, "something is wrong with the chain: manifest 4: it is missing")}
+    assert world.done == {1: Done(-1, "the chain has a fault: manifest 4: it is missing")}
     assert world.manifests(Kind.EXPIRY) == []
 
 

@@ -125,8 +125,8 @@ def test_what_no_manifest_names_is_told_from_what_is_on_its_way() -> None:
             f"{HERE.object_key(left_behind.entry.name)}: no manifest names it: a writer that died may have left it"
             " [5, 9) of partition 0",
             f"{other_key}: no manifest names it, and its bytes are not what its name says [10, 20) of partition 1",
-            f"{HERE.prefix}tmp/x: it is no object of the archive, and lies among them",
-            f"{HERE.prefix}1/notes.txt: it is no object of the archive, and lies among them",
+            f"{HERE.prefix}tmp/x: the object does not belong to the archive, but lies in its folder",
+            f"{HERE.prefix}1/notes.txt: the object does not belong to the archive, but lies in its folder",
         ],
     )
     assert found.counts.ahead == 1
@@ -300,4 +300,4 @@ def test_a_chain_that_was_cut_off_shows_in_a_look_from_its_beginning() -> None:
     archive.store.delete([HERE.manifest_key(tiling.head.sequence)])
     verdict, breaches, _ = said(archive.inspect(deep=False))
     assert verdict is Verdict.BROKEN
-    assert breaches[0] == "manifest 3: the chain ends here, and a summary names manifest 4"
+    assert breaches[0] == "manifest 3: the chain ends here, but a summary names manifest 4"

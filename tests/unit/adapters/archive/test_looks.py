@@ -182,7 +182,7 @@ def test_a_topic_on_which_brokers_disagree_is_named_and_ends_no_look_at_others(
     assert "two brokers disagree" in seen.silent["shop.a"]
     assert admin.calls == ["observe"] * 3
     cluster.silent = set()
-    with pytest.raises(UnreachableError, match=r"shop\.a: topics were deleted or made 3 times"):
+    with pytest.raises(UnreachableError, match=r"shop\.a: topics were deleted or created 3 times"):
         looks.look(TOPICS)
 
 

@@ -289,7 +289,7 @@ def test_columns_of_nulls_alone_may_have_arrows_type_for_that() -> None:
     ],
 )
 def test_a_range_that_no_partition_has_is_refused(partition: TopicPartition, first: int, next_: int) -> None:
-    with pytest.raises(RefusedError, match="no object is written"):
+    with pytest.raises(RefusedError, match="cannot be written to an object"):
         write_object(OffsetRange(partition, first, next_), [])
 
 

@@ -260,7 +260,10 @@ def test_a_start_ends_at_once_with_an_exit_code_that_supervision_does_not_try_ag
         check=False,
     )
     assert done.returncode == ExitReason.DECLARATION, done.stdout + done.stderr
-    assert "connection millrace_kafka: Spark cannot connect as the Connection says: SASL OAUTHBEARER" in done.stdout
+    assert (
+        "connection millrace_kafka: Spark cannot connect with the keys of this Connection: SASL OAUTHBEARER"
+        in done.stdout
+    )
     assert SECRET not in done.stdout + done.stderr
 
 
@@ -305,5 +308,5 @@ def test_doctor_refuses_what_spark_cannot_use_before_it_asks_a_broker(
         monkeypatch.setenv(variable, value)
     [check] = [check for check in doctor.examine(tmp_path) if check.name == "millrace_kafka"]
     assert not check.fine
-    assert check.found.startswith("Spark cannot connect as the Connection says: SASL OAUTHBEARER")
+    assert check.found.startswith("Spark cannot connect with the keys of this Connection: SASL OAUTHBEARER")
     assert SECRET not in check.found

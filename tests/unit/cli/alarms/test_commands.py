@@ -85,7 +85,7 @@ def test_an_acknowledgement_needs_a_reason(platform: FakePlatform) -> None:
 def test_a_number_that_nobody_has_is_a_usage_error(arguments: tuple[str, ...]) -> None:
     error = call(*arguments).exception
     assert isinstance(error, UsageError)
-    assert "no alarm 9" in error.what
+    assert "alarm 9 is unknown" in error.what
 
 
 def test_one_says_how_bad_it_is_what_waits_and_how_its_notifiers_fared(platform: FakePlatform) -> None:

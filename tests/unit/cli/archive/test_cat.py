@@ -109,7 +109,7 @@ def test_an_object_of_another_range_than_its_manifest_says_is_told(archive: Memo
     archive.append(objects=(entry,), seen=seen)
     found = Printed(archive.store)
     assert set(found.at) == all_offsets()
-    assert "the object says it is of shop.purchases" in found.said
+    assert "the object names another range: shop.purchases" in found.said
 
 
 def test_an_object_that_is_no_parquet_is_told(archive: MemoryArchive) -> None:
@@ -132,7 +132,7 @@ def test_a_missing_manifest_is_told_with_the_offsets_that_nobody_brings(archive:
     assert set(found.at) == all_offsets() - lost
     assert f"{archive.incarnation.manifest_key(sequence)}: it is missing" in found.said
     for partition in range(PARTITIONS):
-        assert f"brings these offsets [10, 20) of partition {partition}" in found.said
+        assert f"manifest has these offsets [10, 20) of partition {partition}" in found.said
     assert found.cat.problems == 3
 
 
@@ -160,7 +160,7 @@ def test_a_manifest_that_says_nothing_is_told(archive: MemoryArchive, data: byte
     archive.overwrite(key, data)
     found = Printed(archive.store)
     assert len(found.at) == len(all_offsets()) - 2 * (OFFSETS - 1)
-    assert f"{key}: it is no manifest" in found.said
+    assert f"{key}: the object is not a valid manifest" in found.said
 
 
 def test_a_manifest_of_another_topic_brings_nothing(archive: MemoryArchive) -> None:
@@ -168,7 +168,7 @@ def test_a_manifest_of_another_topic_brings_nothing(archive: MemoryArchive) -> N
     archive.overwrite(archive.incarnation.manifest_key(second.sequence), encode(replace(second, topic="other")))
     found = Printed(archive.store)
     assert len(found.at) == len(all_offsets()) - 2 * (OFFSETS - 1)
-    assert "it is of other" in found.said
+    assert "it belongs to other" in found.said
 
 
 def test_a_chain_that_was_cut_off_below_its_summary_is_told(archive: MemoryArchive) -> None:
@@ -269,7 +269,7 @@ def test_an_archive_whose_manifests_are_gone_is_told(archive: MemoryArchive) -> 
     for sequence in range(ROUNDS + 1):
         archive.delete(archive.incarnation.manifest_key(sequence))
     found = Printed(archive.store)
-    assert (found.lines, found.cat.problems, "there is no manifest" in found.said) == ([], 1, True)
+    assert (found.lines, found.cat.problems, "the chain has no manifest" in found.said) == ([], 1, True)
 
 
 @pytest.fixture

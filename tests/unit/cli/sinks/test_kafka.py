@@ -195,7 +195,7 @@ COUNT = RuleCount(NAME, NAME, "not_json", 3, SourceAt(NAME, 0, 5), AT, SourceAt(
 REFUSED = SinkFailedError(
     "the statement `read millrace.quarantine` failed: permission denied for table quarantine (SQLSTATE 42501)",
     where="host:5432/control",
-    next_step="the database's own words say what it misses",
+    next_step="correct the fault that the database's own words name",
 )
 
 

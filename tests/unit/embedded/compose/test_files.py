@@ -171,7 +171,7 @@ def test_the_connections_lead_to_the_services_and_each_role_to_its_database(
         assert (store.endpoint_url, store.bucket) == (settings.s3().endpoint_url, settings.s3().bucket)
     looking = read_environment_file(folder / "connections-look")
     elsewhere = open_platform(Settings(project, lambda name: looking.get(environment.variable_name(name))))
-    with pytest.raises(UsageError, match="there is no runner for a Spark at `streams`"):
+    with pytest.raises(UsageError, match="a Spark at `streams` is not supported yet"):
         elsewhere.apps.runner()
 
 

@@ -141,7 +141,7 @@ def test_an_unknown_authority_is_named_with_what_helps_that_java(tmp_path: Path,
     (java / "bin" / "java").write_text(f"#!/bin/sh\necho '{said}'\nexit 1\n")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with pytest.raises(UnreachableError, match="does not know the authority that signed") as met:
+    with pytest.raises(UnreachableError, match="does not trust the repository's certificate") as met:
         parts.retrieve([JAR], Java(java, 17, source), scratch, silent)
     assert next_step in met.value.next_step
 
@@ -198,7 +198,7 @@ def test_a_repository_that_stays_away_is_the_error_after_three_tries(tmp_path: P
     ("first", "error", "says"),
     [
         ("sed -n 2p said; exit 1", PartFailedError, "another checksum than its repository publishes"),
-        ("sed -n 3p said; exit 1", UnreachableError, "does not know the authority"),
+        ("sed -n 3p said; exit 1", UnreachableError, "does not trust the repository's certificate"),
         ("echo java.io.IOException: No space left on device; exit 1", PartFailedError, "the disk is full"),
         ("kill -KILL $$", UnreachableError, "could not be downloaded"),
         ("exit 143", UnreachableError, "could not be downloaded"),

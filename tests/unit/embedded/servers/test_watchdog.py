@@ -33,14 +33,14 @@ def site(tmp_path: Path) -> Site:
 
 def test_it_is_healthy_once_the_process_that_runs_has_looked(site: Site) -> None:
     part, files, now = WatchdogPart(), OutageFiles(site.layout.state), datetime.now(UTC)
-    with pytest.raises(NotReadyError, match="not looked yet"):
+    with pytest.raises(NotReadyError, match="no check yet"):
         part.probe(site)
     files.save_outage(Outage(looked_at=now))
     assert part.probe(site) == "the control database answers"
     files.save_outage(Outage(since=now, watched_from=now, looked_at=now))
     assert "has not answered since" in part.probe(site)
     files.save_outage(replace(Outage(), looked_at=now - timedelta(minutes=4)))
-    with pytest.raises(NotReadyError, match="not looked for 4 min"):
+    with pytest.raises(NotReadyError, match="no check for 4 min"):
         part.probe(site)
 
 
@@ -48,7 +48,7 @@ def test_a_look_of_a_former_life_does_not_count(site: Site) -> None:
     OutageFiles(site.layout.state).save_outage(Outage(looked_at=datetime.now(UTC)))
     file = site.layout.state / OUTAGE
     file.write_text(json.dumps(json.loads(file.read_text()) | {"process": 1}))
-    with pytest.raises(NotReadyError, match="not looked yet"):
+    with pytest.raises(NotReadyError, match="no check yet"):
         WatchdogPart().probe(site)
 
 

@@ -135,7 +135,7 @@ def test_a_head_that_was_deleted_halts_its_own_topic_and_no_other(cause: str) ->
     world.copied.clear()
     for _ in range(2):
         tee.round()
-    assert "is gone" in tee.halted[A]
+    assert "is missing" in tee.halted[A]
     assert world.alarms[AlarmKind.BACKUP_HALTED, str(A)]
     assert world.extents[AlarmKind.BACKUP_HALTED, str(A)] == Extent(fault="corrupt")
     assert world.copied == [B.topic] * 2
@@ -359,7 +359,7 @@ def test_a_head_of_an_epoch_that_nobody_claimed_halts_its_own_topic(meets: str) 
     assert world.copied == [B.topic]
     assert sorted(world.store.objects) == before
     told = world.alarms[AlarmKind.BACKUP_HALTED, str(A)] or ""
-    assert f"epoch {epoch}, instance somebody's, that nobody claimed" in told
+    assert f"epoch {epoch}, instance somebody's, that no start claimed" in told
     assert "`millrace streams stop shop.backup --reason TEXT`, then `start`" in told
     assert world.alarms[AlarmKind.BACKUP_HALTED, str(B)] is None
     world.tee(10).round()
@@ -448,7 +448,7 @@ def test_an_epoch_that_no_start_may_exceed_halts_its_topic_also_where_it_is_the_
     tee = world.tee(1)
     tee.round()
     assert set(tee.halted) == {A, B}
-    assert "remove what was made by hand" in (world.alarms[AlarmKind.BACKUP_HALTED, str(A)] or "")
+    assert "remove manual changes" in (world.alarms[AlarmKind.BACKUP_HALTED, str(A)] or "")
 
 
 def test_claimants_are_not_asked_twice_in_a_minute_while_the_database_is_away() -> None:

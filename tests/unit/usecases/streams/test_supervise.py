@@ -447,7 +447,7 @@ def test_supervision_goes_on_where_what_it_saw_cannot_be_written_down(
     platform: FakePlatform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(look: object) -> None:
-        raise UnreachableError("the control database is not at the version this Millrace reads")
+        raise UnreachableError("the control database does not have the version that this Millrace needs")
 
     monkeypatch.setattr(platform.streams, "save_look", refuse)
     assert started(platform).epoch == 1

@@ -27,6 +27,7 @@ import msgspec
 from millrace.adapters.apps.environment import app_environment
 from millrace.adapters.apps.runners.guard import last_lines
 from millrace.errors import (
+    Code,
     DataLossError,
     DeclarationError,
     MillraceError,
@@ -190,7 +191,10 @@ class SparkJob:
             raise PartFailedError(
                 f"the job ended without an answer: {why}",
                 where=f"stream {stream}",
-                next_step="\n".join(["its last lines:", *lines]) if lines else "see what ended it: it left no line",
+                next_step="\n".join(["read its last lines:", *lines])
+                if lines
+                else "find out what ended it: it printed nothing",
+                code=Code.APP_FAILED,
             )
 
     def _answer(self, job: subprocess.Popen[bytes], request: bytes, progress: Progress) -> bytes | None:

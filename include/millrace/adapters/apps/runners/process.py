@@ -36,7 +36,7 @@ from millrace.adapters.apps.processes import (
 from millrace.adapters.apps.runners.guard import LAST_LINES, last_lines, write_json
 from millrace.adapters.apps.status import beat_of
 from millrace.domain.streams.vitals import Vitals
-from millrace.errors import PartFailedError, RefusedError
+from millrace.errors import Code, PartFailedError, RefusedError
 from millrace.ports.runner import RunningApp, RunState, Submission
 from millrace.settings import Settings
 
@@ -179,9 +179,10 @@ class ProcessRunner:
         self.scan.forget()
         if not all_ended:
             raise PartFailedError(
-                "some of its processes cannot be ended",
+                "some processes of the app cannot be ended",
                 where=f"{app.stream} epoch {app.epoch}: {', '.join(str(one.pid) for one in everything())}",
-                next_step="look at them with `ps`; one in state D waits for a disk or a network file system",
+                next_step="check them with `ps`; a process in state D waits for a disk or a network file system",
+                code=Code.APP_FAILED,
             )
 
     def stop_all(self, grace: timedelta) -> Sequence[RunningApp]:
@@ -224,8 +225,9 @@ class ProcessRunner:
             raise RefusedError(
                 f"the project's state belongs to user {owner}, this is user {' as '.join(map(str, users))}",
                 where=str(self._root / ".millrace"),
-                next_step="run Millrace as that user; or stop the streams first, then give the folder and all in it to "
-                "this one: `chown -R`",
+                next_step="run Millrace as that user; or stop the streams, then give the folder and its files to "
+                "this user with `chown -R`",
+                code=Code.OTHER_USER,
             )
 
     def _make_folder(self, folder: Path, name: AppName, stuck_after: timedelta) -> None:
@@ -235,9 +237,10 @@ class ProcessRunner:
             folder.mkdir(mode=0o700)
         except FileExistsError:
             raise RefusedError(
-                "this epoch was submitted before",
+                "this epoch is already submitted",
                 where=f"{name.stream} epoch {name.epoch}",
                 next_step="raise the epoch",
+                code=Code.ALREADY_EXISTS,
             ) from None
         write_json(
             folder / "submission.json",
@@ -254,6 +257,7 @@ class ProcessRunner:
             f"the app could not be started: {why}",
             where=f"{name.stream} epoch {name.epoch}",
             next_step=f"read {self.folder(name.stream, name.epoch) / 'driver.log'}",
+            code=Code.APP_FAILED,
         )
 
     def _living(self, wanted: Callable[[AppName], bool], *, fresh: bool = False) -> list[RunningApp]:

@@ -255,7 +255,7 @@ class _Work:
         coverage = found.coverage
         yield from map(Breach.of_problem, [*coverage.problems.found, *found.foreign.found])
         for key in self.memory.changed:
-            yield Breach.of_problem(Problem("this evidence of an earlier audit was changed", key=key))
+            yield Breach.of_problem(Problem("the evidence of an earlier audit was changed", key=key))
         yield from faults
         for one in coverage.partitions:
             yield from map(Breach.of_tile, one.unacknowledged)
@@ -327,7 +327,7 @@ class _Work:
         try:
             left = self.by.deletable(self.here, waits)
         except DataLossError as error:
-            self.notes.append(f"records that waited were deleted while this was looked at: {error.what}")
+            self.notes.append(f"records that waited were deleted during the audit: {error.what}")
             return 0.0
         return None if left is None else left.total_seconds()
 
@@ -347,7 +347,7 @@ class _Work:
             key = put_summary(self.by.store, tiling)
         except ObjectExistsError:
             key = self.here.summary_key(tiling.head.sequence)
-            return "", [Breach.of_problem(Problem("this summary says something else than the chain", key=key))]
+            return "", [Breach.of_problem(Problem("this summary differs from the chain", key=key))]
         drop_old_summaries(self.by.store, tiling)
         return key, []
 

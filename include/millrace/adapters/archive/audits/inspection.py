@@ -125,9 +125,9 @@ def inspect(
                 break
         else:
             raise UnreachableError(
-                f"the chain grew {_ROUNDS} times while the log was looked at: no verdict",
+                f"the audit has no verdict: the chain grew {_ROUNDS} times while the audit read the log",
                 where=tiling.incarnation.manifests,
-                next_step="look again, with fewer manifests a minute or nearer to the brokers",
+                next_step="repeat the audit with fewer manifests a minute, or nearer to the brokers",
             )
         at_work.count_the_rest()
     at_work.tell()
@@ -212,7 +212,7 @@ class _Inspector:
         self._read_down_to(0)
 
     def _no_manifest(self, key: str) -> None:
-        self._stray(key, "it is no manifest, and lies among them")
+        self._stray(key, "the object is not a manifest, but lies among the manifests")
 
     def _look_for(self, named: _Named, partitions: int) -> None:
         self.counts.objects += 1
@@ -315,7 +315,7 @@ class _Inspector:
         """What is wrong with objects, to be told now that all that has expired is known."""
         problems, partitions = self._tiling.problems, self._tiling.partitions
         if self._promised > self._tiling.head.sequence:
-            what = f"the chain ends here, and a summary names manifest {self._promised}"
+            what = f"the chain ends here, but a summary names manifest {self._promised}"
             problems.append(Problem(what, self._tiling.head.sequence))
         for problem in self._wrong:
             name = self._here.object_name(problem.key)
@@ -345,7 +345,7 @@ class _Inspector:
         name = self._here.object_name(info.key)
         state = self._tiling.partitions.get(name.partition) if name else None
         if name is None:
-            self._stray(info.key, "it is no object of the archive, and lies among them")
+            self._stray(info.key, "the object does not belong to the archive, but lies in its folder")
         elif name.first >= (state.next if state else 0):
             self.counts.ahead += 1
         elif not self._has_expired(name):  # what expired may still be there

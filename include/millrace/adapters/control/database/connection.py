@@ -11,7 +11,7 @@ from sqlalchemy import exc
 
 from millrace.adapters.postgres.connection import address
 from millrace.adapters.postgres.locks import bounds
-from millrace.errors import UnreachableError
+from millrace.errors import Code, UnreachableError
 from millrace.settings import PostgresSettings
 
 CONNECT_TIMEOUT_SECONDS = 5
@@ -69,16 +69,18 @@ def translated(settings: PostgresSettings) -> Iterator[None]:
         raise UnreachableError(
             f"the control database does not answer: {_first_line(error)}",
             where=address(settings),
-            next_step="see with `millrace doctor` whether it runs and connection millrace_control is right; "
-            "running streams go on without it",
+            next_step="run `millrace doctor` to check the database and connection millrace_control; "
+            "running streams continue without it",
+            code=Code.CONTROL_UNREACHABLE,
         ) from error
     except exc.ProgrammingError as error:
         if getattr(error.orig, "sqlstate", None) not in _NOT_OURS:
             raise
         raise UnreachableError(
-            f"the control database is not at the version this Millrace reads: {_first_line(error)}",
+            f"the control database does not have the version that this Millrace needs: {_first_line(error)}",
             where=address(settings),
             next_step="run `millrace control upgrade`",
+            code=Code.CONTROL_VERSION,
         ) from error
 
 

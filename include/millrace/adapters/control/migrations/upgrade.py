@@ -27,7 +27,7 @@ from millrace.adapters.postgres.locks import BOUNDS, Blocker, blockers_of, in_tu
 from millrace.adapters.postgres.schema import ensure_schema
 from millrace.adapters.sinks.postgres.tables import Cursor
 from millrace.domain.streams.control import AppendOnly, MigrationReport
-from millrace.errors import DeclarationError, RefusedError, UnreachableError
+from millrace.errors import Code, DeclarationError, RefusedError, UnreachableError
 from millrace.settings import PostgresSettings
 
 _LOCK = sa.text("select pg_advisory_xact_lock(hashtextextended('millrace.control.upgrade', 0))")
@@ -129,9 +129,10 @@ def _upgrade(engine: sa.Engine, owner: PostgresSettings, role: str) -> Migration
         known = [script.revision for script in scripts.walk_revisions()][::-1]
         if before is not None and before not in known:
             raise RefusedError(
-                f"the control database is at version {before}, newer than this Millrace, which knows up to {after}",
+                f"the control database has version {before}; this Millrace supports versions up to {after}",
                 where=address(owner),
-                next_step="update Millrace on this machine; a database is never taken back to an older version",
+                next_step="update Millrace on this machine; the control database cannot be downgraded",
+                code=Code.CONTROL_VERSION,
             )
         command.upgrade(config, "head")
         _grant(connection, owner, role)
@@ -153,7 +154,8 @@ def _upgrading(owner: PostgresSettings) -> Iterator[None]:
         raise RefusedError(
             f"the role {owner.user} lacks a right for the upgrade: {refused.diag.message_primary}",
             where=address(owner),
-            next_step="let it own the database and what is in it, or run the upgrade as the role that does",
+            next_step="make it the owner of the database and its objects, or run the upgrade as their owner",
+            code=Code.MISSING_RIGHT,
         ) from refused
 
 
@@ -187,8 +189,8 @@ def _let_work(cursor: Cursor, owner: PostgresSettings, role: str) -> str:
             return ""
     owners = ", ".join(name for (name,) in cursor.execute(_OWNERS).fetchall())
     return (
-        f"the schemas millrace and millrace_staging belong to {owners}, and the role {role} lacks rights there which "
-        f"{owner.user} cannot give it"
+        f"the role {role} lacks rights on the schemas millrace and millrace_staging. They belong to {owners}, and "
+        f"{owner.user} cannot grant them"
     )
 
 
@@ -205,6 +207,7 @@ def _grant(connection: sa.Connection, owner: PostgresSettings, role: str) -> Non
             f"the role {role} of connection millrace_control does not exist",
             where=address(owner),
             next_step=f"create it in PostgreSQL with a password (create role {role} login password ...)",
+            code=Code.WRONG_CONNECTION,
         )
     quoted = connection.dialect.identifier_preparer.quote_identifier(role)
     statements = [

@@ -14,7 +14,7 @@ from millrace.adapters.control.quality.rows import body_of, check_of
 from millrace.adapters.control.quality.tables import quality_check, quality_document, quality_mark
 from millrace.domain.quality.ranges import Mark
 from millrace.domain.quality.results import Gain, QualityCheck, Waiting
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 from millrace.settings import PostgresSettings
 
 WAITS = timedelta(days=7)
@@ -119,7 +119,11 @@ class QualityTable:
             query = quality_check.select().where(quality_check.c.id == identity)
             row = connection.execute(query).one_or_none()
         if row is None:
-            raise UsageError(f"there is no check {identity}", next_step="see `millrace quality list`")
+            raise UsageError(
+                f"check {identity} is unknown",
+                next_step="run `millrace quality list` for the known checks",
+                code=Code.UNKNOWN_NAME,
+            )
         return check_of(row)
 
     def gains(self, stream: str, since: datetime, settled: datetime) -> tuple[tuple[datetime, Gain], ...]:

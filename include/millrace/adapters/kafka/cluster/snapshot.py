@@ -19,7 +19,7 @@ from millrace.adapters.kafka.cluster.conversation import Conversation, reason
 from millrace.adapters.kafka.settings.python import for_kafka_python
 from millrace.domain.groups.snapshots import GroupType, Snapshot
 from millrace.domain.retention.settings import KEYS
-from millrace.errors import UnreachableError, UsageError
+from millrace.errors import Code, UnreachableError, UsageError
 from millrace.settings import KafkaSettings
 
 DESCRIBED_TOGETHER = 500
@@ -109,8 +109,9 @@ class ClusterReader:
                 raise UnreachableError(
                     f"no broker answers: {reason(error)}",
                     where=self._where,
-                    next_step="see that the brokers run and that the connection may read; `./millrace doctor` "
-                    "tries each one",
+                    next_step="check that the brokers run and this connection may read; `./millrace doctor` "
+                    "tests each connection",
+                    code=Code.KAFKA_UNREACHABLE,
                 ) from error
             finally:
                 self._known = talk.addresses or self._known
@@ -123,9 +124,10 @@ class ClusterReader:
             return Conversation(addresses, self._configuration, self._client_id)
         except (ValueError, KafkaError) as error:
             raise UsageError(
-                f"no client can be made of the kafka connection's properties: {error}",
+                f"a Kafka client cannot be created from the connection's properties: {error}",
                 where=self._where,
-                next_step="mend bootstrap.servers in its extra",
+                next_step="correct bootstrap.servers in its extra",
+                code=Code.WRONG_CONNECTION,
             ) from error
 
     def _hang_up(self) -> None:

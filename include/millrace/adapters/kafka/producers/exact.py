@@ -21,7 +21,7 @@ from millrace.adapters.kafka.producers.transactions import ANSWER_SECONDS
 from millrace.domain.archive.restore.records import Restored
 from millrace.domain.archive.restore.target import CODEC
 from millrace.domain.declaration.kafka_security import Client, refusals
-from millrace.errors import RefusedError
+from millrace.errors import Code, RefusedError
 from millrace.settings import KafkaSettings
 
 FENCED = (InvalidProducerEpochError, ProducerFencedError)
@@ -174,6 +174,7 @@ def settings_of(kafka: KafkaSettings) -> dict[str, Any]:
             f"a record of timestamp 0 needs the client kafka-python, which cannot connect: {'; '.join(why)}",
             where=kafka.bootstrap_servers,
             next_step=_WITHOUT_THEM,
+            code=Code.UNSUPPORTED,
         )
     unknown = [
         key
@@ -185,6 +186,7 @@ def settings_of(kafka: KafkaSettings) -> dict[str, Any]:
             f"a record of timestamp 0 needs the client kafka-python, which does not know {', '.join(unknown)}",
             where=kafka.bootstrap_servers,
             next_step=_WITHOUT_THEM,
+            code=Code.UNSUPPORTED,
         )
     found: dict[str, Any] = {_SAME[key]: value for key, value in given.items() if key in _SAME}
     found["bootstrap_servers"] = given["bootstrap.servers"].split(",")

@@ -26,7 +26,7 @@ from millrace.adapters.kafka.reader import TopicReader
 from millrace.domain.archive.restore.records import Restored
 from millrace.domain.archive.restore.target import CODEC
 from millrace.domain.topics.sources import TopicRecord
-from millrace.errors import FencedError, MillraceError, RefusedError, UnreachableError
+from millrace.errors import Code, FencedError, MillraceError, RefusedError, UnreachableError
 from millrace.settings import KafkaSettings
 
 _CLIENT_LOG = logging.getLogger(f"{__name__}.client")
@@ -184,9 +184,9 @@ class RestoreTarget:
     def taken_over(self) -> FencedError:
         """What an older restore learns of a newer one."""
         return FencedError(
-            "another restore into the same topic has taken over, or a transaction lasted too long",
+            "another restore into the same topic took over, or a transaction lasted too long",
             where=self._topic,
-            next_step="run it again once no other restore runs",
+            next_step="run it again when no other restore runs",
         )
 
     def close(self) -> None:
@@ -202,26 +202,30 @@ class RestoreTarget:
             return self.taken_over()
         if code in _NOT_ALLOWED:
             return RefusedError(
-                f"the broker does not let this user write: {said}",
+                f"this user may not write to the topic: {said}",
                 where=self._topic,
                 next_step="grant Write on the topic and on transactional ids that begin with millrace.restore.",
+                code=Code.MISSING_RIGHT,
             )
         if code in _TOO_LARGE:
             largest = max((record.size_bytes for record in records), default=0)
             return RefusedError(
-                f"the topic does not take a record; the largest of {len(records)} has {largest} bytes",
+                f"the topic refuses a record; the largest of {len(records)} has {largest} bytes",
                 where=self._topic,
-                next_step="`kafka-configs --bootstrap-server ... --alter "
+                next_step="run `kafka-configs --bootstrap-server ... --alter "
                 f"--topic {self._topic} --add-config max.message.bytes={2 * largest}`, then run this again",
+                code=Code.KAFKA_REFUSED,
             )
         if code == _WRONG_TIME:
             return RefusedError(
-                f"the topic does not take a record's timestamp: {said}",
+                f"the topic refuses a record's timestamp: {said}",
                 where=self._topic,
                 next_step="raise message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic",
+                code=Code.KAFKA_REFUSED,
             )
         return UnreachableError(
-            f"the broker did not take the records: {said}",
+            f"the broker did not accept the records: {said}",
             where=f"{self._topic} at {self._kafka.bootstrap_servers}",
-            next_step="look at the broker's log; running the restore again goes on where this one ended",
+            next_step="read the broker's log, then run the restore again: it resumes where this one ended",
+            code=Code.KAFKA_UNREACHABLE,
         )

@@ -18,7 +18,7 @@ from millrace.adapters.kafka.producers.transactions import (
 )
 from millrace.adapters.kafka.reader import TopicReader
 from millrace.domain.topics.sources import SourceRecord, TopicRecord, sequence_header
-from millrace.errors import DeclarationError, FencedError, MillraceError, UnreachableError
+from millrace.errors import Code, DeclarationError, FencedError, MillraceError, UnreachableError
 from millrace.settings import KafkaSettings
 
 _LOG = logging.getLogger(__name__)
@@ -131,24 +131,27 @@ def _translated(reason: Any, topic: str, kafka: KafkaSettings) -> MillraceError:
     """The Kafka client's error as one of ours."""
     if reason.code() in FENCED_CODES:
         return FencedError(
-            "a newer loader of the same source has taken over",
+            "a newer loader of the same source took over",
             where=topic,
-            next_step="nothing: the newer loader writes the rest; run the load again to see that all is there",
+            next_step="run the load again to check that it is complete; the newer loader writes the rest",
         )
     if reason.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
         return DeclarationError(
-            f"the broker does not let this user write: {reason.str()}",
+            f"this user may not write to the topic: {reason.str()}",
             where=topic,
             next_step="grant Write on the topic and on transactional ids that begin with millrace.source.",
+            code=Code.MISSING_RIGHT,
         )
     if reason.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return DeclarationError(
-            f"a record is larger than the topic takes: {reason.str()}",
+            f"a record is larger than the topic allows: {reason.str()}",
             where=topic,
             next_step="raise max.message.bytes of the topic, or leave the record out",
+            code=Code.KAFKA_REFUSED,
         )
     return UnreachableError(
-        f"the broker did not take the records: {reason.str()}",
+        f"the broker did not accept the records: {reason.str()}",
         where=f"{topic} at {kafka.bootstrap_servers}",
-        next_step="look at the broker's log; running the load again does not double anything",
+        next_step="read the broker's log, then run the load again: it writes no record twice",
+        code=Code.KAFKA_UNREACHABLE,
     )

@@ -14,7 +14,7 @@ from millrace.domain.declaration.kafka_security import (
     mechanism_of,
     refusals,
 )
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 from millrace.settings import KafkaSettings
 
 _SSL_KEYS = frozenset(
@@ -74,7 +74,7 @@ def _context(keys: Mapping[str, str], where: str) -> ssl.SSLContext:
             context.load_cert_chain(certificate, keys.get("ssl.key.location"), secret)
         except (OSError, ValueError) as error:
             files = "ssl.certificate.location, ssl.key.location or ssl.key.password"
-            raise _unusable(where, f"{files} ({type(error).__name__})", "see that both are PEM files") from None
+            raise _unusable(where, f"{files} ({type(error).__name__})", "check that both are PEM files") from None
     return context
 
 
@@ -91,10 +91,13 @@ def _trust(context: ssl.SSLContext, keys: Mapping[str, str], where: str) -> None
             context.load_verify_locations(cafile=revoked)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     except (OSError, ValueError) as error:
-        raise _unusable(where, f"{name} ({type(error).__name__})", "see that it is a PEM file") from None
+        raise _unusable(where, f"{name} ({type(error).__name__})", "check that it is a PEM file") from None
 
 
 def _unusable(where: str, what: str, next_step: str) -> UsageError:
     return UsageError(
-        f"no client can be made of the kafka connection's properties: {what}", where=where, next_step=next_step
+        f"a Kafka client cannot be created from the connection's properties: {what}",
+        where=where,
+        next_step=next_step,
+        code=Code.WRONG_CONNECTION,
     )

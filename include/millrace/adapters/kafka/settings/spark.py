@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millrace.domain.declaration.kafka_security import HOST_NAME, Client, authority_file, mechanism_of, refusals
-from millrace.errors import DeclarationError, UnreachableError
+from millrace.errors import Code, DeclarationError, UnreachableError
 from millrace.settings import KafkaSettings, file_fault
 
 _SAME = frozenset({"bootstrap.servers", "security.protocol", "client.id", "request.timeout.ms"})
@@ -72,16 +72,18 @@ def must_serve_spark(settings: KafkaSettings) -> None:
     where = f"connection {settings.connection}" if settings.connection else settings.bootstrap_servers
     if why := refusals(given, Client.SPARK):
         raise DeclarationError(
-            f"Spark cannot connect as the Connection says: {'; '.join(why)}",
+            f"Spark cannot connect with the keys of this Connection: {'; '.join(why)}",
             where=where,
             next_step="change its extra as docs/reference/connections.md says, then start again",
+            code=Code.WRONG_CONNECTION,
         )
     files = {"ssl.ca.location": authority_file(given), "ssl.keystore.location": given.get("ssl.keystore.location")}
     if faults := [fault for key, path in files.items() if path and (fault := file_fault(key, path))]:
         raise UnreachableError(
             "; ".join(faults),
             where=where,
-            next_step="put the file there, readable to who runs Millrace, or correct the Connection's extra",
+            next_step="put the file there and let the user of Millrace read it, or correct the Connection's extra",
+            code=Code.WRONG_CONNECTION,
         )
 
 

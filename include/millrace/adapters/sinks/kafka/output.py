@@ -20,7 +20,7 @@ from millrace.adapters.sinks.row_sources import SOURCE_COLUMNS, sources_of
 from millrace.domain.sinks.batch import TaskResult
 from millrace.domain.sinks.origin import ORDINAL, SOURCE, Origin
 from millrace.domain.topics.offsets import OffsetRange, Source
-from millrace.errors import DeclarationError, MillraceError, SinkFailedError, SinkUnreachableError
+from millrace.errors import Code, DeclarationError, MillraceError, SinkFailedError, SinkUnreachableError
 from millrace.settings import KafkaSettings
 
 _CLIENT_LOG = logging.getLogger(f"{__name__}.client")
@@ -184,15 +184,17 @@ class RowsProducer:
                 outside += 1
         if outside:
             raise DeclarationError(
-                f"of {len(block)} rows some name a source that is not of their batch",
+                f"some of {len(block)} rows have a `_source` that is not in their batch",
                 where=f"stream {self.stream}",
-                next_step="let the transform hand `_source` on as it is",
+                next_step="keep the column `_source` unchanged in the transform",
+                code=Code.WRONG_TRANSFORM,
             )
         if min(one["_ordinal_min"] for one in found) < 0:
             raise DeclarationError(
-                "the transform gives a negative `_ordinal`",
+                "the transform returns a negative `_ordinal`",
                 where=f"stream {self.stream}",
                 next_step="number the rows of one record from 0",
+                code=Code.WRONG_TRANSFORM,
             )
         return [(one["_topic_id"], one["_partition"]) for one in found]
 
@@ -220,15 +222,17 @@ class RowsProducer:
         rows = pc.binary_join_element_wise(_places(block), columns[3].cast(pa.string()).cast(pa.binary()), b"/")
         if pc.count_distinct(rows).as_py() < len(block):
             raise DeclarationError(
-                "the transform makes several rows of one record and does not tell them apart",
+                "the transform returns several rows of one record without different `_ordinal` values",
                 where=f"stream {self.stream}",
-                next_step="add an integer column `_ordinal` that tells the rows of one record apart",
+                next_step="add an integer column `_ordinal` that numbers the rows of one record",
+                code=Code.WRONG_TRANSFORM,
             )
         if self.in_order:
             raise DeclarationError(
-                "rows of one record do not come in the order of their `_ordinal`",
+                "rows of one record are not in the order of their `_ordinal`",
                 where=f"stream {self.stream}",
-                next_step="number them in the order that the transform gives them in, as posexplode does",
+                next_step="number them in the order in which the transform returns them, as posexplode does",
+                code=Code.WRONG_TRANSFORM,
             )
 
 
@@ -336,9 +340,10 @@ class _Output:
             return Producer(configuration, logger=_CLIENT_LOG)
         except KafkaException as error:
             raise SinkFailedError(
-                f"the client does not take the Connection's keys beside those that a sink needs: {error.args[0].str()}",
+                f"the client refuses the Connection's keys together with the keys of a sink: {error.args[0].str()}",
                 where=self.settings.bootstrap_servers,
-                next_step="take keys about producing out of the extra of the pipeline's `kafka` Connection",
+                next_step="remove keys about producing from the extra of the pipeline's `kafka` Connection",
+                code=Code.WRONG_CONNECTION,
             ) from error
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
@@ -354,14 +359,15 @@ class _Output:
         where = f"topic {topic} at {self.settings.bootstrap_servers}" if topic else self.settings.bootstrap_servers
         if error.code() in _AWAY or error.retriable():
             return SinkUnreachableError(
-                f"the brokers did not acknowledge: {error.str()}",
+                f"the brokers did not acknowledge the records: {error.str()}",
                 where=where,
-                next_step="see that the brokers run and that enough replicas are in sync",
+                next_step="check that the brokers run and that enough replicas are in sync",
             )
         return SinkFailedError(
-            f"the brokers refuse what is written: {error.str()}",
+            f"the brokers refuse the records: {error.str()}",
             where=where,
-            next_step="see that the topic is there, and that this user has Write on it and IdempotentWrite",
+            next_step="check that the topic exists, and that this user has Write on it and IdempotentWrite",
+            code=Code.KAFKA_REFUSED,
         )
 
 

@@ -17,6 +17,7 @@ from millrace.domain.sinks.batch import BatchCounts, Identity, Written
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import (
+    Code,
     DeclarationError,
     SinkExhaustedError,
     SinkUnreachableError,
@@ -126,9 +127,11 @@ class KafkaSink:
         observed = self._admin.observe([topic.name for topic in self._topics])
         if missing := [topic.name for topic in self._topics if topic.name not in observed]:
             raise UnreachableError(
-                f"there is no topic {', '.join(missing)}",
+                f"topic {', '.join(missing)} does not exist",
                 where=f"stream {self._identity.stream}",
-                next_step="`topics plan` of its pipeline shows what is missing, the DAG PIPELINE.topics makes it",
+                next_step="run `topics plan` of its pipeline to see what is missing, then the DAG "
+                "PIPELINE.topics to create it",
+                code=Code.MISSING_TOPIC,
             )
         targets = {t.name: Target.of(t, observed[t.name], self._identity.stream) for t in self._topics}
         self._check(columns, targets)
@@ -138,24 +141,26 @@ class KafkaSink:
         self._begin()
 
     def _check(self, columns: pa.Schema, targets: Mapping[str, Target]) -> None:
-        where = f"what the app gives for {self.where}"
+        where = f"the output of the app for {self.where}"
         taken = {column.name for target in targets.values() for column in target.columns}
         if self._sink.by_column:
             taken.add(TOPIC_COLUMN)
             index = columns.get_field_index(TOPIC_COLUMN)
             if index < 0 or columns.field(index).type != pa.string():
                 raise DeclarationError(
-                    f"the app gives no text column `{TOPIC_COLUMN}`, which says what topic a row goes to",
+                    f"the app returns no text column `{TOPIC_COLUMN}`, which names the topic of each row",
                     where=where,
                     next_step=f"add it in the transform, with one of: {', '.join(targets)}",
+                    code=Code.WRONG_TRANSFORM,
                 )
         for target in targets.values():
             target.check(columns, where)
         if lost := [name for name in columns.names if name not in taken]:
             raise DeclarationError(
-                f"no topic that the stream writes to declares the column {', '.join(f'`{name}`' for name in lost)}",
+                f"no target topic of the stream declares the column {', '.join(f'`{name}`' for name in lost)}",
                 where=where,
                 next_step="drop it in the transform, or add it to the topic's schema",
+                code=Code.WRONG_TRANSFORM,
             )
 
     def _begin(self) -> None:

@@ -17,7 +17,7 @@ from millrace.domain.declaration.pipeline import BYTES_COLUMNS, Cleanup, Column,
 from millrace.domain.sinks.origin import MOST_BYTES
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.offsets import Source
-from millrace.errors import DeclarationError
+from millrace.errors import Code, DeclarationError
 
 TOPIC_COLUMN = "topic"
 _CONTROL = r"[\x00-\x1f]"
@@ -109,16 +109,18 @@ class Target:
             index = given.get_field_index(column.name)
             if index < 0:
                 raise DeclarationError(
-                    f"the app gives no column `{column.name}`, which the topic {self.name} declares",
+                    f"the app returns no column `{column.name}`, but topic {self.name} declares it",
                     where=where,
-                    next_step="give it in the transform, or take it out of the topic's schema",
+                    next_step="add it in the transform, or remove it from the topic's schema",
+                    code=Code.WRONG_TRANSFORM,
                 )
             if given.field(index).type != arrow_type(column):
                 raise DeclarationError(
-                    f"the app gives `{column.name}` as {given.field(index).type}, and the topic {self.name} declares "
+                    f"the app returns `{column.name}` as {given.field(index).type}, but topic {self.name} declares "
                     f"{column.sql_type}",
                     where=where,
                     next_step=f'cast it in the transform: col("{column.name}").cast("{column.sql_type.lower()}")',
+                    code=Code.WRONG_TRANSFORM,
                 )
 
     def records(self, block: pa.RecordBatch) -> Records:

@@ -15,7 +15,7 @@ from millrace.adapters.sinks.postgres.tables import BY_THE_KEY, Cursor, KeyedTab
 from millrace.domain.archive.proof.spans import Span, Spans
 from millrace.domain.quality.books import MOST_NAMED, Doubt, Entry, Fault, Finding, Part
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.errors import DeclarationError
+from millrace.errors import Code, DeclarationError
 
 _PLACE = "stream = %(stream)s AND topic_id = %(topic_id)s AND partition = %(partition)s"
 _ROWS = "_topic_id = %(topic_id)s AND _partition = %(partition)s"
@@ -162,9 +162,10 @@ class SinkBooks(SinkReader):
         with self._looking_at("millrace.ledger") as connection:
             if connection is None:
                 raise DeclarationError(
-                    "the sink has no ledger: its tables were made by an older Millrace",
+                    "the sink has no ledger: an older Millrace created its tables",
                     where=f"stream {stream}",
-                    next_step="the next start of the stream makes it; what was written before is `unbooked`",
+                    next_step="restart the stream: it creates the ledger; earlier rows are `unbooked`",
+                    code=Code.WRONG_TABLE,
                 )
             connection.commit()
             yield KeyedBooks(connection, stream, table, key) if key else OpenBooks(connection, stream, table)

@@ -14,7 +14,7 @@ from millrace.adapters.postgres.connection import connect, sink_error
 from millrace.adapters.sinks.postgres.tables import BY_THE_KEY, SOURCE_COLUMNS, TargetColumn, TargetTable, canonical
 from millrace.domain.quality.recompute import Row
 from millrace.domain.topics.offsets import OffsetRange, Source, SourceAt
-from millrace.errors import DeclarationError, RefusedError
+from millrace.errors import Code, DeclarationError, RefusedError
 from millrace.settings import PostgresSettings
 
 MADE = sql.Identifier("pg_temp", "millrace_made")
@@ -95,16 +95,18 @@ class SinkComparison:
         if missing := [name for name in _KEY if name not in there]:
             raise DeclarationError(
                 "the table has no rows of a stream: "
-                + (f"it lacks {', '.join(missing)}" if there else "it is not there"),
+                + (f"it lacks {', '.join(missing)}" if there else "it does not exist"),
                 where=where,
-                next_step="see that the stream has run, and which table its declaration names",
+                next_step="check that the stream has run, and which table its declaration names",
+                code=Code.WRONG_TABLE,
             )
         with self.connection.cursor() as cursor:
             if self._target.find_key(cursor) is None:
                 raise DeclarationError(
-                    "the table has no key on its source columns: a row may be there twice, and none can be found",
+                    "the table has no key on its source columns: a row may exist twice, and rows cannot be found",
                     where=where,
-                    next_step="stop and start the stream: it is refused with the statement that adds the key",
+                    next_step="stop and start the stream: it refuses the table, and names the statement for the key",
+                    code=Code.WRONG_TABLE,
                 )
         retyped = {
             column.name: self._retyped(column, there[column.name])
@@ -126,8 +128,8 @@ class SinkComparison:
 
     def _retyped(self, column: TargetColumn, present: str) -> str:
         statement = self._target.retyping(column.name, present, canonical(column.type))
-        what = f"{column.name} is {present}, and {column.type} is made"
-        return f"{what}; once the stream is stopped and no view uses the column: {statement}"
+        what = f"{column.name} is {present}, but the transform returns {column.type}"
+        return f"{what}; stop the stream and drop the views of the column, then run: {statement}"
 
     def _must_take_temporary_tables(self) -> None:
         [(standby, may)] = self.connection.execute(
@@ -135,15 +137,18 @@ class SinkComparison:
         ).fetchall()
         if standby:
             raise RefusedError(
-                "the sink's Connection leads to a standby, which takes no temporary table",
+                "the sink's Connection leads to a standby, which has no temporary tables",
                 where=f"table {self._target}",
-                next_step="let it lead to the primary",
+                next_step="change the Connection to the primary",
+                code=Code.WRONG_CONNECTION,
             )
         if not may:
             raise DeclarationError(
-                "this role may not make temporary tables, in which rows are compared",
+                "this role may not create temporary tables, and the comparison needs one",
                 where=f"database {self.connection.info.dbname}",
-                next_step=f"GRANT TEMPORARY ON DATABASE {self.connection.info.dbname} TO {self.connection.info.user}",
+                next_step=f"run GRANT TEMPORARY ON DATABASE {self.connection.info.dbname} "
+                f"TO {self.connection.info.user}",
+                code=Code.MISSING_RIGHT,
             )
 
     def leave_out(self, refused: Iterable[Source]) -> None:
@@ -173,10 +178,11 @@ class SinkComparison:
         if twice := self.connection.execute(sql.SQL(_TWICE).format(made=MADE)).fetchone():
             topic_id, number, offset, ordinal = twice
             raise DeclarationError(
-                f"the transform makes several rows with `_ordinal` {ordinal} of one record, "
+                f"the transform returns several rows with `_ordinal` {ordinal} of one record, "
                 f"{SourceAt(topics.get(topic_id, topic_id), number, offset)}",
                 where=f"stream {self._stream}",
-                next_step="add an integer column `_ordinal` that tells the rows of one record apart",
+                next_step="add an integer column `_ordinal` that numbers the rows of one record",
+                code=Code.WRONG_TRANSFORM,
             )
         quarantined = self._fetch_stored(ranges)
         statement = sql.SQL(_ROWS).format(

@@ -200,7 +200,7 @@ class Ledger:
         [(entries, written)] = cursor.execute(_MOVE, {"stream": self.stream, **among}).fetchall()
         if written != entries:  # what was cut meanwhile is not there under its name any more
             raise SinkRolledBackError(
-                f"{entries} entries of the ledger were to be written, and {written} were", where=f"stream {self.stream}"
+                f"{written} of {entries} entries of the ledger were written", where=f"stream {self.stream}"
             )
 
     @staticmethod

@@ -18,7 +18,7 @@ from millrace.domain.quarantine.rules import Excerpt, Former, Header, Quarantine
 from millrace.domain.sinks.batch import RangeCounts
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.topics.offsets import OffsetRange, SourceAt, TopicPartition
-from millrace.errors import DeclarationError, UnreachableError
+from millrace.errors import Code, DeclarationError, UnreachableError
 from millrace.settings import PostgresSettings
 
 _ROWS_A_FETCH = 20_000
@@ -329,17 +329,23 @@ class SinkReader:
                 there = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
                 yield connection if there == (True,) else None
             except psycopg.errors.UndefinedColumn as error:
-                next_step = "let the stream make the table: stop it, drop the table, rewind it, start it"
+                next_step = "stop the stream, drop the table, rewind the stream and start it: it creates the table"
                 if table.startswith("millrace."):
-                    next_step = "it was made by an older Millrace: the next start of one of its streams adds the column"
+                    next_step = (
+                        "restart one of its streams: the next start adds the column, which an older Millrace lacks"
+                    )
                 raise DeclarationError(
-                    f"the table lacks a column: {error.diag.message_primary}", where=table, next_step=next_step
+                    f"the table lacks a column: {error.diag.message_primary}",
+                    where=table,
+                    next_step=next_step,
+                    code=Code.WRONG_TABLE,
                 ) from error
             except psycopg.errors.QueryCanceled as error:
                 raise UnreachableError(
-                    f"the sink database had no answer within {self._statement_seconds:g} s",
+                    f"the sink database did not answer within {self._statement_seconds:g} s",
                     where=table,
-                    next_step="see what else keeps the database busy; `--stream` asks for one stream only",
+                    next_step="check what else keeps the database busy; `--stream` reads one stream only",
+                    code=Code.SINK_UNREACHABLE,
                 ) from error
             except psycopg.OperationalError:
                 raise  # told by the connection
@@ -366,7 +372,8 @@ class SinkReader:
             raise UnreachableError(
                 f"the sink database does not answer: {str(error).strip()}",
                 where=self.address,
-                next_step="see that PostgreSQL runs: `./millrace status`",
+                next_step="check that PostgreSQL runs: `./millrace status`",
+                code=Code.SINK_UNREACHABLE,
             ) from error
 
 

@@ -30,7 +30,7 @@ from millrace.domain.archive.proof.spans import Spans
 from millrace.domain.quarantine.redrive import Fate, Selection
 from millrace.domain.quarantine.rules import Broken, Rule
 from millrace.domain.topics.offsets import OffsetRange, Source, SourceAt, TopicPartition
-from millrace.errors import DeclarationError, MillraceError, SinkFailedError
+from millrace.errors import Code, DeclarationError, MillraceError, SinkFailedError
 from millrace.settings import PostgresSettings
 
 MOST_RECORDS = 1_000
@@ -236,9 +236,10 @@ class QuarantineRedrive:
             )
         except psycopg.errors.InsufficientPrivilege as error:
             raise DeclarationError(
-                "this role may make no temporary table",
+                "this role may not create temporary tables",
                 where=f"table {self._target}",
-                next_step="GRANT TEMPORARY ON DATABASE",
+                next_step="run GRANT TEMPORARY ON DATABASE",
+                code=Code.MISSING_RIGHT,
             ) from error
 
     def now(self) -> datetime:
@@ -366,9 +367,9 @@ class QuarantineRedrive:
     def _must_be_short(self) -> None:
         if time.monotonic() > self._until:
             raise TooLongError(
-                f"it takes the database longer than {_LONGEST.total_seconds():.0f} s",
+                f"the redrive takes the database longer than {_LONGEST.total_seconds():.0f} s",
                 where=f"stream {self._stream}, table {self._target}",
-                next_step="see the table's triggers and constraints; nothing was written",
+                next_step="check the table's triggers and constraints; nothing was written",
             )
 
     def _must_be_all(self, cursor: Cursor, rows: int) -> None:
@@ -377,9 +378,9 @@ class QuarantineRedrive:
         [(there,)] = cursor.fetchall()
         if there != rows:
             raise SinkFailedError(
-                f"{rows} rows were copied, and {there} are there",
+                f"{rows} rows were copied, but {there} arrived",
                 where=f"stream {self._stream}",
-                next_step="see whether a pooler between here and the database changes connections",
+                next_step="check whether a pooler before the database changes connections",
             )
 
     def _hold(self, cursor: Cursor, held: Sequence[Held]) -> set[Source]:
@@ -419,14 +420,16 @@ class QuarantineRedrive:
                 continue
             if not found:
                 raise DeclarationError(
-                    f"the table refuses these rows together, and none of them alone: {reason}",
+                    f"the table refuses these rows together, but accepts each of them alone: {reason}",
                     where=f"stream {self._stream}, table {self._target}",
-                    next_step="see its constraints: a row here may need another one",
+                    next_step="check its constraints: one row may need another row",
+                    code=Code.WRONG_TABLE,
                 )
             refused |= found
         raise MillraceError(
-            f"the table goes on refusing rows after {_ROUNDS} rounds: its constraints seem to be changing",
+            f"the table still refuses rows after {_ROUNDS} rounds: its constraints seem to change",
             where=str(self._target),
+            code=Code.WRONG_TABLE,
         )
 
     def _must_be_once(self, cursor: Cursor) -> None:
@@ -437,9 +440,10 @@ class QuarantineRedrive:
         )
         if twice := cursor.fetchone():
             raise DeclarationError(
-                f"the transform makes several rows of one record: offset {twice[2]} of partition {twice[1]}",
+                f"the transform returns several rows of one record: offset {twice[2]} of partition {twice[1]}",
                 where=f"stream {self._stream}",
-                next_step="add an integer column `_ordinal` that tells the rows of one record apart",
+                next_step="add an integer column `_ordinal` that numbers the rows of one record",
+                code=Code.WRONG_TRANSFORM,
             )
 
     def _replace(self, cursor: Cursor, sources: Sequence[Source], timeline: int) -> None:
@@ -452,9 +456,10 @@ class QuarantineRedrive:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         if inserted != staged:
             raise SinkFailedError(
-                f"{staged} rows were made, and {inserted} arrived: a trigger or rule of the table drops rows",
+                f"{staged} rows were staged, but {inserted} arrived: a trigger or rule of the table drops rows",
                 where=f"stream {self._stream}, table {self._target}",
-                next_step="look at the table's triggers and rules; nothing was written",
+                next_step="check the table's triggers and rules; nothing was written",
+                code=Code.WRONG_TABLE,
             )
 
     def _rows_of_each(self, cursor: Cursor) -> dict[Source, int]:
@@ -470,9 +475,9 @@ class QuarantineRedrive:
             cursor.execute(_TAKE, {**place, **_columns(list(gone), list(map(str, gone.values())))})
             if cursor.rowcount != len(gone):
                 raise SinkFailedError(
-                    f"{len(gone)} records were to leave quarantine, and {cursor.rowcount} did",
+                    f"{len(gone)} records should leave quarantine, but {cursor.rowcount} did",
                     where=f"stream {self._stream}, table millrace.quarantine",
-                    next_step="see whether a trigger or rule of that table keeps them; nothing was written",
+                    next_step="check whether a trigger or rule of that table keeps them; nothing was written",
                 )
             self._ledger.move(cursor, gone)
         if bad:

@@ -24,7 +24,7 @@ from millrace.adapters.sinks.postgres.types import target_columns
 from millrace.domain.sinks.batch import BatchCounts, Identity, Written
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.topics.offsets import Meeting, OffsetRange, Source, TopicPartition, classify
-from millrace.errors import DeclarationError, MillraceError, RowsRefusedError, SinkFailedError
+from millrace.errors import Code, DeclarationError, MillraceError, RowsRefusedError, SinkFailedError
 from millrace.ports.sinks import Quarantine
 from millrace.settings import PostgresSettings
 
@@ -101,7 +101,7 @@ class PostgresSink(StagedConnection):
                 the database refuses one of the app's statements.
             FencedError: a newer epoch has taken over.
         """
-        self.columns = target_columns(columns, f"what the app gives for {self.where}")
+        self.columns = target_columns(columns, f"the output of the app for {self.where}")
 
         indexed = self._is_indexed()
 
@@ -133,7 +133,8 @@ class PostgresSink(StagedConnection):
             raise DeclarationError(
                 f"the database refuses the app's statements: {error.what}",
                 where=views.where,
-                next_step="mend the file; a view whose columns change has to be dropped first",
+                next_step="correct the file; drop a view first if its columns change",
+                code=Code.WRONG_TRANSFORM,
             ) from error
 
     def commit_batch(self, timeline: int, ranges: Sequence[OffsetRange], written: Written) -> BatchCounts:
@@ -189,7 +190,7 @@ class PostgresSink(StagedConnection):
             meeting = classify(batch, stored[key])
             if meeting is Meeting.GAP:
                 raise self._gap(
-                    f"{batch} begins behind the record of work, which ends at {stored[key]}: "
+                    f"{batch} begins after the record of work, which ends at {stored[key]}: "
                     "the offsets between them would be lost"
                 )
             if meeting is not Meeting.SKIP:
@@ -200,7 +201,7 @@ class PostgresSink(StagedConnection):
         return SinkFailedError(
             f"{what}. A standby that was promoted may have lost the last transactions",
             where=f"stream {self.identity.stream}, table {self.target}",
-            next_step="nothing was written; the next start begins where the record of work ends",
+            next_step="wait for the next start: it resumes from the record of work; nothing was written",
         )
 
     def _merge(
@@ -238,11 +239,11 @@ class PostgresSink(StagedConnection):
         """Nothing moves without its count: what was staged has arrived, or was left out for a reason."""
         if staged != arrived + left_out:
             raise SinkFailedError(
-                f"{staged} {what} were staged, but {arrived} arrived and {left_out} were left out: the record of work "
-                "stays where it is. Staging was emptied meanwhile (a TRUNCATE, a promoted standby, a pooler that "
+                f"{staged} {what} were staged, but {arrived} arrived and {left_out} were left out. The record of work "
+                "does not change. Staging was emptied meanwhile (a TRUNCATE, a promoted standby, a pooler that "
                 "changes connections), or a trigger or rule of the table drops rows",
                 where=f"stream {self.identity.stream}, table {self.target}",
-                next_step="the next start takes the batch again; if that ends the same way, look at the table's "
+                next_step="wait for the next start: it processes the batch again; if it fails again, check the table's "
                 "triggers and rules",
             )
 
@@ -274,9 +275,10 @@ class PostgresSink(StagedConnection):
         outside = self.statements.count_outside(cursor, ranges, attempts) if found < inserted else 0
         if outside:
             raise DeclarationError(
-                f"{outside} of {inserted} rows name a source that is not of their batch",
+                f"{outside} of {inserted} rows have a `_source` that is not in their batch",
                 where=f"stream {self.identity.stream}, table {self.target}",
-                next_step="let the transform hand `_source` on as it is",
+                next_step="keep the column `_source` unchanged in the transform",
+                code=Code.WRONG_TRANSFORM,
             )
 
     def _advance(self, cursor: Cursor, timeline: int, todo: Sequence[OffsetRange]) -> None:
@@ -297,7 +299,7 @@ class PostgresSink(StagedConnection):
                 ),
             )
             if cursor.rowcount != 1:
-                raise self._fenced(f"the record of work of {entry.partition} was moved by somebody else")
+                raise self._fenced(f"the record of work of {entry.partition} was changed by another session")
 
     # Rows the target does not take
 
@@ -316,18 +318,20 @@ class PostgresSink(StagedConnection):
         reason = (cause.diag.message_detail or cause.diag.message_primary or str(cause)).strip()
         if isinstance(cause, psycopg.errors.UniqueViolation) and cause.diag.constraint_name == self._key:
             return DeclarationError(
-                f"the transform makes several rows of one record: {reason}",
+                f"the transform returns several rows of one record: {reason}",
                 where=where,
-                next_step="add an integer column `_ordinal` that tells the rows of one record apart",
+                next_step="add an integer column `_ordinal` that numbers the rows of one record",
+                code=Code.WRONG_TRANSFORM,
             )
         if refused := self._find_refused(timeline, ranges, written, deferred=deferred):
             return RowsRefusedError(refused, where=self.where)
         return DeclarationError(
-            f"the table refuses the rows of this batch together, and none of them alone: {reason}",
+            f"the table refuses the rows of this batch together, but accepts each of them alone: {reason}",
             where=where,
-            next_step=f"see constraint {cause.diag.constraint_name or 'or trigger'} of the table: a row here may need "
-            "another one that comes in a later batch; where one row hands a unique value to another, make the "
+            next_step=f"check constraint {cause.diag.constraint_name or 'or trigger'} of the table. A row may need "
+            "another row of a later batch. If a unique value moves from one row to another, make the "
             "constraint DEFERRABLE INITIALLY DEFERRED",
+            code=Code.WRONG_TABLE,
         )
 
     def _find_refused(

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from millrace.errors import DeclarationError
+from millrace.errors import Code, DeclarationError
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 
@@ -112,17 +112,17 @@ class TargetTable:
             self._create(cursor, columns)
             return self._key(cursor)
         if found[0] not in _TABLES:
-            raise self._unfit(f"it is {_OTHERS.get(found[0], 'no table')}", "name another table; Millrace makes it")
+            raise self._unfit(f"it is {_OTHERS.get(found[0], 'no table')}", "name another table; Millrace creates it")
         if found[1] == _UNLOGGED:
             raise self._unfit(
-                "it is unlogged: a crash of the server empties it, and what is done stays on record",
-                f"with the stream stopped: ALTER TABLE {self._quoted(cursor)} SET LOGGED",
+                "it is unlogged: a crash of the server empties it, but the record of work stays",
+                f"stop the stream, then run: ALTER TABLE {self._quoted(cursor)} SET LOGGED",
             )
         if unfit := self._unfit_partitions(cursor):
             raise self._unfit(
-                f"of its partitions {', '.join(unfit)} is unlogged or foreign: a crash may take its rows, and what is "
-                "done stays on record",
-                "with the stream stopped: ALTER TABLE PARTITION SET LOGGED, or detach it",
+                f"its partition {', '.join(unfit)} is unlogged or foreign: a crash may delete its rows, but the record "
+                "of work stays",
+                "stop the stream, then run: ALTER TABLE PARTITION SET LOGGED, or detach it",
             )
         present = self._present(cursor)
         self._check(present, columns)
@@ -139,21 +139,21 @@ class TargetTable:
         own = [name for name, _ in self.own_columns]
         if missing := [name for name in own if name not in present]:
             raise self._unfit(
-                f"it exists and lacks {', '.join(missing)}: it was not made by Millrace", "name another table"
+                f"it exists and lacks {', '.join(missing)}: Millrace did not create it", "name another table"
             )
         wanted = {column.name: canonical(column.type) for column in columns}
         for name, type_ in wanted.items():
             if name in present and present[name][0] != type_:
                 raise self._unfit(
-                    f"column {name} is {present[name][0]}, the transform now gives {type_}",
-                    f"cast it in the transform, or drop the views that use the column and alter it, with the stream "
-                    f"stopped: {self.retyping(name, present[name][0], type_)}",
+                    f"column {name} is {present[name][0]}, but the transform now returns {type_}",
+                    f"cast it in the transform; or stop the stream, drop the views that use the column, "
+                    f"and run: {self.retyping(name, present[name][0], type_)}",
                 )
         for name, (_, must_be_given) in present.items():
             if must_be_given and name not in wanted and name not in own:
                 raise self._unfit(
-                    f"column {name} is NOT NULL without a default and the transform does not give it",
-                    f"let it be null: ALTER TABLE {self} ALTER COLUMN {name} DROP NOT NULL",
+                    f"column {name} is NOT NULL without a default, but the transform does not return it",
+                    f"allow nulls: ALTER TABLE {self} ALTER COLUMN {name} DROP NOT NULL",
                 )
 
     def retyping(self, name: str, present: str, wanted: str) -> str:
@@ -172,11 +172,11 @@ class TargetTable:
         """
         present = self._present(cursor)
         if not present:
-            raise self._unfit("it is not there", "start the stream, which makes it")
+            raise self._unfit("it does not exist", "start the stream, which creates it")
         self._check(present, columns)
         if lacking := [column.name for column in columns if column.name not in present]:
             raise self._unfit(
-                f"it lacks {', '.join(lacking)}, which the app gives", "start the stream, which adds them"
+                f"it lacks {', '.join(lacking)}, which the app returns", "start the stream, which adds them"
             )
         self._key(cursor)
 
@@ -210,15 +210,15 @@ class TargetTable:
         for name, _, fits in found:
             if fits:
                 return name
-        what = f"it has no key on {self._key_told}, so nothing keeps a row from being there twice"
+        what = f"it has no key on {self._key_told}, so a row may exist twice"
         if self._is_partitioned_otherwise(cursor):
             raise self._unfit(
-                f"{what}, and can have none: it is partitioned by another column",
+                f"{what}. It cannot have one: it is partitioned by another column",
                 f"partition it by {self._key_told}, or name another table",
             )
         kind = "UNIQUE" if any(primary for _, primary, _ in found) else "PRIMARY KEY"
         statement = sql.SQL("ALTER TABLE {} ADD {}").format(self.identifier, self._constraint(cursor, kind))
-        raise self._unfit(what, f"with the stream stopped: {statement.as_string(cursor)}")
+        raise self._unfit(what, f"stop the stream, then run: {statement.as_string(cursor)}")
 
     def _unfit_partitions(self, cursor: Cursor) -> list[str]:
         """The first partitions that a crash empties, or that are another server's."""
@@ -271,7 +271,9 @@ class TargetTable:
         cursor.execute(sql.SQL("CREATE TABLE {} ({})").format(self.identifier, sql.SQL(", ").join(body)))
 
     def _unfit(self, what: str, next_step: str) -> DeclarationError:
-        return DeclarationError(f"the table does not fit: {what}", where=f"table {self}", next_step=next_step)
+        return DeclarationError(
+            f"the table does not fit: {what}", where=f"table {self}", next_step=next_step, code=Code.WRONG_TABLE
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +323,7 @@ class KeyedTable(TargetTable):
         )
         if loose := cursor.fetchone():
             raise self._unfit(
-                f"its key column {loose[0]} has a collation that takes different texts for one, and batches do not",
+                f"its key column {loose[0]} has a collation that treats different texts as equal, but batches do not",
                 "name another table, or give the column a deterministic collation",
             )
         return TargetTable._key(self, cursor)
@@ -330,8 +332,8 @@ class KeyedTable(TargetTable):
         given = {column.name for column in columns}
         if missing := [name for name in self.key if name not in given]:
             raise self._unfit(
-                f"its key is {self._key_told}, and the app does not give {', '.join(missing)}",
-                "give the column in the transform, or declare another `key`",
+                f"its key is {self._key_told}, but the app does not return {', '.join(missing)}",
+                "add the column in the transform, or declare another `key`",
             )
         TargetTable._check(self, present, columns)
         for name, type_ in self.own_columns:
@@ -342,7 +344,7 @@ class KeyedTable(TargetTable):
         if nullable := [name for name in self.key if name in present and not present[name][1]]:
             raise self._unfit(
                 f"its key column {nullable[0]} may be null or has a default: rows without a key would look alike",
-                f"with the stream stopped: ALTER TABLE {self} ALTER COLUMN {nullable[0]} SET NOT NULL, ALTER COLUMN "
+                f"stop the stream, then run: ALTER TABLE {self} ALTER COLUMN {nullable[0]} SET NOT NULL, ALTER COLUMN "
                 f"{nullable[0]} DROP DEFAULT",
             )
 

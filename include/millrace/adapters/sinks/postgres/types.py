@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from millrace.adapters.sinks.postgres.tables import TargetColumn
 from millrace.domain.declaration.sinks import SYSTEM_COLUMNS
-from millrace.errors import DeclarationError
+from millrace.errors import Code, DeclarationError
 
 _LONGEST_NAME_BYTES = 63
 _TYPES: dict[pa.DataType, str] = {
@@ -39,19 +39,24 @@ def target_columns(columns: pa.Schema, where: str) -> tuple[TargetColumn, ...]:
     for name in columns.names:
         if "%" in name:
             raise DeclarationError(
-                f"column {name}: a name with % cannot be written", where=where, next_step="rename the column"
+                f"column {name}: a name with % cannot be written",
+                where=where,
+                next_step="rename the column",
+                code=Code.WRONG_TRANSFORM,
             )
         if len(name.encode()) > _LONGEST_NAME_BYTES:
             raise DeclarationError(
-                f"column {name}: {_LONGEST_NAME_BYTES} bytes are the longest name that PostgreSQL has",
+                f"column {name}: the name is longer than {_LONGEST_NAME_BYTES} bytes, the limit of PostgreSQL",
                 where=where,
                 next_step="rename the column in the transform",
+                code=Code.WRONG_TRANSFORM,
             )
         if name in SYSTEM_COLUMNS:
             raise DeclarationError(
-                f"column {name}: PostgreSQL has a system column of this name in every table",
+                f"column {name}: every table of PostgreSQL has a system column of this name",
                 where=where,
                 next_step=f'rename the column in the transform: col("{name}").alias("record_{name}")',
+                code=Code.WRONG_TRANSFORM,
             )
     return tuple(TargetColumn(field.name, _type(field, where)) for field in columns)
 
@@ -64,6 +69,7 @@ def _type(field: pa.Field, where: str) -> str:
         raise DeclarationError(
             f"column {field.name} is {field.type}, which has no plain PostgreSQL column",
             where=where,
-            next_step=f'give its parts as columns, or text: to_json(col("{field.name}"))',
+            next_step=f'return its parts as columns, or text: to_json(col("{field.name}"))',
+            code=Code.WRONG_TRANSFORM,
         )
     return found

@@ -19,7 +19,7 @@ from millrace.adapters.sinks.postgres.sink import PostgresSink, Views
 from millrace.adapters.sinks.postgres.tables import BY_THE_KEY, METADATA_COLUMNS, Cursor, KeyedTable
 from millrace.domain.sinks.batch import Identity
 from millrace.domain.topics.offsets import OffsetRange
-from millrace.errors import DeclarationError, SinkFailedError
+from millrace.errors import Code, DeclarationError, SinkFailedError
 from millrace.settings import PostgresSettings
 
 log = structlog.get_logger()
@@ -213,17 +213,20 @@ class Upsert(Merge):
         twice = sql.SQL(_TWICE).format(key=self._key, key_given=given, staging=self.staging.rows)
         if found := cursor.execute(twice, asked).fetchone():
             raise DeclarationError(
-                f"the transform makes several rows of one record for one key: partition {found[0]}, offset {found[1]}",
+                f"the transform returns several rows of one record for one key: partition {found[0]}, "
+                f"offset {found[1]}",
                 where=f"stream {self.stream}, table {self.target}",
-                next_step="add an integer column `_ordinal` that tells which of them is the last",
+                next_step="add an integer column `_ordinal` that shows which of them is the last",
+                code=Code.WRONG_TRANSFORM,
             )
 
     def _strange(self) -> DeclarationError:
         return DeclarationError(
-            "the table has rows that the stream's record of work has not come to",
+            "the table has rows beyond the stream's record of work",
             where=f"stream {self.stream}, table {self.target}",
-            next_step="they are another stream's, or schema millrace was restored without them: name another table, or "
-            "empty this one and rewind the stream to its beginning",
+            next_step="name another table, or empty this one and rewind the stream to its beginning. The rows belong "
+            "to another stream, or schema millrace was restored without them",
+            code=Code.WRONG_TABLE,
         )
 
     @property
@@ -361,9 +364,10 @@ class PostgresUpsert(PostgresSink):
         """
         if self._bounded("look for another stream's rows", self._has_strange_rows):
             raise DeclarationError(
-                f"the table has rows, and stream {self.identity.stream} has done nothing: they are another stream's",
+                f"the table has rows of another stream; stream {self.identity.stream} has written nothing",
                 where=self.where,
                 next_step="name another table, or empty this one",
+                code=Code.WRONG_TABLE,
             )
         super().prepare(columns)
         self._prune()

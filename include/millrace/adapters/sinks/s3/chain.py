@@ -11,7 +11,7 @@ from millrace.adapters.chain.links import Link, links
 from millrace.domain.sinks.dataset.history import History, Summary
 from millrace.domain.sinks.dataset.manifest import Manifest
 from millrace.domain.sinks.dataset.names import MANIFESTS_A_PAGE, Dataset
-from millrace.errors import CorruptArchiveError, RefusedError
+from millrace.errors import Code, CorruptArchiveError, RefusedError
 from millrace.ports.objects import ObjectStore
 
 log = structlog.get_logger()
@@ -75,7 +75,7 @@ def _take_links(store: ObjectStore, dataset: Dataset, history: History, pages: s
 
 def _take(history: History, link: Link, tell: Told) -> None:
     if link.data is None:
-        raise corrupt(link.key, "it is missing, and later ones are there")
+        raise corrupt(link.key, "the manifest is missing, but later ones exist")
     manifest = decode(link.data, Manifest, link.key)
     try:
         history.add(manifest, sha256_of(link.data))
@@ -108,12 +108,12 @@ def resume(store: ObjectStore, dataset: Dataset, stream: str, summaries: Sequenc
             log.warning("summary_left_aside", key=key, error=str(error))
             continue
         if summary.sequence != sequence:
-            log.warning("summary_left_aside", key=key, error=f"it says it is of manifest {summary.sequence}")
+            log.warning("summary_left_aside", key=key, error=f"it names manifest {summary.sequence}")
             continue
         manifest = store.get(dataset.manifest_key(sequence))
         if manifest is None or sha256_of(manifest) != summary.sha256:
-            what = "is missing: the chain was cut off" if manifest is None else "has other bytes than then"
-            raise corrupt(key, f"it sums up the chain to manifest {sequence}, which {what}")
+            what = "is missing: the chain was cut off" if manifest is None else "has other bytes now"
+            raise corrupt(key, f"the summary covers the chain up to manifest {sequence}, but that manifest {what}")
         must_be_of(dataset, summary.stream, stream)
         return summary.history()
     return History(stream)
@@ -130,9 +130,10 @@ def must_be_of(dataset: Dataset, found: str | None, stream: str) -> None:
     """Raise RefusedError where a dataset is of another stream than this one."""
     if found is not None and found != stream:
         raise RefusedError(
-            f"the dataset {dataset} is of the stream {found}",
+            f"dataset {dataset} belongs to stream {found}",
             where=f"stream {stream}",
-            next_step="declare another `prefix`: a dataset has one stream, and its history is that stream's",
+            next_step="declare another `prefix`: a dataset and its history belong to one stream",
+            code=Code.INVALID_DECLARATION,
         )
 
 
@@ -141,5 +142,5 @@ def corrupt(key: str, what: str) -> CorruptArchiveError:
     return CorruptArchiveError(
         what,
         where=key,
-        next_step="look for who deleted or changed objects there; nothing is written behind it",
+        next_step="find out who deleted or changed objects there; Millrace writes nothing behind it",
     )

@@ -20,7 +20,7 @@ from millrace.domain.sinks.dataset.coverage import Covered
 from millrace.domain.sinks.dataset.manifest import ColumnEntry, DataObject, Held
 from millrace.domain.sinks.dataset.names import EVENT_DATE, NO_DATE
 from millrace.domain.topics.offsets import OffsetRange, Source
-from millrace.errors import CorruptArchiveError, DeclarationError
+from millrace.errors import Code, CorruptArchiveError, DeclarationError
 
 TIMESTAMP, TIMELINE = "_timestamp", "_timeline"
 _OWN = pa.schema(
@@ -66,22 +66,29 @@ def file_schema(columns: pa.Schema, where: str) -> pa.Schema:
     """
     if not len(columns):
         raise DeclarationError(
-            "there is no column beside the source of the rows", where=where, next_step="give one in the transform"
+            "the app returns no column except the source of the rows",
+            where=where,
+            next_step="add one in the transform",
+            code=Code.WRONG_TRANSFORM,
         )
     seen = {EVENT_DATE: EVENT_DATE}
     for field in columns:
         other = seen.get(field.name.casefold())
         if other is not None:
-            taken = "the folders of the dataset have this name" if other == EVENT_DATE else f"there is {other} as well"
+            taken = "the folders of the dataset have this name" if other == EVENT_DATE else f"column {other} exists too"
             raise DeclarationError(
-                f"column {field.name}: {taken}", where=where, next_step="rename the column in the transform"
+                f"column {field.name}: {taken}",
+                where=where,
+                next_step="rename the column in the transform",
+                code=Code.WRONG_TRANSFORM,
             )
         seen[field.name.casefold()] = field.name
         if not _is_stored(field.type):
             raise DeclarationError(
-                f"column {field.name} is {field.type}, for which Parquet has no type of its own",
+                f"column {field.name} is {field.type}, which has no Parquet type",
                 where=where,
-                next_step=f'give its parts as columns, or text: col("{field.name}").cast("string")',
+                next_step=f'return its parts as columns, or text: col("{field.name}").cast("string")',
+                code=Code.WRONG_TRANSFORM,
             )
     return pa.schema([*_OWN, *(pa.field(field.name, nullable(field.type)) for field in columns)])
 
@@ -132,8 +139,9 @@ def conform(block: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _no_source(what: str) -> DeclarationError:
     return DeclarationError(
         what,
-        where="what the app gives",
-        next_step="let the transform hand `_source` on as it is, and number the rows of one record by `_ordinal`",
+        where="the output of the app",
+        next_step="keep `_source` unchanged in the transform, and number the rows of one record by `_ordinal`",
+        code=Code.WRONG_TRANSFORM,
     )
 
 
@@ -198,7 +206,8 @@ def write_object(date: str, rows: pa.Table) -> tuple[bytes, DataObject]:
         raise DeclarationError(
             f"several rows of partition {partition}, offset {offset} have the ordinal {ordinal}",
             where=f"topic id {topic_id}",
-            next_step="add `_ordinal` in the transform, which tells the rows of one record apart",
+            next_step="add an integer column `_ordinal` in the transform that numbers the rows of one record",
+            code=Code.WRONG_TRANSFORM,
         )
     sink = io.BytesIO()
     pq.write_table(rows, sink, **_OPTIONS)
@@ -241,10 +250,11 @@ def must_be_of(ranges: Sequence[OffsetRange], held: Iterable[Held], rows: int) -
         entry = within.get((one.topic_id, one.partition))
         if entry is None or one.first < entry.first or one.next > entry.next:
             raise DeclarationError(
-                f"of {rows} rows some name a source that is not of their batch: partition {one.partition}, offsets "
+                f"some of {rows} rows have a `_source` that is not in their batch: partition {one.partition}, offsets "
                 f"{one.first} to {one.next - 1}",
                 where=f"topic id {one.topic_id}",
-                next_step="let the transform hand `_source` on as it is",
+                next_step="keep the column `_source` unchanged in the transform",
+                code=Code.WRONG_TRANSFORM,
             )
 
 
@@ -258,9 +268,9 @@ def read_rows(key: str, data: bytes) -> pa.Table:
         return pq.read_table(pa.BufferReader(data), page_checksum_verification=True, use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptArchiveError(
-            f"not an object of a dataset, or a damaged one: {' '.join(str(error).split())[:500]}",
+            f"the object is damaged, or does not belong to a dataset: {' '.join(str(error).split())[:500]}",
             where=key,
-            next_step="see who changed it; its manifest names the SHA-256 that it had",
+            next_step="find out who changed it; its manifest names the original SHA-256",
         ) from error
 
 

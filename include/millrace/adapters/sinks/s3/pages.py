@@ -48,7 +48,7 @@ def _page(store: ObjectStore, dataset: Dataset, number: int, head: Head) -> byte
     lines, sha256 = list[bytes](), ""
     for key, line in zip(keys, found, strict=True):
         if line is None:
-            raise corrupt(key, "it is missing, and later ones are there")
+            raise corrupt(key, "the manifest is missing, but later ones exist")
         if sha256 and decode(line, Manifest, key).previous != sha256:
             raise corrupt(key, "it does not follow the one before it")
         lines.append(line)

@@ -71,9 +71,9 @@ class DatasetReader:
         read_chain(self._store, self._dataset, history, tell)
         if history.head.sequence < summed_up:
             raise CorruptArchiveError(
-                f"the chain ends at manifest {history.head.sequence}, and a summary names manifest {summed_up}",
+                f"the chain ends at manifest {history.head.sequence}, but a summary names manifest {summed_up}",
                 where=self._dataset.manifests,
-                next_step="look for who deleted manifests: rows that counted are not seen without them",
+                next_step="find out who deleted manifests: some rows are invisible without them",
             )
         coverage = Coverage(history.timelines)
         files = []
@@ -102,9 +102,9 @@ class DatasetReader:
         if stream := stream_of(self._store, here):
             return stream
         raise CorruptArchiveError(
-            "it is missing, and later ones are there",
+            "the manifest is missing, but later ones exist",
             where=here.manifest_key(0),
-            next_step="look for who deleted manifests: rows that counted are not seen without them",
+            next_step="find out who deleted manifests: some rows are invisible without them",
         )
 
     def rows(self, snapshot: DatasetSnapshot) -> Iterator[pa.Table]:
@@ -119,8 +119,8 @@ class DatasetReader:
                 raise CorruptArchiveError(
                     "the object is missing" if data is None else "the object has other bytes than its manifest names",
                     where=file.key,
-                    next_step="look for who deleted or changed objects of the dataset; where the topic still has the "
-                    "records, stop the stream, reset its group to before them, and start it: it writes them anew",
+                    next_step="find out who deleted or changed objects of the dataset. If the topic still has the "
+                    "records, stop the stream, reset its group to before them, and start it: it writes them again",
                 )
             rows = without(read_rows(file.key, data), file.covered)
             day = None if file.written.date == NO_DATE else date.fromisoformat(file.written.date)

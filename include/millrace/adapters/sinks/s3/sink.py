@@ -28,7 +28,7 @@ from millrace.domain.sinks.dataset.manifest import DataObject, Held, Kind, Span
 from millrace.domain.sinks.dataset.names import Dataset
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.topics.offsets import Meeting, OffsetRange, Source, TopicPartition, classify
-from millrace.errors import DeclarationError, ObjectExistsError, SinkFailedError
+from millrace.errors import Code, DeclarationError, ObjectExistsError, SinkFailedError
 from millrace.ports.objects import ObjectStore
 from millrace.ports.sinks import Quarantine, TaskWriter
 from millrace.settings import S3Settings
@@ -120,8 +120,8 @@ class S3Sink:
                     return
                 if elsewhere := [partition for partition in new if partition in done]:
                     raise self._failed(
-                        f"{len(elsewhere)} partitions stand on timeline {timeline} already, elsewhere",
-                        "the next start reads the record of work again",
+                        f"{len(elsewhere)} partitions have other offsets on timeline {timeline} already",
+                        "wait for the next start: it reads the record of work again",
                     )
                 spans = [Span.of(OffsetRange(partition, at, at)) for partition, at in new.items()]
                 if self._append(Kind.TIMELINE, timeline=timeline, spans=spans):
@@ -134,20 +134,23 @@ class S3Sink:
             DeclarationError: they cannot, or the column whose date names the folders is none that has one.
             FencedError: a newer epoch has taken over.
         """
-        where = f"what the app gives for {self.where}"
+        where = f"the output of the app for {self.where}"
         self._schema = file_schema(columns, where)
         if (named := self._event_date) is not None:
             index = columns.get_field_index(named)
             type_ = columns.field(index).type if index >= 0 else None
             if type_ is None or not (pa.types.is_date32(type_) or pa.types.is_timestamp(type_)):
                 raise DeclarationError(
-                    f"the sink's `event_date` is `{named}`, and "
+                    f"the sink's `event_date` is `{named}`, but "
                     + (
-                        "the app gives no such column" if type_ is None else f"that is {type_}, not a date or timestamp"
+                        "the app returns no such column"
+                        if type_ is None
+                        else f"that is {type_}, not a date or timestamp"
                     ),
                     where=where,
-                    next_step="name a column of the transform's output, or leave `event_date` away: the record's "
-                    "timestamp counts then",
+                    next_step="name a column of the transform's output, or remove `event_date`: then the record's "
+                    "timestamp counts",
+                    code=Code.WRONG_TRANSFORM,
                 )
         self._say_columns(columns, where)
         self._aside.prepare_staging()
@@ -168,6 +171,7 @@ class S3Sink:
                         misfit,
                         where=where,
                         next_step="give it another name in the transform, or declare another `prefix`",
+                        code=Code.WRONG_TRANSFORM,
                     )
                 if history.event_date is not None and all(entry.name in history.columns for entry in entries):
                     return
@@ -185,8 +189,8 @@ class S3Sink:
         except ObjectExistsError:
             return False
         except ValueError as error:  # another process of this instance has begun a newer timeline, say
-            next_step = "nothing of it counts; the next start reads the record of work again"
-            raise self._failed(f"no manifest of the chain can say it: {error}", next_step) from error
+            next_step = "wait for the next start: it reads the record of work again; nothing of this counts"
+            raise self._failed(f"the chain cannot have this manifest: {error}", next_step) from error
         return True
 
     # Batches
@@ -246,7 +250,7 @@ class S3Sink:
             meeting = classify(batch, stored)
             if meeting is Meeting.GAP:
                 raise self._gap(
-                    f"{batch} begins behind the record of work, which ends at {stored}: the offsets between them would "
+                    f"{batch} begins after the record of work, which ends at {stored}: the offsets between them would "
                     "be lost"
                 )
             if meeting is not Meeting.SKIP:
@@ -254,7 +258,7 @@ class S3Sink:
         return todo
 
     def _gap(self, what: str) -> SinkFailedError:
-        return self._failed(what, "nothing was written; the next start begins where the record of work ends")
+        return self._failed(what, "wait for the next start: it resumes from the record of work; nothing was written")
 
     def _failed(self, what: str, next_step: str) -> SinkFailedError:
         return SinkFailedError(what, where=f"stream {self._identity.stream}, {self.where}", next_step=next_step)
@@ -265,9 +269,9 @@ class S3Sink:
         rows = sum(one.rows for one in brought)
         if rows != written.rows:
             raise self._failed(
-                f"{written.rows} rows were written, and the tasks name objects with {rows}: the record of work stays "
-                "where it is",
-                "the next start takes the batch again",
+                f"{written.rows} rows were written, but the tasks name objects with {rows}: the record of work does "
+                "not change",
+                "wait for the next start: it processes the batch again",
             )
         first = {(entry.partition.topic_id, entry.partition.partition): entry.first for entry in todo}
         refused = _by_partition(written.refused)
@@ -280,9 +284,10 @@ class S3Sink:
             found = [rest for rest in pool.map(rest_of, brought) if rest is not None]
         if len(set(found)) < len(found):
             raise DeclarationError(
-                "two tasks gave the same rows, of the same sources and ordinals",
+                "two tasks returned the same rows, with the same sources and ordinals",
                 where=f"stream {self._identity.stream}, {self.where}",
-                next_step="add `_ordinal` in the transform, which tells the rows of one record apart",
+                next_step="add an integer column `_ordinal` in the transform that numbers the rows of one record",
+                code=Code.WRONG_TRANSFORM,
             )
         return sorted(found)
 
@@ -315,8 +320,9 @@ class S3Sink:
 
     def _lost(self, key: str) -> SinkFailedError:
         return self._failed(
-            f"the object {key} was written, and is not there as it was: the record of work stays where it is",
-            "see who deletes objects there (a lifecycle rule of the bucket); the next start takes the batch again",
+            f"the object {key} was deleted or changed after its write: the record of work does not change",
+            "find out who deletes objects there (a lifecycle rule of the bucket); "
+            "the next start processes the batch again",
         )
 
     def waits_for(self) -> str:

@@ -52,7 +52,7 @@ class _StreamChain:
         read_chain(self._store, self._dataset, self.history, tell)
         if self.head.sequence >= 0 and not self._has_first:  # a page or a summary may have stood in for it
             if stream_of(self._store, self._dataset) is None:
-                raise corrupt(self._dataset.manifest_key(0), "it is missing, and later ones are there")
+                raise corrupt(self._dataset.manifest_key(0), "the manifest is missing, but later ones exist")
             self._has_first = True
 
     def fault(self, manifest: Manifest) -> str:

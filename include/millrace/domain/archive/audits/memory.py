@@ -46,7 +46,7 @@ class Claim:
         what = f"the chain ends at manifest {head}" if self.sequence > head else "it is missing"
         if found is not None:
             what = "it has other bytes now"
-        text = f"manifest {self.sequence}: {self.by} knew of it, and {what}"
+        text = f"manifest {self.sequence}: {self.by} knew of it, but {what}"
         return Breach(BreachKind.BROKEN, text, sequence=self.sequence, basis=Basis.MEMORY)
 
 

@@ -64,18 +64,18 @@ class LogsSeen:
 def link_faults(head: Head, incarnation: Incarnation, manifest: Manifest) -> Iterator[str]:
     """Why a manifest cannot be the one after `head`."""
     if manifest.incarnation != incarnation:
-        yield f"it is of {manifest.incarnation}, in the chain of {incarnation}"
+        yield f"it belongs to {manifest.incarnation}, but lies in the chain of {incarnation}"
         return
     if manifest.sequence != head.sequence + 1:
-        yield f"it follows manifest {head.sequence}"
+        yield f"it is not the manifest after {head.sequence}"
     elif head.sha256 and manifest.previous != head.sha256:
-        yield f"it names another manifest than {head.sequence} as the one before it"
+        yield f"it does not name manifest {head.sequence} as its predecessor"
     if head.says_nothing:
         return  # nor does it say who had taken over by then
     if manifest.epoch < head.epoch:
-        yield f"epoch {manifest.epoch} wrote after epoch {head.epoch} had taken over"
+        yield f"epoch {manifest.epoch} wrote after epoch {head.epoch} took over"
     elif manifest.epoch == head.epoch and manifest.instance != head.instance:
-        yield f"another instance of epoch {manifest.epoch} wrote than the one that had taken over"
+        yield f"an instance of epoch {manifest.epoch} wrote after another instance took over"
     elif (manifest.epoch > head.epoch) != (manifest.kind is Kind.TAKEOVER):
         yield f"epoch {manifest.epoch} after epoch {head.epoch} in a manifest of kind {manifest.kind}"
 

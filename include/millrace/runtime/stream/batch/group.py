@@ -17,7 +17,7 @@ from millrace.adapters.kafka.member import GroupMember
 from millrace.domain.groups.commits import stream_commits
 from millrace.domain.sinks.batch import BatchCounts
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.errors import DataLossError, RecreatedTopicError, UnreachableError
+from millrace.errors import Code, DataLossError, RecreatedTopicError, UnreachableError
 from millrace.runtime.formats.coordinator_log import OFFSETS_TOPIC
 from millrace.runtime.stream.batch.constants import StreamConstants
 from millrace.runtime.stream.batch.offset_log import of_next_query, read_offset_log
@@ -91,8 +91,8 @@ class StreamGroup:
             first = self._positions.get(partition, 0)  # Kafka begins every partition at 0; Spark fails where it cannot
             if end < first:
                 raise DataLossError(
-                    f"{partition}: the batch ends at {end}, before {first}, where it begins: the log was cut",
-                    next_step=f"see what happened to the topic, then reset the group {self._constants.stream.group}",
+                    f"{partition}: the log was cut: the batch ends at {end}, before its first offset {first}",
+                    next_step=f"check what happened to the topic, then reset the group {self._constants.stream.group}",
                 )
             ranges.append(OffsetRange(partition, first, end))
         return ranges
@@ -123,13 +123,14 @@ class StreamGroup:
             raise RecreatedTopicError(
                 f"{', '.join(changed)} was deleted and created again while the stream read it",
                 where=f"stream {stream}",
-                next_step=f"look at the new topic; `streams accept {stream} --reason ...` reads it from its beginning",
+                next_step=f"check the new topic; `streams accept {stream} --reason ...` reads it from its beginning",
             )
         if missing := sorted(ids.keys() - now.keys()):
             raise UnreachableError(
-                f"{', '.join(missing)} is not there any more: what comes under its name may be another topic",
+                f"{', '.join(missing)} no longer exists: a later topic of its name may be another topic",
                 where=f"stream {stream}",
-                next_step="the next start looks again; see who deleted the topic",
+                next_step="find out who deleted the topic; the next start checks again",
+                code=Code.MISSING_TOPIC,
             )
 
     def is_own_echo(self, raw: DataFrame, counts: BatchCounts) -> bool:

@@ -11,7 +11,7 @@ from millrace.domain.quarantine.rules import Broken, Rule
 from millrace.domain.sinks.batch import TaskResults
 from millrace.domain.streams.failing import FailingBound
 from millrace.domain.topics.offsets import OffsetRange, Source
-from millrace.errors import DataLossError, SinkFailedError
+from millrace.errors import Code, DataLossError, SinkFailedError
 from millrace.ports.sinks import SinkStore
 from millrace.runtime.stream.bad_records import find_bad_records
 from millrace.runtime.stream.isolation import Frames, failing_records
@@ -85,10 +85,11 @@ class Refusals:
         """
         if (bad or refused) and self._stream.on_bad_record is OnBadRecord.FAIL:
             raise DataLossError(
-                f"{bad + len(refused)} bad records in this batch, and the stream declares `on_bad_record: fail`. "
+                f"{bad + len(refused)} bad records in this batch, but the stream declares `on_bad_record: fail`. "
                 f"{_named(refused)}",
                 where=f"stream {self._stream.qualified_name}",
-                next_step="declare `on_bad_record: quarantine` to keep them aside and go on",
+                next_step="declare `on_bad_record: quarantine` to store bad records and continue",
+                code=Code.ROWS_REFUSED,
             )
 
     def write(self, raw: DataFrame, ids: Mapping[str, str], refused: Mapping[Source, str], bad: int) -> TaskResults:
@@ -107,10 +108,10 @@ class Refusals:
         aside = written(writing(raw, self._sink.bad_records_writer(), find_bad_records(topics, broken)))
         if aside.rows != bad + len(refused):
             raise SinkFailedError(
-                f"{bad} bad records and {len(refused)} that the transform or the sink refuses are to be quarantined, "
+                f"{bad} bad records and {len(refused)} refused by the transform or the sink should be quarantined, "
                 f"but {aside.rows} were written. {_named(aside.refused)}",
                 where=f"stream {self._stream.qualified_name}",
-                next_step="see whether the transform changes `_source`; the record of work stays where it is",
+                next_step="check whether the transform changes `_source`; the record of work does not change",
             )
         return aside
 

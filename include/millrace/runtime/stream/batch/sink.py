@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from millrace.domain.sinks.batch import BatchCounts, TaskResults, Written
 from millrace.domain.streams.failing import FailingBound
 from millrace.domain.topics.offsets import Source, TopicPartition
-from millrace.errors import MillraceError, RowsRefusedError
+from millrace.errors import Code, MillraceError, RowsRefusedError
 from millrace.ports.sinks import SinkStore
 from millrace.runtime.stream.batch.constants import StreamConstants
 from millrace.runtime.stream.batch.records import Batch
@@ -160,8 +160,9 @@ class BatchSink:
             finally:
                 self.longest_merge = max(self.longest_merge, timedelta(seconds=time.monotonic() - began))
         raise MillraceError(
-            f"the sink goes on refusing rows after {_REFUSED_ROUNDS} rounds: its constraints seem to be changing",
+            f"the sink still refuses rows after {_REFUSED_ROUNDS} rounds: its constraints seem to change",
             where=self._store.where,
+            code=Code.WRONG_TABLE,
         )
 
     def _with_quarantine(self, batch: Batch, rows: TaskResults, read: Read, refused: Mapping[Source, str]) -> Written:

@@ -336,7 +336,7 @@ def test_a_chain_that_was_cut_off_is_not_written_on(topics: Topics) -> None:
     topics.produce(other, 0, [b"b"])
     assert tee.round().records == 1
     assert tee.halted.keys() == {here(world, name)}
-    assert "know of manifest 3, and the chain ends at manifest 2" in str(world.breaches[HALTED, str(here(world, name))])
+    assert "name manifest 3, but the chain ends at manifest 2" in str(world.breaches[HALTED, str(here(world, name))])
     assert [manifest.sequence for manifest in manifests(world, name)] == [0, 1, 2]
     assert world.group.commits[name, 0] == commits[name, 0]  # still the evidence
     world.acknowledge(name, sequence=2)  # of too little
@@ -364,7 +364,7 @@ def test_a_head_that_nobody_claimed_halts_its_topic_and_the_next_start_goes_on_a
         topics.produce(name, 0, [b"b"])
     world.archive_all(tee)
     told = world.breaches[HALTED, str(here(world, damaged))] or ""
-    assert "epoch 57, instance another installation's, that nobody claimed" in told
+    assert "epoch 57, instance another installation's, that no start claimed" in told
     assert [manifest.epoch for manifest in manifests(world, damaged)][-1] == 57
     assert world.inspect(sound).coverage.verdict is Verdict.PROVEN
     world.epoch = 57

@@ -58,7 +58,9 @@ def test_another_type_is_refused_with_a_way_out(given: spark.DataType) -> None:
 
 @pytest.mark.parametrize("name", ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"])
 def test_a_name_of_postgresqls_own_is_refused_with_the_way_to_rename_it(name: str) -> None:
-    with pytest.raises(DeclarationError, match=f"column {name}: PostgreSQL has a system column") as caught:
+    with pytest.raises(
+        DeclarationError, match=f"column {name}: every table of PostgreSQL has a system column"
+    ) as caught:
         target_columns(pa.schema([("id", pa.string()), (name, pa.int64())]), "spark_apps/app/transform.py")
     assert caught.value.where == "spark_apps/app/transform.py"
     assert f'col("{name}").alias(' in caught.value.next_step
@@ -76,8 +78,8 @@ def transform(inputs, tables):
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ('inputs["shop.nosuch"]', "asks for the input 'shop.nosuch', and the stream reads shop.purchases, shop.items"),
-        ('tables["rates"]', "asks for the table 'rates', and a stream has no tables"),
+        ('inputs["shop.nosuch"]', "asks for the input 'shop.nosuch', but the stream reads shop.purchases, shop.items"),
+        ('tables["rates"]', "asks for the table 'rates', but streams have no lookup tables"),
     ],
 )
 def test_a_transform_that_asks_for_what_there_is_not_is_told_what_there_is(
@@ -109,7 +111,7 @@ OPAQUE = (Celsius(), spark.VariantType(), spark.GeometryType(4326), spark.Geogra
 
 @pytest.mark.parametrize("given", [spark.CalendarIntervalType(), *OPAQUE], ids=lambda given: type(given).__name__)
 def test_what_leaves_spark_for_no_sink_is_refused(given: spark.DataType) -> None:
-    with pytest.raises(DeclarationError, match=r"x is \S+, which no sink can be given"):
+    with pytest.raises(DeclarationError, match=r"x is \S+, which no sink supports"):
         output_columns(spark.StructType([spark.StructField("x", given)]), "app")
 
 
@@ -128,7 +130,7 @@ def test_what_leaves_spark_for_no_sink_is_refused(given: spark.DataType) -> None
     ids=["array", "key", "value", "struct", "deeper"],
 )
 def test_so_is_what_has_it_inside(part: spark.DataType, around: Callable[[spark.DataType], spark.DataType]) -> None:
-    with pytest.raises(DeclarationError, match=r"x is \S+, which no sink can be given") as told:
+    with pytest.raises(DeclarationError, match=r"x is \S+, which no sink supports") as told:
         output_columns(spark.StructType([spark.StructField("x", around(part))]), "app")
     assert part.simpleString() in str(told.value.__cause__)
 
@@ -137,5 +139,5 @@ def test_names_that_are_reserved_or_too_long_are_refused() -> None:
     with pytest.raises(DeclarationError, match="_x: names that begin with `_`"):
         output_columns(spark.StructType([spark.StructField("_x", spark.StringType())]), "app")
     target_columns(pa.schema([("é" * 31, pa.string())]), "here")
-    with pytest.raises(DeclarationError, match="63 bytes are the longest"):
+    with pytest.raises(DeclarationError, match="longer than 63 bytes"):
         target_columns(pa.schema([("é" * 32, pa.string())]), "here")

@@ -68,7 +68,7 @@ def test_a_batch_has_the_exact_range_from_the_position_to_the_end_in_the_offset_
 
 def test_a_batch_that_ends_before_its_position_is_lost_data(world: World) -> None:
     world.ends('{"0": 4}')
-    with pytest.raises(DataLossError, match=f"{NAME}.*ends at 4, before 5"):
+    with pytest.raises(DataLossError, match=f"{NAME}.*ends at 4, before its first offset 5"):
         world.group.ranges(0)
 
 
@@ -123,7 +123,7 @@ def test_topics_are_checked_against_the_ids_that_were_read(world: World) -> None
     with pytest.raises(RecreatedTopicError, match=f"{NAME} was deleted and created again"):
         world.group.check_topics(ids)
     world.log.records = {}
-    with pytest.raises(UnreachableError, match=f"{NAME} is not there any more"):
+    with pytest.raises(UnreachableError, match=f"{NAME} no longer exists"):
         world.group.check_topics(ids)
 
 

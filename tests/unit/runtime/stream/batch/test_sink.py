@@ -112,7 +112,7 @@ def test_a_record_that_is_counted_and_not_found_moves_nothing() -> None:
 
 
 def test_a_sink_that_goes_on_refusing_rows_ends_the_batch() -> None:
-    with pytest.raises(MillraceError, match="goes on refusing rows after 5 rounds"):
+    with pytest.raises(MillraceError, match="still refuses rows after 5 rounds"):
         sink_of(MemorySink(refuses=[BY_KEY] * 9)).merge(batch(), ROWS, READ)
 
 
