@@ -105,8 +105,8 @@ def _of(tree: ast.Module, codes: dict[str, Code]) -> Iterator[Message]:
         if code is None or not call.args:
             continue
         for keyword in call.keywords:
-            if keyword.arg == "code" and isinstance(keyword.value, ast.Attribute):
-                code = Code[keyword.value.attr]
+            if keyword.arg == "code" and ast.unparse(keyword.value).startswith("Code."):
+                code = Code[ast.unparse(keyword.value).removeprefix("Code.")]
         for argument in call.args:
             for text in _texts(argument):
                 yield Message(code, " ".join(text.split()))
