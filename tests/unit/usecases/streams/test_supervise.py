@@ -86,7 +86,7 @@ def test_a_driver_that_does_not_answer_is_ended_told_once_and_followed_by_the_ne
     assert living(platform) == [2]
     [alarm] = platform.alarms.list()
     assert (alarm.kind, alarm.subject) == ("stream.stuck", STREAM)
-    assert "its driver does not answer; its last words: batch 7: copy" in alarm.detail
+    assert "its driver does not answer; its last report: batch 7: copy" in alarm.detail
     assert [entry["action"] for entry in platform.logged] == ["stream.submit", "stream.kill", "stream.submit"]
     supervise(platform, 61)
     assert platform.alarms.open_kinds == []
