@@ -51,7 +51,7 @@ class Refused:
         batches = "one batch" if count == 1 else f"{count:,} batches in a row"
         return (
             f"all {records:,} records of {batches} went to quarantine, and none became a row; "
-            f"`millrace quarantine list --stream {stream}` counts them by rule"
+            f"run `millrace quarantine list --stream {stream}` to count them by rule"
         )
 
 

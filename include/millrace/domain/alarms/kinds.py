@@ -84,31 +84,31 @@ _WATCHDOG = "usecases.alarms.watchdog"
 
 FACTS: Mapping[AlarmKind, AlarmFacts] = {
     AlarmKind.STREAM_DIED: AlarmFacts(
-        "a wanted app ended by itself, or did not start; it is tried again",
+        "an app ended by itself, or did not start, although it should run; it is retried",
         opened_by=(_STREAMS, "usecases.streams.supervise"),
         closed_by=(_STREAMS,),
         runbook="operations/supervision.md#states-of-millrace-streams-list",
     ),
     AlarmKind.STREAM_STUCK: AlarmFacts(
-        "its app lives and gets nowhere",
+        "its app runs but makes no progress",
         opened_by=(_STREAMS,),
         closed_by=(_STREAMS,),
         runbook="operations/supervision.md#a-stream-that-is-stuck",
     ),
     AlarmKind.STREAM_GAVE_UP: AlarmFacts(
-        "it will not be started again without an operator, or its declaration is wrong",
+        "it needs an operator before it starts again, or its declaration is wrong",
         opened_by=(_STREAMS,),
         closed_by=(_STREAMS,),
         runbook="operations/supervision.md#states-of-millrace-streams-list",
     ),
     AlarmKind.STREAM_RECREATED: AlarmFacts(
-        "a topic it reads was deleted and made again",
+        "a topic that it reads was deleted and created again",
         opened_by=(_STREAMS,),
         closed_by=(_STREAMS,),
         runbook="operations/supervision.md#states-of-millrace-streams-list",
     ),
     AlarmKind.STREAM_HOST_LOST: AlarmFacts(
-        "a stream is wanted running and its host is silent",
+        "a stream should run, but its host is silent",
         opened_by=(_STREAMS,),
         closed_by=(_STREAMS,),
         runbook="operations/supervision.md#the-host-of-a-stream",
@@ -120,22 +120,22 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         runbook="operations/supervision.md#a-sink-that-is-exhausted",
     ),
     AlarmKind.STREAM_ALL_QUARANTINED: AlarmFacts(
-        "three batches in a row that had records, or 1,000 records in a row, went to quarantine as a whole and gave no "
-        "row",
+        "three batches in a row that had records, or 1,000 records in a row, went to quarantine completely and gave "
+        "no row",
         opened_by=(_DRIVER,),
         closed_by=(_DRIVER,),
         runbook="guide/redrive.md#2-what-is-wrong-with-them",
         measure=Measure("records"),
     ),
     AlarmKind.BACKUP_LOST: AlarmFacts(
-        "offsets of a topic are in no object and never will be",
+        "offsets of a topic are lost: no object has them or will have them",
         opened_by=(_KEEPER, _AUDITS),
         closed_by=(_KEEPER, _AUDITS),
         runbook="operations/backup-audit.md#lost",
         measure=Measure("offsets"),
     ),
     AlarmKind.BACKUP_BROKEN: AlarmFacts(
-        "an audit found a manifest or an object that is missing or not what it says",
+        "an audit found a missing or corrupt manifest or object",
         opened_by=(_AUDITS,),
         closed_by=(_AUDITS,),
         runbook="operations/backup-audit.md#broken",
@@ -149,13 +149,13 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         measure=Measure("partitions"),
     ),
     AlarmKind.BACKUP_HALTED: AlarmFacts(
-        "a topic's chain is damaged, or somebody else writes it",
+        "the chain of a topic is damaged, or another writer writes it",
         opened_by=(_KEEPER,),
         closed_by=(_KEEPER,),
         runbook="guide/backup.md#when-something-is-wrong",
     ),
     AlarmKind.BACKUP_DOOMED: AlarmFacts(
-        "the backup does not keep up, and what it has not archived may be deleted within 15 minutes",
+        "the backup does not keep up: unarchived records may be deleted within 15 minutes",
         opened_by=("runtime.backup.doom",),
         closed_by=("runtime.backup.doom",),
         runbook="guide/backup.md#when-something-is-wrong",
@@ -169,14 +169,14 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         measure=Measure("partitions or topics"),
     ),
     AlarmKind.GROUP_STUCK: AlarmFacts(
-        "the consumer group of a declared stream or backup has something to read and does not commit",
+        "the consumer group of a declared stream or backup has unread records and does not commit",
         opened_by=(_GROUPS,),
         closed_by=(_GROUPS,),
         runbook="guide/groups.md#status",
         measure=Measure("unread offsets"),
     ),
     AlarmKind.GROUP_RISK: AlarmFacts(
-        "something new may go wrong with such a group",
+        "such a group has a new risk",
         opened_by=(_GROUPS,),
         closed_by=(_GROUPS,),
         runbook="guide/groups.md#what-may-go-wrong",
@@ -190,15 +190,15 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         measure=Measure("offsets"),
     ),
     AlarmKind.READER_HEADROOM: AlarmFacts(
-        "what a reader of a topic has not read may be deleted soon",
+        "unread records of a reader may be deleted soon",
         opened_by=(_HEADROOM,),
         closed_by=(_HEADROOM,),
         runbook="guide/retention.md#headroom",
         measure=Measure("seconds left", shrinks=True),
     ),
     AlarmKind.TOPIC_BOUND: AlarmFacts(
-        "a topic is larger, or holds older records, than its settings and its rate allow, or records of the future or "
-        "the past are in it",
+        "a topic is larger, or has older records, than its settings and its rate allow, or has records of the future "
+        "or the past",
         opened_by=(_BOUNDS,),
         closed_by=(_BOUNDS,),
         runbook="guide/retention.md#what-breaks-a-bound-by-name",
@@ -219,14 +219,14 @@ FACTS: Mapping[AlarmKind, AlarmFacts] = {
         measure=Measure("rows"),
     ),
     AlarmKind.BOOKS_UNBALANCED: AlarmFacts(
-        "offsets of a stream are missing from its table, there twice, or not known",
+        "offsets of a stream are missing from its table, doubled, or unknown",
         opened_by=(_BOOKS,),
         closed_by=(_BOOKS,),
         runbook="guide/books.md#faults",
         measure=Measure("offsets"),
     ),
     AlarmKind.QUALITY_UNCHECKED: AlarmFacts(
-        "a rule of severity `fail`, or a whole check, could not be tried",
+        "a rule of severity `fail`, or a whole check, could not be tested",
         opened_by=(_QUALITY,),
         closed_by=(_QUALITY,),
         runbook="guide/quality.md#what-comes-of-it",

@@ -165,7 +165,7 @@ class Recomputed:
     def differences(self) -> tuple[str, ...]:
         """What is not as the app makes it, a line each."""
         return (
-            *(f"of another type, and not compared: {column}" for column in self.retyped),
+            *(f"not compared, because of another type: {column}" for column in self.retyped),
             *([f"not in the table: {', '.join(self.lacking)}"] if self.lacking else []),
             *map(str, self.apart),
         )
@@ -173,10 +173,10 @@ class Recomputed:
     def __str__(self) -> str:
         """What came of it, in a line."""
         if self.likeness is Likeness.NOTHING:
-            return "nothing to compare: the topics hold no record that it has worked on"
+            return "nothing to compare: the topics hold no record that it has processed"
         return (
             f"{self.records:,} records of {self.offsets:,} offsets read again: {self.alike:,} of {self.compared:,} "
-            "rows and records in quarantine are as the app makes them"
+            "rows and records in quarantine equal the app's output"
         )
 
 

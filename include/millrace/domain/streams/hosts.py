@@ -144,15 +144,17 @@ class Elsewhere:
         """Return where the stream belongs, how old the newest sign is, and what its host said of it."""
         if self.sign is None:
             return (
-                f"belongs to {self.name}, which an older version started it on; `millrace streams adopt` takes it over"
+                f"belongs to {self.name}, where an older version started it; run `millrace streams adopt` to take it "
+                "over"
             )
         if self.misses_host:
             return (
-                f"{self.name} gave no sign for {roughly(self.sign.age)}; `millrace streams adopt` takes the stream over"
+                f"{self.name} has been silent for {roughly(self.sign.age)}; run `millrace streams adopt` to take the "
+                "stream over"
             )
         said = f": {self.seen_why}" if self.seen_why else ""
         if self.is_unsupervised:
-            said += f"; nothing supervises it: {self.name}'s Airflow is away for {roughly(self.sign.age)}"
+            said += f"; nothing supervises it: Airflow of {self.name} has been down for {roughly(self.sign.age)}"
         if self.open_epoch is not None and self.heartbeat is not None:
             return f"runs on {self.name}, last heartbeat {roughly(self.heartbeat.age)} ago{said}"
         return f"belongs to {self.name}, last sign {roughly(self.sign.age)} ago{said}"

@@ -145,13 +145,13 @@ def _stopped(desired: DesiredStream | None) -> str:
 def _of_look(facts: StreamFacts, now: datetime) -> Iterator[Standing]:
     seen = facts.look
     if seen is None or now - seen.at > UNSEEN_AFTER:
-        yield Standing(Level.WRONG, "nobody looks after it: see that Airflow's scheduler and triggerer run")
+        yield Standing(Level.WRONG, "nothing supervises it: check Airflow's scheduler and triggerer")
     if seen is None:
         return
     if seen.state in _OF_STATE:
         yield Standing(_OF_STATE[seen.state], seen.why or seen.state.value)
     elif seen.state is StreamState.STOPPED:
-        yield Standing(Level.CHANGING, "wanted running, and not started yet")
+        yield Standing(Level.CHANGING, "should run, not started yet")
 
 
 def _behind(progress: StreamProgress) -> Iterator[Standing]:
@@ -160,7 +160,7 @@ def _behind(progress: StreamProgress) -> Iterator[Standing]:
         return
     pace = progress.rows_in / progress.batch_seconds if progress.batch_seconds > 0 else 0.0
     if pace <= 0:
-        yield Standing(Level.WARNING, f"behind by {progress.lag:,} records, of which its last batch read none")
+        yield Standing(Level.WARNING, f"behind by {progress.lag:,} records, and its last batch read none")
         return
     seconds = progress.lag / pace
     if seconds > BEHIND_AFTER.total_seconds():

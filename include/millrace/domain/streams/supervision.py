@@ -45,10 +45,11 @@ class ExitReason(IntEnum):
 
 
 HOPELESS = {
-    ExitReason.RECREATED: "a topic it reads was deleted and made again; look at it, then `millrace streams accept`",
-    ExitReason.REFUSED: "it was refused something that an operator has to decide; the log names it",
-    ExitReason.DATA_LOSS: "records it should have read are gone; the log names the offsets",
-    ExitReason.DECLARATION: "its declaration or app is wrong; mend it, then `millrace streams start`",
+    ExitReason.RECREATED: "a topic that it reads was deleted and created again; check it, then run `millrace streams "
+    "accept`",
+    ExitReason.REFUSED: "it was refused; an operator has to decide: read its log",
+    ExitReason.DATA_LOSS: "unread records are gone; read the offsets in its log",
+    ExitReason.DECLARATION: "its declaration or app is wrong; repair it, then run `millrace streams start`",
 }
 
 
@@ -215,11 +216,11 @@ def decide(desired: Desired | None, observed: Observed, now: datetime, *, grace:
     newest = observed.newest
     older = sorted((app for app in observed.apps if app is not newest), key=lambda app: app.epoch)
     if desired.state is DesiredState.STOPPED and desired.end_now and observed.apps:
-        return Kill(observed.apps[0].epoch, "a stop asked for its end at once")
+        return Kill(observed.apps[0].epoch, "stopped with --now")
     if older:
         return _end(older[0], now, grace)
     if desired.state is DesiredState.STOPPED:
-        return _end(newest, now, grace) if newest else _unsettled(observed, now) or Nothing("stopped as wanted")
+        return _end(newest, now, grace) if newest else _unsettled(observed, now) or Nothing("stopped as desired")
     if newest:
         return _end(newest, now, grace) if newest.stopping_since else _watch(newest, desired, observed)
     if not observed.declared:
@@ -261,7 +262,7 @@ def _unsettled(observed: Observed, now: datetime) -> Wait | None:
     """Return the wait for a submit without an answer: its app may still appear."""
     last = max(observed.attempts, key=lambda attempt: attempt.epoch, default=None)
     if last and last.ended_at is None and not last.answered and now < last.submitted_at + SETTLING:
-        return Wait(last.submitted_at + SETTLING, f"epoch {last.epoch} may still start: its submit has no answer yet")
+        return Wait(last.submitted_at + SETTLING, f"epoch {last.epoch} may still start: its submit is not answered yet")
     return None
 
 
@@ -322,7 +323,7 @@ class StreamState(StrEnum):
     STOPPED = "stopped"
     STARTING = "starting"
     RUNNING = "running"
-    STUCK = "stuck"  # its app lives and gets nowhere
+    STUCK = "stuck"  # its app runs but makes no progress
     DRAINING = "draining"
     BACKING_OFF = "backing off"
     GIVEN_UP = "given up"  # until an operator starts it

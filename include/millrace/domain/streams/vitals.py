@@ -48,7 +48,7 @@ class Vitals:
         """What it is at and what that waits for; the same text for as long as nothing changes."""
         since = f" since {self.step_since:%H:%M:%S} UTC" if self.step_since else ""
         waits = f", waits for {self.waits_for}" if self.waits_for else ""
-        return f"{self.step or 'nothing said yet'}{since}{waits}"
+        return f"{self.step or 'no report yet'}{since}{waits}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +78,19 @@ def trouble(vitals: Vitals, *, patience: int = 1) -> Trouble | None:
     """
     bound = vitals.bound
     if vitals.silent > bound:
-        return Trouble(f"its driver does not answer; its last words: {vitals.doing}", restart=True, fault="driver")
+        return Trouble(f"its driver does not answer; its last report: {vitals.doing}", restart=True, fault="driver")
     if vitals.jvm_silent > bound:
         return Trouble(f"Spark's JVM does not answer its driver: {vitals.doing}", restart=True, fault="jvm")
     if vitals.starting_for is not None:
         late = vitals.starting_for > patience * bound
-        why = f"it does not get past starting: {vitals.doing}"
+        why = f"it does not finish its start: {vitals.doing}"
         return Trouble(why, restart=not vitals.waits_for, fault="starting") if late else None
     if vitals.ending_for is not None and vitals.ending_for > bound:
-        return Trouble(f"it does not come to its end: {vitals.doing}", restart=True, fault="ending")
+        return Trouble(f"it does not end: {vitals.doing}", restart=True, fault="ending")
     longest = max(bound, LONGEST_BATCHES * vitals.longest_batch)
     if vitals.batch_for is not None and vitals.batch_for > longest:
         return Trouble(vitals.doing, restart=False, fault="batch")
     if vitals.behind_for > longest:
-        waiting = "nobody can say how many" if vitals.behind is None else f"{vitals.behind:,}"
+        waiting = "an unknown number of" if vitals.behind is None else f"{vitals.behind:,}"
         return Trouble(f"no batch begins, and {waiting} records wait: {vitals.doing}", restart=False, fault="no batch")
     return None

@@ -44,7 +44,7 @@ def test_a_kind_of_another_release_has_no_facts_and_grows() -> None:
     [
         ("| [`stream.died`]", "| [`stream.dead`]", "the page has the kinds stream.dead, stream.stuck"),
         ("(supervision.md#a-stream-that-is-stuck) |", "(supervision.md#stopping) |", "the page leads to operations/su"),
-        ("| its app lives and", "| the app lives and", "stream.stuck: the page says `the app lives and gets nowhere"),
+        ("| its app runs but", "| the app runs but", "stream.stuck: the page says `the app runs but makes no progress"),
         ("([what to do](backup-audit.md#late))", "([what to do](backup-audit.md#lost))", "says what to do at backup"),
         ("| partitions that are late |", "| seconds |", "backup.late: the page measures `seconds`"),
     ],

@@ -55,7 +55,7 @@ def after(*attempts: Attempt) -> Observed:
         pytest.param(RUNNING, Observed([LivingApp(3)]), Adopt(3), id="wanted and there"),
         pytest.param(RUNNING, Observed([LivingApp(2)]), Adopt(2), id="an epoch was raised and never submitted"),
         pytest.param(STOPPED, Observed([LivingApp(3)]), Drain(3), id="stop"),
-        pytest.param(STOPPED, Observed(), Nothing("stopped as wanted"), id="stopped"),
+        pytest.param(STOPPED, Observed(), Nothing("stopped as desired"), id="stopped"),
         pytest.param(STOPPED, Observed([LivingApp(3, NOW - GRACE)]), Kill(3), id="grace over"),
         pytest.param(
             RUNNING, Observed([LivingApp(3, NOW - GRACE)]), Kill(3), id="started again while it hangs in stop"
@@ -123,7 +123,7 @@ def test_what_will_not_go_away_is_given_up_at_once_and_for_ever(reason: ExitReas
 def test_what_is_said_of_a_refusal_is_true_of_any() -> None:
     action = decide(RUNNING, after(ended(3, ExitReason.REFUSED, ago=1)), NOW)
     assert isinstance(action, GiveUp)
-    assert action.why == "it was refused something that an operator has to decide; the log names it"
+    assert action.why == "it was refused; an operator has to decide: read its log"
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,11 @@ CASES = {
     "undeclared": (seen(StreamState.UNDECLARED), Level.WARNING, "undeclared"),
     "starting": (seen(StreamState.STARTING), Level.CHANGING, "starting"),
     "not yet started": (seen(StreamState.STOPPED), Level.CHANGING, "not started yet"),
-    "never looked at": (replace(WELL, look=None), Level.WRONG, "nobody looks after it"),
+    "never looked at": (replace(WELL, look=None), Level.WRONG, "nothing supervises it"),
     "looked at long ago": (
         replace(WELL, look=replace(SEEN, at=NOW - timedelta(minutes=11))),
         Level.WRONG,
-        "nobody looks after it",
+        "nothing supervises it",
     ),
     "stopped by somebody": (
         replace(
@@ -77,7 +77,7 @@ CASES = {
     "behind and reading nothing": (
         replace(WELL, progress=replace(BATCH, lag=5, rows_in=0)),
         Level.WARNING,
-        "behind by 5 records, of which its last batch read none",
+        "behind by 5 records, and its last batch read none",
     ),
     "a lag that is soon read": (replace(WELL, progress=replace(BATCH, lag=5_000)), Level.FINE, ""),
     "a lag nobody knows": (replace(WELL, progress=replace(BATCH, lag=None)), Level.FINE, ""),

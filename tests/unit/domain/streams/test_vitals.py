@@ -35,12 +35,12 @@ STEP: dict[str, Any] = {"step": "batch 9: merge", "step_since": NOW}
 @pytest.mark.parametrize(
     ("named", "more", "restart", "words"),
     [
-        ("silent", {}, True, "its driver does not answer; its last words: batch 9: merge since 12:00:00 UTC"),
+        ("silent", {}, True, "its driver does not answer; its last report: batch 9: merge since 12:00:00 UTC"),
         ("jvm_silent", {}, True, "Spark's JVM does not answer its driver: batch 9: merge since 12:00:00 UTC"),
-        ("starting_for", {}, True, "it does not get past starting: batch 9: merge since 12:00:00 UTC"),
+        ("starting_for", {}, True, "it does not finish its start: batch 9: merge since 12:00:00 UTC"),
         ("batch_for", {}, False, "batch 9: merge since 12:00:00 UTC"),
         ("behind_for", {"behind": 1200}, False, "no batch begins, and 1,200 records wait: batch 9: merge since"),
-        ("behind_for", {"behind": None}, False, "no batch begins, and nobody can say how many records wait: batch 9"),
+        ("behind_for", {"behind": None}, False, "no batch begins, and an unknown number of records wait: batch 9"),
     ],
 )
 def test_each_sign_has_the_bound_and_its_own_words(
