@@ -334,7 +334,7 @@ def test_an_app_that_is_restarted_because_it_does_not_answer_ends_with_that_reas
     silent = replace(STUCK, silent=timedelta(hours=1))
     event = asyncio.run(first_event(platform, StreamRuns(STREAM), lambda: say_of_itself(platform, silent)))
     assert event.payload == "failed"
-    assert "epoch 1 died: stuck: its driver does not answer; its last words: merging batch 7" in log()
+    assert "epoch 1 died: stuck: its driver does not answer; its last report: merging batch 7" in log()
 
 
 def _moves(platform: WatchedPlatform) -> None:

@@ -111,7 +111,7 @@ def test_what_keeps_a_stream_from_getting_on_is_told_and_what_does_not_answer_is
     drill.stop()
     app.write_text(textwrap.dedent(ENDLESS) + sound)
     drill.start()
-    case.told("a start without an end", f"it does not get past starting: load the app {drill.project.name}", epoch=4)
+    case.told("a start without an end", f"it does not finish its start: load the app {drill.project.name}", epoch=4)
     app.write_text(sound)
     case.more()
     drill.eventually(drill.all_done, what="all records")

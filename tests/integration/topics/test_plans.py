@@ -297,7 +297,7 @@ def test_of_two_runners_at_once_one_runs_the_plan(faulty: tuple[Platform, FakeTo
     first = in_background(lambda: running.run(platform, plan.id, actor="cli:ann"))
     try:
         happened(inside, what="the first runner to be at work")
-        with pytest.raises(RefusedError, match="somebody is running this plan"):
+        with pytest.raises(RefusedError, match="this plan is running now"):
             running.run(platform, plan.id, actor="cli:bob")
     finally:
         go_on.set()
@@ -349,7 +349,7 @@ def test_a_plan_whose_runner_was_killed_can_be_run_at_once(
     )
     try:
         assert line_of(runner.stdout, within=Deadline.COMMAND, what="the runner to be at work") == "running\n"
-        with pytest.raises(RefusedError, match="somebody is running this plan"):
+        with pytest.raises(RefusedError, match="this plan is running now"):
             running.run(platform, plan.id, actor="cli:bob")
     finally:
         runner.kill()

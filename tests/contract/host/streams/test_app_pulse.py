@@ -73,7 +73,7 @@ def test_a_driver_that_was_stopped_is_silent_and_one_that_goes_on_is_not(
     [app] = apps_of(tmp_path)
     assert app.driver is not None
     send(app.driver, signal.SIGSTOP)
-    assert told(runner, "its driver does not answer; its last words: batch 7: copy since ").restart
+    assert told(runner, "its driver does not answer; its last report: batch 7: copy since ").restart
     send(app.driver, signal.SIGCONT)
     eventually(lambda: not told(runner, "batch 7: copy since ").restart, within=Deadline.PROCESS, what="the next beat")
 
@@ -81,4 +81,4 @@ def test_a_driver_that_was_stopped_is_silent_and_one_that_goes_on_is_not(
 def test_an_app_that_never_says_a_word_does_not_get_past_starting(runner_of: Callable[[str], ProcessRunner]) -> None:
     runner = runner_of(SILENT)
     runner.submit(Submission(STREAM, 1, "x1", stuck_after=BOUND))
-    assert told(runner, "it does not get past starting: nothing said yet since ").restart
+    assert told(runner, "it does not finish its start: no report yet since ").restart

@@ -223,7 +223,7 @@ def test_a_chain_whose_end_was_deleted_halts_the_tee_and_is_begun_again_when_som
     restarted.round()
     assert here in restarted.halted
     backed = world.backed(name)
-    with pytest.raises(RefusedError, match=f"the last one at fault is {head}"):
+    with pytest.raises(RefusedError, match=f"the last faulty manifest is {head}"):
         audits.acknowledge_chain(topics.platform, backed, here, head + 1, actor="cli:ann", reason="too far")
     audits.acknowledge_chain(topics.platform, backed, here, head, actor="cli:ann", reason="deleted by hand")
     world.archive_all(restarted)

@@ -368,7 +368,7 @@ def test_what_the_archive_lacks_is_told_and_the_rest_restored(
     assert done.exit_code == 1, done.output
     said = json.loads(done.stdout)
     assert (said["schema"], said["restored"], said["problems"]) == ("millrace.backup.restore/1", 20, 2)
-    assert "lost, so not restored: [10, 15) of partition 0" in done.stderr
+    assert "not restored: lost: [10, 15) of partition 0" in done.stderr
     assert "the object is gone [20, 30) of partition 0" in done.stderr
     assert [r.offset for _, r in originals(restores.there(into))] == [*range(10), *range(15, 20), *range(30, 35)]
 

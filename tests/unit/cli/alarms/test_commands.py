@@ -51,7 +51,7 @@ def test_one_is_shown_whole_and_nothing_that_is_empty() -> None:
     assert lines == [
         "alarm 2, open",
         "kind stream.died",
-        "means a wanted app ended by itself, or did not start; it is tried again",
+        "means an app ended by itself, or did not start, although it should run; it is retried",
         "subject shop.purchases",
         "detail epoch 1 ended",
         "its log says why",

@@ -140,7 +140,7 @@ def test_an_end_that_does_not_come_has_an_age_from_the_last_batch_on(driver: Dri
     driver.later(121)
     found = trouble(driver.vitals())
     assert found is not None
-    assert (found.restart, found.why.partition(":")[0]) == (True, "it does not come to its end")
+    assert (found.restart, found.why.partition(":")[0]) == (True, "it does not end")
 
 
 def test_a_disk_without_room_for_a_second_file_stops_no_heartbeat(driver: Driver) -> None:
