@@ -57,7 +57,7 @@ def test_a_run_is_red_for_a_breach_and_for_a_notifier_that_fails_and_green_for_a
     pager = Pager()
     pager.error = ConnectionError("no route")
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
-    assert "not told by test_tell_alarms.Pager: ConnectionError: no route; tried again at" in tell(monkeypatch, pager)
+    assert "not delivered by test_tell_alarms.Pager: ConnectionError: no route; retried at" in tell(monkeypatch, pager)
     platform.clock.pass_seconds(60)
     assert "no route" in tell(monkeypatch, pager)
     pager.error = None

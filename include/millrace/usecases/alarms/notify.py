@@ -42,9 +42,9 @@ class Told:
         if not self.failures:
             return described(self.alarm)
         at = self.alarm.retry_at
-        follows = "not tried again" if self.alarm.told_at else "tried again by the next run"
-        follows = f"tried again at {at:%H:%M:%S} UTC" if at else follows
-        return f"{described(self.alarm)} (not told by {'; '.join(self.failures)}; {follows})"
+        follows = "not retried" if self.alarm.told_at else "retried by the next run"
+        follows = f"retried at {at:%H:%M:%S} UTC" if at else follows
+        return f"{described(self.alarm)} (not delivered by {'; '.join(self.failures)}; {follows})"
 
 
 def untold(platform: Platform, *, older_than: timedelta = timedelta(), now: datetime | None = None) -> Sequence[Alarm]:

@@ -63,7 +63,7 @@ def check(platform: Platform, *, now: datetime | None = None) -> Checked:
         missed = sorted(group for group, app in apps.items() if app.qualified_name in expected)
         newest = platform.control.snapshots.newest(kafka)
         if newest is None:
-            line = f"{kafka}: there is no snapshot yet; see DAG millrace.snapshots"
+            line = f"{kafka}: no snapshot yet; see DAG millrace.snapshots"
             (unseen if missed else known).append(line)
         elif not -AHEAD < began - newest.at < TOO_OLD:
             unseen.append(f"{kafka}: {_age(began - newest.at)}; see DAG millrace.snapshots")

@@ -170,7 +170,7 @@ def test_the_words_of_what_was_not_read_say_how_many_held_none() -> None:
     found = witness(((0, 9),), ((2, 4),)).judge(doubt((2, 9), gaps=5))
     assert found is not None
     assert "5 offsets gave no record" in found.detail
-    assert "of which 2 hold none, and of 0 nobody can tell" in found.detail
+    assert "2 hold none, and 0 are unknown" in found.detail
 
 
 def test_of_a_doubt_the_first_ranges_are_named_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

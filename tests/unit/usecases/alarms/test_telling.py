@@ -50,7 +50,7 @@ def test_a_notifier_that_fails_is_named_and_keeps_no_other_from_telling(platform
     notifiers = notifiers_of(environment, tmp_path, lambda notifier: broken)
     [told] = tell(platform, untold(platform, now=platform.clock.now), notifiers)
     assert told.failures == ("my.Pager: ConnectionError: no route",)
-    assert "no route; tried again at 12:01:00 UTC" in str(told)
+    assert "no route; retried at 12:01:00 UTC" in str(told)
     assert (tmp_path / "alarms.log").exists()
     assert not untold(platform, now=platform.clock.now)
 
@@ -139,11 +139,11 @@ def test_a_notifier_that_fails_is_tried_three_times_more_and_the_others_are_not_
     platform.alarms.open("stream.died", "shop.purchases", "epoch 1 ended")
     for pause in (60, 300, 1800):
         [told] = run(platform, log=log, pager=pager)
-        assert "tried again at" in str(told)
+        assert "retried at" in str(told)
         assert run(platform, log=log, pager=pager) == []
         platform.clock.pass_seconds(pause)
     [told] = run(platform, log=log, pager=pager)
-    assert "not tried again" in str(told)
+    assert "not retried" in str(told)
     platform.clock.pass_seconds(86_400)
     assert run(platform, log=log, pager=pager) == []
     assert (log.calls, pager.calls) == (1, 4)
@@ -361,6 +361,6 @@ def test_an_alarm_that_grew_while_it_was_told_is_told_again_by_the_next_run(plat
     run(platform, log=log, pager=Heard(ConnectionError("no route")))
     platform.clock.pass_seconds(3600)
     [told] = run(platform, log=log, pager=grows)
-    assert "tried again by the next run" in str(told)
+    assert "retried by the next run" in str(told)
     run(platform, log=log, pager=Heard())
     assert log.details == ["10 offsets lost", "9,000,000 offsets lost"]
