@@ -391,10 +391,7 @@ def _working(platform: Platform, kafka: str, name: str) -> Iterator[None]:
     with platform.control.holds.working(kafka, name) as mine:
         if not mine:
             raise RefusedError(
-                "another command changes its hold now",
-                where=name,
-                next_step="try it again",
-                code=Code.CONCURRENT_CHANGE,
+                "another command changes its hold", where=name, next_step="try again", code=Code.CONCURRENT_CHANGE
             )
         yield
 
