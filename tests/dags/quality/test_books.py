@@ -157,7 +157,7 @@ def test_of_a_stream_that_upserts_no_row_is_made_again_and_the_log_says_so(
     run()
     assert run.counts["counts"]["balance"] == "balanced"
     lack = "an upserted table has the last row of each key, not the row of each offset"
-    assert told[-1] == f"no row is recomputed: {lack}"
+    assert told[-1] == f"no row is made again: {lack}"
 
 
 def test_a_server_that_is_away_is_tried_again(run: Run) -> None:
