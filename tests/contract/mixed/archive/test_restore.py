@@ -326,7 +326,7 @@ def test_a_topic_that_would_not_keep_or_change_records_is_refused_with_every_rea
         restores.restore(into)
     for setting in ("cleanup.policy=", "retention.ms=", "retention.bytes=", "timestamp.type=", "before.max.ms="):
         assert setting in refused.value.next_step
-    with pytest.raises(UsageError, match="there is no topic"):
+    with pytest.raises(UsageError, match="does not exist"):
         restores.restore(f"{into}.not.there")
     assert restores.there(into) == []
 

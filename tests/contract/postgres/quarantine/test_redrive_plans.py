@@ -330,7 +330,7 @@ def test_who_asks_for_what_is_not_there_is_told(world: World) -> None:
         ({"offsets": ["t/9999999999@1"]}, "beyond the largest offset"),
         ({"offsets": ["t/0@" + "9" * 5000]}, "not a range of offsets"),
         ({"offsets": ["t\udce4/0@1"]}, "not a range of offsets"),
-        ({"offsets": ["t/0@1"] * 101}, "101 places are more"),
+        ({"offsets": ["t/0@1"] * 101}, "101 places are too many"),
     ],
 )
 def test_a_selection_that_is_none_is_refused_with_a_sentence(asked: dict[str, Any], why: str) -> None:
