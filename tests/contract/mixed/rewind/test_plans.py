@@ -63,7 +63,7 @@ def test_what_is_larger_than_the_environment_lets_one_person_do_is_refused(
             target = datetime.now(UTC) - timedelta(minutes=2) if "longest" in bounds else EARLIEST
             error = refusal(stream, target)
             assert told in error.what
-            assert "in environment `prod` that needs the approval of a second person" in error.what
+            assert "in environment `prod` this needs the approval of a second person" in error.what
             assert error.exit_code == 4
         else:
             assert stream.plan().target == stream.stream
