@@ -13,20 +13,20 @@ from millrace import __version__
 from millrace.errors import MillraceError
 
 NOUNS = {
-    "spec": "Check, show and make declarations.",
-    "topics": "Plan topic changes and look at retention and size.",
-    "plans": "List, show, run and take back stored plans.",
-    "groups": "Consumer groups: list, show, lag, active.",
+    "spec": "Check, show and create declarations.",
+    "topics": "Plan topic changes, and show retention and size.",
+    "plans": "List, show, run and abort stored plans.",
+    "groups": "List and show consumer groups, their lag and their commits.",
     "streams": "List, show, start, stop and rewind streams.",
     "sources": "Feed topics from declared source programs.",
-    "quarantine": "Bad records: list, show.",
-    "backup": "The archive: prove it, show it, read it back.",
+    "quarantine": "List, show and redrive bad records.",
+    "backup": "Audit, show and read back the archive.",
     "backfill": "Process closed windows again.",
     "replay": "Process one customer again.",
-    "quality": "Quality of what reached the sinks: check, list, show, accept.",
-    "alarms": "What went wrong: list, show, acknowledge.",
-    "control": "The control database.",
-    "log": "The action log: who did what, when, why.",
+    "quality": "Check, show and accept the quality of the rows in sinks.",
+    "alarms": "List, show and acknowledge alarms.",
+    "control": "Migrate the control database.",
+    "log": "Print the action log: who did what, when and why.",
 }
 """The words that name a command's noun; one that has no module yet is not offered."""
 MODULES = {
@@ -80,7 +80,7 @@ def _say_version(asked: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Say which.")
+        bool, typer.Option("--version", is_eager=True, callback=_say_version, help="Print the version.")
     ] = False,
 ) -> None:
     """Batch and streaming pipelines: declared in YAML, operated by Airflow, run by Spark."""

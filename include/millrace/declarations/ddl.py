@@ -74,7 +74,7 @@ def parse_schema(value: object) -> tuple[Column, ...]:
         except Wrong as wrong:
             problems.append(wrong)
         if len(columns) > MAXIMUM_COLUMNS:
-            problems.append(piece.wrong(f"there are more than {MAXIMUM_COLUMNS} columns", "split the record"))
+            problems.append(piece.wrong(f"the schema has more than {MAXIMUM_COLUMNS} columns", "split the record"))
             break
     if problems:
         raise SeveralWrong(problems)
@@ -84,7 +84,7 @@ def parse_schema(value: object) -> tuple[Column, ...]:
 def _must_be_new(piece: _Piece, column: Column, columns: Sequence[Column]) -> None:
     for each in columns:
         if each.name == column.name:
-            raise piece.wrong(f"the column `{column.name}` is there twice", "remove one of them")
+            raise piece.wrong(f"the column `{column.name}` appears twice", "remove one of them")
         if each.name.casefold() == column.name.casefold():
             raise piece.wrong(f"the columns `{each.name}` and `{column.name}` differ in case only", _WHOLE)
 

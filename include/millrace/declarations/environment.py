@@ -23,7 +23,7 @@ from millrace.declarations.sinks import KINDS
 from millrace.declarations.validate import validate
 from millrace.domain.declaration.pipeline import NOTIFIER_ARGUMENTS, Environment, Notifier
 from millrace.domain.formats.printable import shown
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 
 ENVIRONMENTS = "include/environments"
 EMBEDDED = "embedded"
@@ -51,7 +51,9 @@ def environment_name(name: str | None) -> str:
     name = name or os.environ.get(VARIABLE) or EMBEDDED
     if not _NAME.fullmatch(name):
         step = f"set {VARIABLE} to the name of a file in {ENVIRONMENTS}, without .yaml"
-        raise UsageError(f"`{shown(name)}` is not an environment's name", where=VARIABLE, next_step=step)
+        raise UsageError(
+            f"`{shown(name)}` is not the name of an environment", where=VARIABLE, next_step=step, code=Code.UNKNOWN_NAME
+        )
     return name
 
 
@@ -66,7 +68,7 @@ def read_environment(root: Path, name: str) -> tuple[Overlay | None, list[Findin
         if name != EMBEDDED:
             known = [path.stem for path in (root / ENVIRONMENTS).glob("*.yaml")]
             step = nearest(name, known) or f"write the file {file}"
-            raise UsageError(f"there is no environment `{name}`", where=file, next_step=step)
+            raise UsageError(f"environment `{name}` does not exist", where=file, next_step=step, code=Code.UNKNOWN_NAME)
         empty = Mapping(Place(BUILT_IN, 1, ""), NO_ENTRIES)
         return Overlay(_environment(name, EnvironmentDocument(), ()), file, _embedded(empty), {}), []
     tree, findings = read_file(root, file)

@@ -22,10 +22,10 @@ PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_]{0,23}")
 RESERVED_PIPELINES = frozenset({"millrace", "platform"})
 RESERVED_SCHEMAS = frozenset({"millrace", "information_schema"})
 RESERVED_PREFIXES = {
-    "archive": "the backups of topics lie there",
-    "audit": "the evidence of audits of backups lies there",
-    "quality": "the evidence of quality checks lies there",
-    "millrace-probe": "Millrace tries there what the bucket can do",
+    "archive": "it holds the backups of topics",
+    "audit": "it holds the evidence of backup audits",
+    "quality": "it holds the evidence of quality checks",
+    "millrace-probe": "Millrace tests the bucket there",
 }
 """What Millrace keeps in buckets itself: the first segments of its keys, and why no stream may write there."""
 KAFKAS_OWN = "__"
@@ -99,7 +99,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"did you mean `{close[0]}`?"
-    return f"known here: {', '.join(names[:12])}" + (" ..." if len(names) > 12 else "") if names else ""
+    return f"choose one of: {', '.join(names[:12])}" + (" ..." if len(names) > 12 else "") if names else ""
 
 
 def _text(value: object, example: str) -> str:

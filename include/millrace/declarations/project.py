@@ -39,7 +39,7 @@ from millrace.declarations.rules import PIPELINES, check_pipeline
 from millrace.declarations.sinks import written_topics
 from millrace.declarations.world import World, claims_of
 from millrace.domain.declaration.pipeline import App, Environment, Pipeline
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +279,8 @@ def _misnamed(root: Path) -> list[Finding]:
 
 
 def _no_such_pipeline(root: Path, name: str) -> UsageError:
-    step = nearest(name, names(root)) or f"write {PIPELINES}/NAME.yaml; `./millrace spec new NAME` makes one"
-    return UsageError(f"there is no pipeline `{name}`", where=file_of(name), next_step=step)
+    step = nearest(name, names(root)) or f"write {PIPELINES}/NAME.yaml, or run `./millrace spec new NAME`"
+    return UsageError(f"pipeline `{name}` does not exist", where=file_of(name), next_step=step, code=Code.UNKNOWN_NAME)
 
 
 def _text(path: Path) -> str:

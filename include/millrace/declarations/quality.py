@@ -79,11 +79,13 @@ def _whole(tree: Mapping, file: str) -> Iterator[Finding]:
     entries = tree.mapping("rules").entries
     if "rules" not in tree.entries or (isinstance(tree.get("rules"), Mapping) and not entries):
         yield finding(
-            Place(file, 1, WHOLE_FILE), "there are no rules", "write `rules:` and below it a rule by its name"
+            Place(file, 1, WHOLE_FILE), "the file has no rules", "write `rules:` and below it a rule by its name"
         )
     if len(entries) > MOST_RULES:
         place = Place(file, 1, WHOLE_FILE)
-        yield finding(place, f"there are {len(entries)} rules, more than {MOST_RULES}", "write fewer, or larger, ones")
+        yield finding(
+            place, f"the file has {len(entries)} rules, more than {MOST_RULES}", "write fewer, or larger, ones"
+        )
 
 
 def _problems(part: Part[RuleDocument]) -> Iterator[Finding]:
@@ -186,7 +188,7 @@ def check_quality(draft: Draft, root: Path) -> None:
         if not (root / file).exists():
             step = nearest(quality.rules, names(root))
             step = step if step.startswith("did") else f"write the file {file}"
-            draft.say(place, f"there are no rules `{shown(quality.rules)}`", step)
+            draft.say(place, f"the rules `{shown(quality.rules)}` do not exist", step)
             continue
         found = read_rules(root, quality.rules)
         draft.findings.extend(found.findings)
@@ -211,7 +213,7 @@ def column_advice(rules: Sequence[Rule], stream: str, columns: Sequence[Column],
             if name not in known and name not in words:
                 what = f"{_NAMED_BY_NONE} {stream} reads nor its transform names a column `{shown(name)}`"
                 hint = nearest(name, known)
-                step = hint if hint.startswith("did") else "see that the transform makes it"
+                step = hint if hint.startswith("did") else "check that the transform makes it"
                 yield finding(Place(rule.file, rule.line, f"rules.{rule.name}"), what, step, Severity.WARNING)
 
 
@@ -225,7 +227,7 @@ def misfits(stream: Stream, problems: Iterable[tuple[str, str]]) -> Iterator[Fin
     rules = {rule.name: rule for rule in (stream.quality.rules if stream.quality else ())}
     for name, problem in problems:
         place = Place(rules[name].file, rules[name].line, f"rules.{name}")
-        step = f"mend the rule, or the table that {stream.qualified_name} writes: {stream.sink.appended}"
+        step = f"repair the rule, or the table that {stream.qualified_name} writes: {stream.sink.appended}"
         yield finding(place, problem, step)
 
 

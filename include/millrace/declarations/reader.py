@@ -144,7 +144,7 @@ class _Composer:
         if self.values > MAXIMUM_VALUES:
             raise _Stop(finding(place, f"the file holds more than {MAXIMUM_VALUES} values", "split the pipeline"))
         if depth > MAXIMUM_DEPTH:
-            step = "no field of a declaration is that deep: close the brackets, or mend the indentation"
+            step = "close the brackets, or correct the indentation: no field is that deep"
             raise _Stop(finding(place, f"values are nested more than {MAXIMUM_DEPTH} deep", step))
         if isinstance(event, AliasEvent):
             self.report(
@@ -288,7 +288,7 @@ def read(data: bytes, file: str) -> tuple[Mapping | None, list[Finding]]:
         return None, [*composer.findings, _syntax(error, text, file)]
     except Exception as error:  # ruamel.yaml meets some broken escapes with a bare ValueError or IndexError
         place = Place(file, 1, WHOLE_FILE)
-        return None, [*composer.findings, finding(place, f"the file is not YAML: {shown(error)}", "mend its syntax")]
+        return None, [*composer.findings, finding(place, f"the file is not YAML: {shown(error)}", "correct its syntax")]
     if not isinstance(root, Mapping):
         if not composer.findings:
             what = "the file holds a " + ("list" if isinstance(root, Sequence) else "single value") + ", not fields"
@@ -322,4 +322,4 @@ def _syntax(error: MarkedYAMLError, text: str, file: str) -> Finding:
         return finding(place, "the line is indented with a tab, which YAML forbids", "indent with spaces")
     column = f" at column {mark.column + 1}" if mark else ""
     what = shown(" ".join(str(error.problem or error.context or "syntax error").split()), 200)
-    return finding(place, f"the file is not YAML: {what}{column}", "mend the syntax in this line or just above it")
+    return finding(place, f"the file is not YAML: {what}{column}", "correct the syntax in this line or just above it")

@@ -58,7 +58,7 @@ def check_pipeline(draft: Draft, root: Path) -> None:
     for source in draft.sources.values():
         program = source.document.program
         if program and not (root / "sources" / f"{program}.py").is_file():
-            what = f"there is no file sources/{program}.py"
+            what = f"the file sources/{program}.py does not exist"
             draft.say(source.place("program"), what, f"write sources/{program}.py with a function `records()`")
 
 
@@ -130,7 +130,7 @@ def _tombstones(draft: Draft, topic: Part[TopicDocument]) -> None:
         return
     place = topic.place("value", "tombstones")
     if value.format is ValueFormat.BYTES:
-        what = "records of the format `bytes` are not decoded, and one without a value is as good as any"
+        what = "records of the format `bytes` are not decoded, and a record without a value is valid"
         draft.say(place, what, "remove `tombstones`: the column `value` of such a record is null")
     elif value.tombstones is Tombstones.QUARANTINE:
         return
@@ -186,7 +186,7 @@ def _backup(draft: Draft, topic: Part[TopicDocument]) -> None:
 def _expect(draft: Draft, topic: Part[TopicDocument]) -> None:
     expect = topic.document.expect
     if expect is not None and expect.rate is None and expect.record is None and expect.growth is None:
-        step = "write what is known of it, like `{rate: 500/s, record: 250B, growth: 5%/month}`, or remove `expect`"
+        step = "write the known values, like `{rate: 500/s, record: 250B, growth: 5%/month}`, or remove `expect`"
         draft.say(topic.place("expect"), "`expect` says nothing", step)
 
 
@@ -204,7 +204,7 @@ def _stream(draft: Draft, name: str, root: Path) -> None:
     stream = draft.streams[name]
     app = stream.document.app
     if app and not (root / "spark_apps" / app / "transform.py").is_file():
-        what = f"there is no file spark_apps/{app}/transform.py"
+        what = f"the file spark_apps/{app}/transform.py does not exist"
         draft.say(stream.place("app"), what, f"write spark_apps/{app}/transform.py with `transform(inputs, tables)`")
     group = stream.document.group
     if group and group.startswith("millrace.") and group != f"millrace.{draft.name}.{name}":
@@ -217,8 +217,8 @@ def _stream(draft: Draft, name: str, root: Path) -> None:
         kind.check(draft.say, stream, writes.part(kind) if writes else None)
     services = [kind.service for kind in kinds if not kind.tabular]
     if services and "quality" in stream.tree.entries:
-        what = f"quality rules are held against the rows of a table, and this stream writes to {' and '.join(services)}"
-        step = "remove `quality`; a second stream can read the topic and write its rows to a table"
+        what = f"quality rules need a table, and this stream writes to {' and '.join(services)}"
+        step = "remove `quality`, or declare a second stream that writes the rows to a table"
         draft.say(stream.place("quality"), what, step)
     _reads(draft, stream.tree, stream.place("reads"))
 
@@ -227,7 +227,7 @@ def _sinks(draft: Draft, tree: Mapping, place: Place) -> None:
     sinks = list(tree.mapping("writes").entries)
     if len(sinks) > 1:
         what = f"the stream has {len(sinks)} sinks: {', '.join(shown(each) for each in sinks)}"
-        draft.say(place, what, "keep one; a second stream can read the same topic and write the other")
+        draft.say(place, what, "keep one, and declare a second stream for the other")
     if isinstance(tree.get("writes"), Mapping) and not set(sinks) & {kind.word for kind in KINDS}:
         what = "the stream has no sink that exists yet" if sinks else "the stream has no sink"
         *first, last = [f"`{kind.word}: {kind.example}`" for kind in KINDS]

@@ -90,7 +90,7 @@ class KafkaKind(SinkKind[KafkaDocument, KafkaSink]):
             types = f"{', '.join(each.value for each in KEY_TYPES[:-1])} or {KEY_TYPES[-1].value}"
             what = (
                 f"the key of a record is the text of its field `{key.name}` of the topic `{name}`, "
-                f"and {key.sql_type} has no one text form"
+                f"and {key.sql_type} has no single text form"
             )
             yield what, f"give the topic a key that is {types}"
         taken = next((column.name for column in columns if column.name.casefold() == TOPIC_COLUMN), None)

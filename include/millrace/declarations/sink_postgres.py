@@ -75,17 +75,17 @@ class PostgresKind(SinkKind[PostgresDocument, PostgresSink]):
                 say(place, what, "remove `key`, or write `mode: upsert`")
             return
         if "quality" in stream.tree.entries:
-            what = "quality rules are held against appended rows only, and this sink has `mode: upsert`"
+            what = "quality rules need appended rows, and this sink has `mode: upsert`"
             say(stream.place("quality"), what, "remove `quality`, or write `mode: append`")
         if key is None:
             what = "a sink with `mode: upsert` keeps the last row of each key, and this one has no `key`"
-            step = f"add `key: {self.examples['key']}`: the columns of the app's rows that tell them apart"
+            step = f"add `key: {self.examples['key']}`: the columns that identify a row"
             say(place, what, step)
         elif isinstance(key, Sequence):
             self._key_columns(say, key, place)
 
     def _key_columns(self, say: Say, key: Sequence, place: Place) -> None:
-        fewest = "name the fewest that tell rows apart"
+        fewest = "name the fewest that identify a row"
         columns = NameList("the key", "column", "the key", MOST_KEY_COLUMNS, fewest, self.examples["key"], str.casefold)
         columns.check(say, key, place)
         for item in key.items:
@@ -93,7 +93,7 @@ class PostgresKind(SinkKind[PostgresDocument, PostgresSink]):
                 what = (
                     f"PostgreSQL has a system column `{item.value}` in every table, so no column of rows has this name"
                 )
-                say(item.place, what, "name another column, and let the app give it")
+                say(item.place, what, "name another column, and write it in the app")
 
     def advice(self, stream: StreamPart, document: PostgresDocument, reads: Items[Read]) -> Iterator[Finding]:
         """Return warnings of keys, and of columns that no table can have.
@@ -116,9 +116,9 @@ def _system_columns(name: str, topic: TopicDocument) -> Iterator[tuple[str, str]
     for column in [each.name for each in columns if each.name in SYSTEM_COLUMNS]:
         what = (
             f"the topic `{name}` has a column `{column}`, and PostgreSQL has a system column of this name in "
-            "every table: the stream does not start where the app gives it"
+            "every table: the stream does not start if the app writes it"
         )
-        yield what, f'see that the app renames it: col("{column}").alias("record_{column}")'
+        yield what, f'rename it in the app: col("{column}").alias("record_{column}")'
 
 
 def _scattered(name: str, topic: TopicDocument, columns: Items[str]) -> Iterator[tuple[str, str]]:
@@ -127,15 +127,15 @@ def _scattered(name: str, topic: TopicDocument, columns: Items[str]) -> Iterator
         what = f"the topic `{name}` declares no key"
         step = f"declare its key, as `key: {{field: {columns[0]}}}`"
     elif topic.key.field not in columns:
-        what = f"the topic `{name}` has the key `{topic.key.field}`, which is no column of the sink's key"
+        what = f"the topic `{name}` has the key `{topic.key.field}`, which is not a column of the sink's key"
         if _deletes(topic) or _compacted(topic):
             step = _narrowed(topic.key.field)
         else:
-            step = f"add `{topic.key.field}` to the sink's key where it belongs to it"
+            step = f"add `{topic.key.field}` to the sink's key if it belongs there"
     else:
         return
     what += ": records of one row may come from several partitions, and then the latest timestamp decides"
-    yield what, step + ", or see that its timestamps say which record is the last"
+    yield what, step + ", or check that its timestamps order its records"
 
 
 def _undeleted(name: str, topic: TopicDocument, columns: Items[str]) -> Iterator[tuple[str, str]]:
@@ -148,13 +148,13 @@ def _undeleted(name: str, topic: TopicDocument, columns: Items[str]) -> Iterator
         named = ", ".join(f"`{column}`" for column in unknown)
         what = (
             f"a tombstone of the topic `{name}` knows `{field}` and no other column, and the sink's key has {named}: "
-            "where the app does not make that of it, the tombstone goes to quarantine, and its row stays"
+            "if the app does not derive it, the tombstone goes to quarantine, and its row stays"
         )
-        yield what, f"{_narrowed(field)}, or see that the app makes {named} of `{field}` alone"
+        yield what, f"{_narrowed(field)}, or derive {named} from `{field}` alone in the app"
     elif _compacted(topic) and not _deletes(topic):
         what = (
             f"the topic `{name}` is compacted, and without `tombstones: delete` its deletes go to quarantine and their "
-            "rows stay; compaction may remove them from the topic before anybody rewinds"
+            "rows stay; compaction may remove them from the topic before a rewind"
         )
         step = "add `tombstones: delete` to its `value`"
         yield what, f"{step}, and {_narrowed(field)}" if unknown else step

@@ -53,11 +53,11 @@ class S3Kind(SinkKind[S3Document, S3Sink]):
         trigger = stream.document.trigger
         if trigger < SMALL_OBJECTS_UNDER:
             what = (
-                f"each batch writes an object for each task and date, and a manifest: a trigger of "
+                "each batch writes an object for each task and date, and a manifest: a trigger of "
                 f"{spell_duration(trigger)} makes many small objects, which are slow to read"
             )
             step = (
-                "declare `trigger: 60s` or longer; at more than `max_records_per_batch` / `trigger` records a second "
-                "raise that too, as a full batch does not wait"
+                "declare `trigger: 60s` or longer; above `max_records_per_batch` / `trigger` records a second also "
+                "raise `max_records_per_batch`: a full batch does not wait"
             )
             yield finding(stream.place("trigger"), what, step, Severity.WARNING)

@@ -10,7 +10,7 @@ from millrace.declarations.fields import PIPELINE_NAME, RESERVED_PIPELINES, RESE
 from millrace.declarations.project import file_of
 from millrace.declarations.quality import file_of as rules_file_of
 from millrace.domain.formats.printable import shown
-from millrace.errors import RefusedError, UsageError
+from millrace.errors import Code, RefusedError, UsageError
 
 _DAG = '''\
 """The DAGs of the pipeline {name}, made from include/pipelines/{name}.yaml."""
@@ -181,7 +181,12 @@ def write_starter(root: Path, files: dict[str, str]) -> None:
     """
     for path in files:
         if (root / path).exists():
-            raise RefusedError("the file exists already", where=path, next_step="choose another name, or delete it")
+            raise RefusedError(
+                "the file already exists",
+                where=path,
+                next_step="choose another name, or delete it",
+                code=Code.ALREADY_EXISTS,
+            )
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         with (root / path).open("x", encoding="utf-8") as file:

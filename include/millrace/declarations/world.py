@@ -107,8 +107,8 @@ class World:
                 self._reference(draft, source.place("writes"), source.document.writes, _FEED)
                 self._kafkas_own(draft, source.place("writes"), source.document.writes)
         for place, way in self._circles.get(draft.name, ()):
-            what = f"what the stream writes comes back to it through others, without end: {way}"
-            step = "read or write another topic: a stream leaves its own records out, and knows no others"
+            what = f"the output of the stream comes back to it through others, without end: {way}"
+            step = "read or write another topic: a stream skips only its own records"
             draft.say(place, what, step)
         self._one_group(draft)
         for place, what, step in self._taken.get(draft.name, ()):
@@ -169,7 +169,7 @@ class World:
             first = owner.tree.mapping("topics").entries[name].place
             if part is None or not self._sound(owner, name, use.fields):
                 what = f"the topic `{name}` is declared in {first.file}:{first.line}, which has findings of its own"
-                draft.say(place, what, f"run `./millrace spec check` and mend {first.file}")
+                draft.say(place, what, f"run `./millrace spec check` and repair {first.file}")
                 return None
             if owner.kafka != draft.kafka:
                 what = f"the topic `{name}` is on the cluster of `{owner.kafka}`, this pipeline on `{draft.kafka}`"
@@ -231,7 +231,7 @@ class World:
     def _where_to_declare(self, name: str) -> str:
         for file, text in self.unreadable.items():
             if name in text:
-                return f"mend {file}, which names the topic and cannot be read"
+                return f"repair {file}: it names the topic, but cannot be read"
         hint = nearest(name, self.topic_names())
         return hint if hint.startswith("did") else "declare it under `topics`, here or in the pipeline it belongs to"
 

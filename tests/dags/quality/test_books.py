@@ -156,7 +156,8 @@ def test_of_a_stream_that_upserts_no_row_is_made_again_and_the_log_says_so(
     run.params = {"stream": "purchases", "deep": False, "sample": 100}
     run()
     assert run.counts["counts"]["balance"] == "balanced"
-    assert told[-1] == "no row is recomputed: rows of an upserted table are the last of their key, not of their offset"
+    lack = "an upserted table has the last row of each key, not the row of each offset"
+    assert told[-1] == f"no row is recomputed: {lack}"
 
 
 def test_a_server_that_is_away_is_tried_again(run: Run) -> None:

@@ -80,7 +80,7 @@ def test_a_broken_rule_is_red_with_its_count_and_three_sources(run: Run) -> None
         run()
     assert str(caught.value).splitlines() == [
         "sane: 5 of 100 rows break it (range); from shop.purchases/0@0, shop.purchases/0@1, shop.purchases/0@2 ...",
-        "lost: error: there is no column `lost` (not_null)",
+        "lost: error: column `lost` does not exist (not_null)",
     ]
     assert (run.counts["counts"]["failed"], run.counts["counts"]["errors"]) == (1, 1)
 

@@ -118,7 +118,7 @@ def test_an_approval_is_written_to_the_row_and_repeated_changes_nothing(given: P
 
 def test_an_approval_of_what_was_not_shown_is_none(given: PlanForm) -> None:
     plan = given.bind()
-    assert "not this plan that was shown" in given.failed("confirm", event=answer("Approve"))
+    assert "this plan is not the plan that was shown" in given.failed("confirm", event=answer("Approve"))
     assert not given.plans.get(plan.id).confirmed
 
 

@@ -42,7 +42,7 @@ def test_a_run_nobody_asked_for_makes_no_new_topic_and_says_what_waits_and_how_t
 ) -> None:
     run(run_type)
     assert not cluster.topics
-    (warning,) = [line for line in capsys.readouterr().out.splitlines() if "not made by a scheduled run" in line]
+    (warning,) = [line for line in capsys.readouterr().out.splitlines() if "which no scheduled run creates" in line]
     assert "[warning" in warning
     for said in (TOPIC, "trigger the DAG shop.topics", "`millrace topics plan shop`", "`millrace plans run ID`"):
         assert said in warning

@@ -119,7 +119,7 @@ def test_a_refusal_ends_with_one_and_says_the_way_out(project: Path, stack: Stac
     declare(project, pipeline, partitions=1)
     planned = call(project, "topics", "plan", pipeline)
     assert planned.returncode == 1
-    assert "Kafka cannot take partitions back" in planned.stdout
+    assert "Kafka cannot remove partitions" in planned.stdout
     assert "declare `partitions: 2`" in planned.stdout
 
 

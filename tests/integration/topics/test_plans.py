@@ -158,7 +158,7 @@ def test_a_plan_is_stale_once_what_it_saw_has_changed(platform: Platform, pipeli
     admin, name = platform.kafka.topics(), pipeline.topics[0].name
     assert admin.add_partitions({name: 3}) == {name: None}
     wait_for_partitions(platform, name, 3)
-    with pytest.raises(StalePlanError, match="what it saw has changed") as caught:
+    with pytest.raises(StalePlanError, match="the observed state has changed") as caught:
         running.run(platform, plan.id, actor="cli:ann")
     assert f"topics plan {pipeline.name}" in caught.value.next_step
     assert platform.control.plans.get(plan.id).status is PlanStatus.STALE
@@ -192,7 +192,7 @@ def test_a_topic_that_was_recreated_makes_a_plan_stale(
     topics.provision(platform, pipeline, "test:me", "set up")
     plan = topics.make_plan(platform, changed(pipeline, partitions=6), by="cli:ann")
     admin.recreate(pipeline.topics[0].name)
-    with pytest.raises(StalePlanError, match="what it saw has changed"):
+    with pytest.raises(StalePlanError, match="the observed state has changed"):
         running.run(platform, plan.id, actor="cli:ann")
 
 
@@ -277,7 +277,7 @@ def test_a_half_run_plan_is_not_finished_over_somebody_elses_change(
         running.run(platform, plan.id, actor="cli:ann")
     admin.dies_at = None
     admin.add_partitions({pipeline.topics[0].name: 3})
-    with pytest.raises(StalePlanError, match="what it saw has changed"):
+    with pytest.raises(StalePlanError, match="the observed state has changed"):
         running.run(platform, plan.id, actor="cli:ann")
     assert admin.topics[pipeline.topics[0].name].partitions == 3
 
@@ -297,7 +297,7 @@ def test_of_two_runners_at_once_one_runs_the_plan(faulty: tuple[Platform, FakeTo
     first = in_background(lambda: running.run(platform, plan.id, actor="cli:ann"))
     try:
         happened(inside, what="the first runner to be at work")
-        with pytest.raises(RefusedError, match="somebody is running this plan"):
+        with pytest.raises(RefusedError, match="this plan is running now"):
             running.run(platform, plan.id, actor="cli:bob")
     finally:
         go_on.set()
@@ -349,7 +349,7 @@ def test_a_plan_whose_runner_was_killed_can_be_run_at_once(
     )
     try:
         assert line_of(runner.stdout, within=Deadline.COMMAND, what="the runner to be at work") == "running\n"
-        with pytest.raises(RefusedError, match="somebody is running this plan"):
+        with pytest.raises(RefusedError, match="this plan is running now"):
             running.run(platform, plan.id, actor="cli:bob")
     finally:
         runner.kill()

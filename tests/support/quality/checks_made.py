@@ -20,7 +20,7 @@ PASSED = RuleResult("given", "not_null", Severity.FAIL, Outcome.PASSED, 100, 0)
 SOURCES = tuple(SourceAt(NAME, 0, offset) for offset in range(5))
 BROKEN = RuleResult("sane", "range", Severity.FAIL, Outcome.FAILED, 100, 5, sources=SOURCES)
 WARNED = RuleResult("mild", "in_set", Severity.WARN, Outcome.FAILED, 100, 2, sources=SOURCES[:2])
-UNTRIED = RuleResult("lost", "not_null", Severity.FAIL, Outcome.ERROR, detail="there is no column `lost`")
+UNTRIED = RuleResult("lost", "not_null", Severity.FAIL, Outcome.ERROR, detail="column `lost` does not exist")
 EMPTY = RuleResult("given", "not_null", Severity.FAIL, Outcome.SKIPPED, detail="there are no rows")
 
 

@@ -104,7 +104,7 @@ OWN_FINDINGS = "the topic `last.seen` is declared in include/pipelines/last.yaml
         *(
             (
                 f'key: {{field: id}}, value: {{schema: "id {each} NOT NULL"}}',
-                f"{WITH_KEY} {each} has no one text form",
+                f"{WITH_KEY} {each} has no single text form",
             )
             for each in ("BOOLEAN", "FLOAT", "DOUBLE", "DECIMAL(12,2)", "DATE", "TIMESTAMP")
         ),
@@ -201,7 +201,7 @@ def test_a_sink_has_at_most_100_topics(root: Path) -> None:
     assert declarations.check(root, "production") == ()
 
 
-WITHOUT_END = "what the stream writes comes back to it through others, without end: "
+WITHOUT_END = "the output of the stream comes back to it through others, without end: "
 
 
 def test_a_circle_of_two_files_is_refused_at_the_stream_that_writes_to_a_topic_of_the_other(root: Path) -> None:

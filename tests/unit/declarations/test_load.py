@@ -313,7 +313,7 @@ def test_warns_of_a_column_that_no_table_can_have_where_a_stream_writes_one(root
     assert {each.what.partition(":")[0] for each in warnings} == {
         "the topic `shop.purchases` has a column `xmin`, and PostgreSQL has a system column of this name in every table"
     }
-    assert {each.next_step for each in warnings} == {'see that the app renames it: col("xmin").alias("record_xmin")'}
+    assert {each.next_step for each in warnings} == {'rename it in the app: col("xmin").alias("record_xmin")'}
 
 
 CUSTOMERS = "{postgres: {connection: millrace_sink, table: shop.customers}}"
@@ -341,7 +341,7 @@ KEPT = "    cleanup: delete\n    value:\n"
 TOMBSTONES = "      tombstones: delete\n"
 DELETED = "a tombstone of the topic `shop.customers` knows `id` and no other column, and the sink's key has "
 LOST = "the topic `shop.customers` is compacted, and without `tombstones: delete` its deletes go to quarantine"
-SCATTERED = "the topic `shop.customers` has the key `id`, which is no column of the sink's key: records of one row"
+SCATTERED = "the topic `shop.customers` has the key `id`, which is not a column of the sink's key: records of one row"
 NARROWED = "make `id` alone the sink's key, as `key: [id]`"
 MENDED = "add `tombstones: delete` to its `value`"
 
@@ -373,15 +373,15 @@ def test_warns_of_a_topic_that_is_keyed_otherwise_than_the_sink(root: Path) -> N
     assert (found.severity, found.file, found.line) == (declarations.Severity.WARNING, SHOP, 40)
     assert found.field == "streams.customers.reads[0]"
     assert found.what == f"{SCATTERED} may come from several partitions, and then the latest timestamp decides"
-    assert found.next_step.startswith("add `id` to the sink's key where it belongs to it, or see that its timestamps")
+    assert found.next_step.startswith("add `id` to the sink's key if it belongs there, or check that its timestamps")
 
 
 @pytest.mark.parametrize(
     ("key", "topic", "said"),
     [
-        ("[name, id]", COMPACT + TOMBSTONES, [(f"{DELETED}`name`: where the app", f"{NARROWED}, or see that the app")]),
-        ("[name, id, day]", KEPT + TOMBSTONES, [(f"{DELETED}`name`, `day`: where the app", NARROWED)]),
-        ("[name]", KEPT + TOMBSTONES, [(DELETED, NARROWED), (SCATTERED, f"{NARROWED}, or see that its timest")]),
+        ("[name, id]", COMPACT + TOMBSTONES, [(f"{DELETED}`name`: if the app", f"{NARROWED}, or derive")]),
+        ("[name, id, day]", KEPT + TOMBSTONES, [(f"{DELETED}`name`, `day`: if the app", NARROWED)]),
+        ("[name]", KEPT + TOMBSTONES, [(DELETED, NARROWED), (SCATTERED, f"{NARROWED}, or check that its timest")]),
         ("[id]", COMPACT, [(LOST, MENDED)]),
         ("[id]", COMPACT + TOMBSTONES.replace("delete", "quarantine"), [(LOST, MENDED)]),
         ("[id]", COMPACT.replace("compact", "compact,delete"), [(LOST, MENDED)]),
@@ -423,8 +423,8 @@ def test_warns_once_of_each_topic_also_of_another_file_and_of_one_without_a_key(
         (declarations.Severity.WARNING, RETURNS, "streams.items.reads[1]"),
     ]
     assert found[0].what.startswith("the topic `returns.items` declares no key: records of one row may come from")
-    assert found[0].next_step.startswith("declare its key, as `key: {field: id}`, or see")
-    assert found[1].what.startswith("the topic `shop.purchases` has the key `customer_id`, which is no column")
+    assert found[0].next_step.startswith("declare its key, as `key: {field: id}`, or check")
+    assert found[1].what.startswith("the topic `shop.purchases` has the key `customer_id`, which is not a column")
 
 
 def test_findings_travel_through_pickle_and_print_whole(root: Path) -> None:

@@ -169,11 +169,14 @@ def test_what_is_wrong_with_a_file_is_named(root: Path) -> None:
     path = root / "include/quality/purchases.yaml"
     for text, what in (
         ("", "the file is empty"),
-        ("rules: {}\n", "there are no rules"),
+        ("rules: {}\n", "the file has no rules"),
         ("rule: {}\n", "`rule` is not a field here"),
         ("rules: [a]\n", "a list is not a group of named rules"),
         ("rules:\n  A: {not_null: b}\n", "`A` is not a lower-case letter"),
-        ("rules:\n" + "".join(f"  r{n}: {{not_null: a}}\n" for n in range(201)), "there are 201 rules, more than 200"),
+        (
+            "rules:\n" + "".join(f"  r{n}: {{not_null: a}}\n" for n in range(201)),
+            "the file has 201 rules, more than 200",
+        ),
     ):
         path.write_text(text, encoding="utf-8")
         found = [each.what for each in declarations.check(root) if each.file == "include/quality/purchases.yaml"]

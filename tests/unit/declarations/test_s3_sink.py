@@ -106,10 +106,10 @@ LONGEST = "/".join(["a" * 63, "b" * 63, "c" * 63, "d" * 8])
         *((each, f"`{each}` {RULE}") for each in ("a//b", "..", "a/../b", "_a", "a/-b", "a b", "ä", "a" * 64, "a/*")),
         ("a/b/c/d/e/f/g/h/i", "the prefix has 9 segments, more than 8"),
         (f"{LONGEST}d", "the prefix has 201 characters, more than 200"),
-        ("archive", "`archive/` is reserved: the backups of topics lie there"),
-        ("audit/a", "`audit/` is reserved: the evidence of audits of backups lies there"),
-        ("quality/a/b", "`quality/` is reserved: the evidence of quality checks lies there"),
-        ("millrace-probe", "`millrace-probe/` is reserved: Millrace tries there what the bucket can do"),
+        ("archive", "`archive/` is reserved: it holds the backups of topics"),
+        ("audit/a", "`audit/` is reserved: it holds the evidence of backup audits"),
+        ("quality/a/b", "`quality/` is reserved: it holds the evidence of quality checks"),
+        ("millrace-probe", "`millrace-probe/` is reserved: Millrace tests the bucket there"),
     ],
 )
 def test_which_prefixes_there_may_not_be(root: Path, prefix: str, what: str) -> None:
@@ -217,7 +217,7 @@ def test_small_objects_are_warned_of(root: Path, trigger: str, warns: str | None
         [(declarations.Severity.WARNING, "streams.items.trigger")] if warns else []
     )
     assert all(f"a trigger of {warns} makes many small objects" in each.what for each in found)
-    assert all(each.next_step.startswith("declare `trigger: 60s` or longer; at more than `max_rec") for each in found)
+    assert all(each.next_step.startswith("declare `trigger: 60s` or longer; above `max_rec") for each in found)
     assert declarations.load_pipeline(root, "returns").stream("items").sink == S3Sink("millrace_s3", "lake/items")
 
 

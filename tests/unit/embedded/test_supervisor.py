@@ -86,7 +86,7 @@ def test_what_does_not_stop_does_not_keep_the_rest_from_being_stopped(
         stack.stop(Silent())
     assert str(met.value.where).startswith("airflow")
     assert {"kafka", "s3", "postgres", "supervisord"} <= set(asked)
-    assert asked.index("watchdog") < asked.index("postgres")  # a database that is stopped as wanted pages nobody
+    assert asked.index("watchdog") < asked.index("postgres")  # a database that is stopped as desired pages nobody
 
 
 def test_a_supervisor_that_does_not_know_a_new_part_is_stopped_and_replaced(

@@ -181,7 +181,7 @@ def test_a_call_gives_exit_code_and_document_or_the_lines_of_its_error(tmp_path:
     assert checked["document"]["schema"] == "millrace.spec.check/1"
     wrong = call(["spec", "show", "nothing"], root)
     assert (wrong["exit"], "document" in wrong) == (2, False)
-    assert "there is no pipeline `nothing`" in str(wrong["error"])
+    assert "pipeline `nothing` does not exist" in str(wrong["error"])
 
 
 def test_a_server_that_does_not_answer_is_no_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_what_a_call_says_a_later_one_may_name_and_documents_have_the_word(tmp_p
     caller = Caller(valid_project(tmp_path), {"word": "nothing"})
     caller.learn("pipeline", "unknown")
     ended = caller.call("spec show {pipeline}")
-    assert "there is no pipeline `<pipeline>`" in str(ended["error"])
+    assert "pipeline `<pipeline>` does not exist" in str(ended["error"])
     assert caller.inside(tmp_path).masked("spec show", {"error": ["nothing", str(tmp_path)]}) == {
         "error": ["<word>", "<project>"]
     }

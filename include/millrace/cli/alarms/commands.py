@@ -22,19 +22,19 @@ from millrace.usecases.alarms import listing as alarms
 from millrace.usecases.alarms.notify import NotifierGivenUpError
 from millrace.wiring import open_platform
 
-app = typer.Typer(help="What went wrong: list, show, acknowledge.", no_args_is_help=True)
+app = typer.Typer(help="List, show and acknowledge alarms.", no_args_is_help=True)
 
-Identity = Annotated[int, typer.Argument(metavar="ID", help="The alarm's number.")]
+Identity = Annotated[int, typer.Argument(metavar="ID", help="The number of the alarm.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command("list")
 def list_command(
-    also_over: Annotated[bool, typer.Option("--all", help="Those that are over too.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 200,
+    also_over: Annotated[bool, typer.Option("--all", help="List closed alarms too.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Print at most this number.")] = 200,
     as_json: Json = False,
 ) -> None:
-    """Alarms whose cause is still there, newest first."""
+    """List alarms that are still open, newest first."""
     found = alarms.list_alarms(open_platform(open_settings()), also_over=also_over, limit=limit)
     document = {"schema": "millrace.alarms.list/1", "alarms": [_document(alarm) for alarm in found]}
     emit(document, as_json=as_json, text=lambda console: _print_list(console, found, also_over=also_over))
@@ -42,7 +42,7 @@ def list_command(
 
 @app.command()
 def show(identity: Identity, as_json: Json = False) -> None:
-    """One alarm, whole."""
+    """Show one alarm with all details."""
     alarm = alarms.show(open_platform(open_settings()), identity)
     document = {"schema": "millrace.alarms.show/1", **_document(alarm)}
     emit(document, as_json=as_json, text=lambda console: _print_one(console, alarm))
@@ -72,7 +72,7 @@ def _document(alarm: Alarm) -> dict[str, object]:
 
 def _print_list(console: Console, found: Sequence[Alarm], *, also_over: bool) -> None:
     if not found:
-        console.print(Text("there was never an alarm" if also_over else "no alarm is open"))
+        console.print(Text("no alarm was ever raised" if also_over else "no alarm is open"))
         return
     table = Table()
     for heading in ("id", "kind", "subject", "is", "opened (UTC)", "detail"):

@@ -19,7 +19,7 @@ from millrace.domain.archive.manifest import PartitionSpan
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.proof.partition import Label
 from millrace.domain.formats.shortened import shortened
-from millrace.errors import MillraceError, RefusedError, UsageError
+from millrace.errors import Code, MillraceError, RefusedError, UsageError
 from millrace.ports.platform import Platform
 from millrace.settings import open_settings
 from millrace.usecases.archive import audits
@@ -31,7 +31,7 @@ from millrace.wiring import open_platform
 _SHOWN = 50
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Topic = Annotated[str | None, typer.Argument(help="One topic; default: all that are declared with `backup`.")]
+Topic = Annotated[str | None, typer.Argument(help="Name one topic; default: all topics with a `backup`.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -42,16 +42,18 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     topic: Topic = None,
-    deep: Annotated[bool, typer.Option("--deep", help="The whole chain; objects that are due, read whole.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Walk the whole chain, and read the objects that are due.")
+    ] = False,
     deep_all: Annotated[
-        bool, typer.Option("--deep-all", help="Every object read, and all that Kafka still holds compared.")
+        bool, typer.Option("--deep-all", help="Read every object, and compare it with all that Kafka still holds.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Prove archives against their topics, and keep the evidence in the bucket.
+    """Compare archives with their topics, and keep the evidence in the bucket.
 
-    Ends with 0 where all is proven or young enough to wait, 1 where something is broken, late or lost without
-    somebody's knowledge, 3 where a part does not answer: that is no verdict.
+    Exit 0: all is proven, or waits for less than `max_lag`. Exit 1: broken, late, or lost without an acknowledgement.
+    Exit 3: a server does not answer, no verdict.
     """
     depth = Depth.ALL if deep_all else Depth.DEEP if deep else Depth.SHALLOW
     platform, found = open_backed(topic)
@@ -73,12 +75,12 @@ def audit(
 
 def coverage(
     topic: Topic = None,
-    page: Annotated[Path | None, typer.Option(help="Write the page of one topic into this file as well.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Also write the page of one topic to this file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show how far topics are archived, a bar a partition. A shallow look; it keeps no evidence.
+    """Show which part of each topic is archived, with a bar for each partition.
 
-    Ends as `audit` does.
+    Makes a shallow audit and keeps no evidence. Has the exit codes of `audit`.
     """
     platform, found = open_backed(topic)
     seen: list[Audit] = []
@@ -96,19 +98,21 @@ def coverage(
 
 
 def acknowledge(
-    topic: Annotated[str, typer.Argument(help="The topic's name.")],
+    topic: Annotated[str, typer.Argument(help="Name the topic.")],
     reason: Reason,
-    partition: Annotated[int | None, typer.Argument(help="The partition.")] = None,
-    offsets: Annotated[str | None, typer.Argument(metavar="FIRST-NEXT", help="From FIRST to before NEXT.")] = None,
-    manifest: Annotated[
-        int | None, typer.Option(min=0, help="Instead of offsets: the last manifest that is missing or changed.")
+    partition: Annotated[int | None, typer.Argument(help="Name the partition.")] = None,
+    offsets: Annotated[
+        str | None, typer.Argument(metavar="FIRST-NEXT", help="Give the offsets from FIRST to before NEXT.")
     ] = None,
-    topic_id: Annotated[str | None, typer.Option(help="Of a topic that was made again: which one.")] = None,
+    manifest: Annotated[
+        int | None, typer.Option(min=0, help="Give the last missing or changed manifest, instead of offsets.")
+    ] = None,
+    topic_id: Annotated[str | None, typer.Option(help="Choose the archive of a topic that was created again.")] = None,
 ) -> None:
-    """Say that you know of what is lost or at fault, so that audits of the rest can be green again.
+    """Acknowledge lost offsets or faulty manifests, so that audits of the rest can succeed again.
 
-    Of offsets, what is wrong with them now is acknowledged, and nothing that comes later. The backup's app writes it
-    into the chain within a minute, once it runs.
+    For offsets it acknowledges their present fault, and no later one. The backup's app writes the acknowledgement into
+    the chain within a minute, while it runs.
     """
     span = _asked(partition, offsets, manifest)
     platform, (backed, *_) = open_backed(topic)
@@ -159,7 +163,11 @@ def _incarnation(platform: Platform, backed: Backed, topic_id: str | None) -> In
     if len(meant) != 1:
         ids = ", ".join(here.topic_id for here in found) or "none"
         what = "has several archives" if meant else "has no such archive"
-        raise UsageError(f"{backed.topic.name} {what}", next_step=f"name one with --topic-id; there are: {ids}")
+        raise UsageError(
+            f"{backed.topic.name} {what}",
+            next_step=f"choose one with --topic-id: {ids}",
+            code=Code.UNKNOWN_NAME,
+        )
     return meant[0]
 
 
@@ -167,12 +175,12 @@ def _asked(partition: int | None, offsets: str | None, manifest: int | None) -> 
     """The offsets that are meant; None where a manifest is."""
     if manifest is not None:
         if partition is not None:
-            raise UsageError(
-                "offsets and a manifest are acknowledged each by itself", next_step="leave one of them out"
-            )
+            raise UsageError("offsets and a manifest exclude each other", next_step="give one of them")
         return None
     if partition is None or offsets is None:
-        raise UsageError("nothing is named", next_step="give PARTITION FIRST-NEXT, or --manifest N")
+        raise UsageError(
+            "the command names no offsets and no manifest", next_step="give PARTITION FIRST-NEXT, or --manifest N"
+        )
     return _span(partition, offsets)
 
 
@@ -184,13 +192,14 @@ def _span(partition: int, text: str) -> PartitionSpan:
     except ValueError:
         pass
     raise UsageError(
-        f"{text} of partition {partition} is no range of offsets", next_step="write FIRST-NEXT, as 100-200: 100 to 199"
+        f"{text} of partition {partition} is not a range of offsets",
+        next_step="write FIRST-NEXT, as 100-200: 100 to 199",
     )
 
 
 def _write(page: Path, seen: Sequence[Audit]) -> None:
     if len(seen) != 1:
-        raise UsageError(f"a page is of one archive, and there are {len(seen)}", next_step="name one topic")
+        raise UsageError(f"a page shows one archive, not {len(seen)}", next_step="name one topic")
     try:
         page.write_text(page_of(seen[0]), encoding="utf-8")
     except OSError as error:

@@ -28,15 +28,15 @@ def collect(
     topic: Topic = None,
     grace: Annotated[
         str,
-        typer.Option(help="Nothing that was written or expired within this time is deleted: 3d, 24h."),
+        typer.Option(help="Keep objects that were written or expired within this time, as 3d or 24h."),
     ] = "3d",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask for nothing, delete nothing: count.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count: ask for nothing, delete nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Let go what `keep` says need not be kept, and delete what was let go, and what no manifest names.
+    """Release objects that `keep` no longer protects, delete released objects, and delete orphaned objects.
 
-    What is due is asked of the backup's app, which writes into the chain that it has expired; a later run deletes it.
-    Ends with 1 where something is wrong with an archive: nothing of it is deleted then. Repeatable.
+    Asks the backup's app to expire the offsets that are due; a later run deletes their objects. You can repeat it.
+    Exit 1 if an archive has a fault: the command deletes nothing of that archive.
     """
     request = Request(actor(), reason, duration_option("--grace", grace), dry_run)
     platform, found = open_backed(topic)
@@ -62,12 +62,12 @@ def _print(console: Console, done: list[Collected], *, dry_run: bool) -> None:
     for one in done:
         lines = [f"{one.topic} ({one.topic_id}):"]
         if one.wrong:
-            lines += ["  something is wrong:", *(f"    {text}" for text in one.wrong)]
+            lines += ["  faults:", *(f"    {text}" for text in one.wrong)]
         if one.due:
-            how = "asked to expire" if one.asked else "asked before, waits for the app" if one.waits else "due"
+            how = "requested" if one.asked else "requested before, waits for the app" if one.waits else "due"
             lines.append(f"  {one.due:,} offsets: {how}")
         lines.append(f"  {one.expired:,} expired objects {verb}, {one.expired_bytes:,} bytes")
-        lines.append(f"  {one.orphans:,} objects that no manifest names {verb}, {one.orphan_bytes:,} bytes")
+        lines.append(f"  {one.orphans:,} orphaned objects {verb}, {one.orphan_bytes:,} bytes")
         if one.too_young:
             lines.append(f"  {one.too_young:,} are younger than the grace period")
         if one.more_orphans:

@@ -18,7 +18,7 @@ from millrace.usecases.archive.cat import Cat
 from millrace.usecases.archive.selection import selection_of
 from millrace.wiring import open_platform
 
-app = typer.Typer(help="The archive: prove it, show it, read it back.", no_args_is_help=True)
+app = typer.Typer(help="Audit, show and read back the archive.", no_args_is_help=True)
 
 
 audits.register(app)
@@ -28,12 +28,12 @@ restore.register(app)
 
 @app.callback()
 def _noun() -> None:
-    """The archive: prove it, show it, read it back."""
+    """Audit, show and read back the archive."""
 
 
 @app.command()
 def cat(
-    topic: Annotated[str, typer.Argument(help="The topic's name.")],
+    topic: Annotated[str, typer.Argument(help="Name the topic.")],
     from_: From = None,
     to: To = None,
     partition: Partition = None,
@@ -41,12 +41,12 @@ def cat(
     key_base64: KeyBase64 = None,
     topic_id: TopicId = None,
     connection: Store = "millrace_s3",
-    limit: Annotated[int | None, typer.Option(min=1, help="How many records at most.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Print at most this number of records.")] = None,
 ) -> None:
     """Print archived records of a topic, one line of JSON each.
 
-    Asks the bucket alone: neither Kafka nor the control database. Ends with 1 where something is wrong with what was
-    read, after printing the rest, or where there is no such archive.
+    Needs only the bucket, neither Kafka nor the control database. Exit 1 if an object that it read is wrong, after
+    printing the rest, or if the archive does not exist.
     """
     selection = selection_of(from_, to, partition=partition, key=key, key_base64=key_base64)
     reading = Cat(open_platform(open_settings()), topic, selection, teller(), topic_id, connection, limit)

@@ -10,13 +10,13 @@ from rich.console import Console
 
 from millrace.cli.terminal.output import paragraph
 
-From = Annotated[str | None, typer.Option("--from", help="A time with its zone, or an offset: records from there on.")]
-To = Annotated[str | None, typer.Option("--to", help="A time with its zone, or an offset: records before it.")]
-Partition = Annotated[int | None, typer.Option(min=0, help="Only this one; offsets need it.")]
-Key = Annotated[str | None, typer.Option(help="Only records whose key is this text in UTF-8.")]
-KeyBase64 = Annotated[str | None, typer.Option(help="Only records whose key is these bytes.")]
-TopicId = Annotated[str | None, typer.Option(help="Of a topic that was made again: which one.")]
-Store = Annotated[str, typer.Option(help="The aws Connection that leads to the bucket.")]
+From = Annotated[str | None, typer.Option("--from", help="Start at this time (with its zone) or offset.")]
+To = Annotated[str | None, typer.Option("--to", help="End before this time (with its zone) or offset.")]
+Partition = Annotated[int | None, typer.Option(min=0, help="Select this partition; offsets need it.")]
+Key = Annotated[str | None, typer.Option(help="Select records with this key, as text in UTF-8.")]
+KeyBase64 = Annotated[str | None, typer.Option(help="Select records with this key, as bytes.")]
+TopicId = Annotated[str | None, typer.Option(help="Choose the archive of a topic that was created again.")]
+Store = Annotated[str, typer.Option(help="Use this aws Connection for the bucket.")]
 
 
 def teller(console: Console | None = None) -> Callable[[str], object]:

@@ -37,8 +37,8 @@ def register(app: typer.Typer) -> None:
 
 
 def restore(
-    topic: Annotated[str, typer.Argument(help="The topic whose archive is read.")],
-    into: Annotated[str, typer.Option(help="The topic that is written; it exists.")],
+    topic: Annotated[str, typer.Argument(help="Read the archive of this topic.")],
+    into: Annotated[str, typer.Option(help="Write to this existing topic.")],
     reason: Reason,
     from_: From = None,
     to: To = None,
@@ -47,18 +47,18 @@ def restore(
     key_base64: KeyBase64 = None,
     partitions: Annotated[
         _Partitions | None,
-        typer.Option(help="Where the target has another number of them: keep the numbers, or go by the key."),
+        typer.Option(help="If the target has another number of partitions: keep the numbers, or choose by key."),
     ] = None,
-    append: Annotated[bool, typer.Option("--append", help="Also where the target holds other records.")] = False,
+    append: Annotated[bool, typer.Option("--append", help="Also write if the target holds other records.")] = False,
     topic_id: TopicId = None,
     connection: Store = "millrace_s3",
-    kafka: Annotated[str, typer.Option(help="The kafka Connection of the cluster of the target.")] = "millrace_kafka",
+    kafka: Annotated[str, typer.Option(help="Use this kafka Connection for the target.")] = "millrace_kafka",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Write archived records into another topic, each once; killed, it goes on where it was when it is run again.
+    """Write archived records into another topic, each once. Run it again after a kill to resume.
 
-    Key, value, headers and timestamp are as they were; headers behind them say where a record came from. At the end
-    all is read back and held against the archive: 1 where something differs, or the archive lacks something.
+    Keeps key, value, headers and timestamp; added headers name the source of each record. At the end it reads all
+    records back and compares them with the archive. Exit 1 if something differs, or if the archive lacks records.
     """
     request = Request(
         topic,
@@ -85,7 +85,7 @@ def restore(
     for line in report.differences:
         tell(line)
     if report.differences:
-        tell("what the target holds of this restore is not what the archive holds; restore into an empty topic")
+        tell("the restored records differ from the archive; restore into an empty topic")
     if not report.is_whole:
         raise typer.Exit(1)
 
@@ -117,8 +117,8 @@ def _bar(console: Console) -> Progress:
 
 def _print(console: Console, report: RestoreReport) -> None:
     lines = [
-        f"{report.topic} ({report.topic_id}) -> {report.into}: {report.restored:,} restored, "
-        f"{report.already_there:,} were there",
+        f"{report.topic} ({report.topic_id}) -> {report.into}: {report.restored:,} restored, {report.already_there:,} "
+        "were there before",
         f"  {report.verified:,} read back, {'as archived' if not report.differences else 'not as archived'}"
         + (f"; {report.problems:,} faults of the archive" if report.problems else ""),
     ]

@@ -24,17 +24,17 @@ from millrace.usecases.declaration.lookup import declared_topic
 from millrace.usecases.quality.columns import column_findings
 from millrace.wiring import open_platform
 
-app = typer.Typer(no_args_is_help=True, help="Check, show and begin declarations.")
+app = typer.Typer(no_args_is_help=True, help="Check, show and create declarations.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 InEnvironment = Annotated[
-    str | None, typer.Option("--environment", "-e", help="An environment's name; default: MILLRACE_ENVIRONMENT.")
+    str | None, typer.Option("--environment", "-e", help="Name the environment; default: MILLRACE_ENVIRONMENT.")
 ]
 
 
 @app.command()
 def check(as_json: AsJson = False, environment: InEnvironment = None) -> None:
-    """Check all declarations; ends with 1 where one is wrong. Warnings alone end with 0."""
+    """Check all declarations. Exit 1 if one is wrong, 0 for warnings alone."""
     root = project_root()
     found, silent = _found(root, environment)
     wrong = [each for each in found if each.severity is Severity.ERROR]
@@ -88,19 +88,21 @@ def _print_findings(console: Console, found: tuple[Finding, ...], silent: tuple[
 
 @app.command()
 def schema(
-    of_environment: Annotated[bool, typer.Option("--of-environment", help="That of environment files.")] = False,
-    of_rules: Annotated[bool, typer.Option("--of-rules", help="That of rule files.")] = False,
+    of_environment: Annotated[
+        bool, typer.Option("--of-environment", help="Print the schema of environment files.")
+    ] = False,
+    of_rules: Annotated[bool, typer.Option("--of-rules", help="Print the schema of rule files.")] = False,
 ) -> None:
     """Print the JSON schema of pipeline files, for editors."""
     if of_environment and of_rules:
-        raise UsageError("two kinds of files are asked for", next_step="write --of-environment or --of-rules")
+        raise UsageError("--of-environment and --of-rules exclude each other", next_step="give one of them")
     document = declarations.json_schema(environment=of_environment, rules=of_rules)
     emit(document, as_json=True, text=lambda console: None)
 
 
 @app.command()
 def show(name: str, as_json: AsJson = False, environment: InEnvironment = None) -> None:
-    """Show a pipeline as it counts: every value, and the file and line it comes from."""
+    """Show the effective declaration of a pipeline: every value, with its file and line."""
     found = effective(project_root(), name, environment)
     document = {
         "schema": "millrace.spec.show/1",
@@ -123,11 +125,11 @@ def _print_values(console: Console, found: EffectiveDeclaration) -> None:
 @app.command()
 def new(
     name: str,
-    reads: Annotated[str | None, typer.Option(help="Read this declared topic instead of one of its own.")] = None,
-    owner: Annotated[str, typer.Option(help="Who answers for the pipeline.")] = "my-team",
+    reads: Annotated[str | None, typer.Option(help="Read this declared topic instead of a new one.")] = None,
+    owner: Annotated[str, typer.Option(help="Name the owner of the pipeline.")] = "my-team",
     as_json: AsJson = False,
 ) -> None:
-    """Begin a pipeline: its declaration, rules, DAG file, app and test, sound and ready to run."""
+    """Write the files of a new pipeline, valid and ready to run: declaration, rules, DAG file, app and test."""
     root = project_root()
     if reads is not None:
         declared_topic(root, reads)

@@ -26,13 +26,13 @@ def register(app: typer.Typer) -> None:
 
 
 def active(
-    since: Annotated[str, typer.Option(metavar="DURATION", help="How far to look back, as 2d or 12h.")] = "2d",
-    group: Annotated[str | None, typer.Option(help="Only this consumer group.")] = None,
-    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many lines at most.")] = 200,
+    since: Annotated[str, typer.Option(metavar="DURATION", help="Look back this long, as 2d or 12h.")] = "2d",
+    group: Annotated[str | None, typer.Option(help="Select this consumer group.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Select this topic.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Print at most this number of lines.")] = 200,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Who committed offsets of what: group, topic, client id, host, and when. The stream activity.groups keeps it."""
+    """List who committed offsets: group, topic, client id, host and time. The stream activity.groups records it."""
     found = activity.active(open_platform(open_settings()), duration_option("--since", since), group, topic, limit)
     document = {
         "schema": "millrace.groups.active/1",
@@ -69,7 +69,7 @@ def _print(console: Console, found: Activity, since: str) -> None:
             table.add_row(*(Text(cell) for cell in _cells(reading)))
         console.print(table)
     else:
-        console.print(Text(f"nobody committed an offset within {since}"))
+        console.print(Text(f"no offset was committed within {since}"))
     if found.is_cut:
         console.print(Text(f"truncated: only the latest {len(found.readings)}; see --limit, --group and --topic"))
     for each in found.unreadable:
@@ -80,5 +80,5 @@ def _cells(reading: Reading) -> tuple[str, ...]:
     offsets = [f"{number}:{offset}" for number, offset in sorted(reading.offsets.items())]
     shown = shortened(offsets, _SHOWN_PARTITIONS, between=" ")
     first, last = (moment(at).removesuffix(" UTC") for at in (reading.first_commit, reading.last_commit))
-    client = reading.client_id if reading.client_id is not None else "(nobody of the group)"
+    client = reading.client_id if reading.client_id is not None else "(no member)"
     return reading.group, reading.topic, client, reading.host or "", first, last, shown, f"{reading.commits:,}"

@@ -19,26 +19,26 @@ from millrace.usecases.groups import listing as groups
 from millrace.usecases.groups.listing import GroupList, GroupRow
 from millrace.wiring import open_platform
 
-app = typer.Typer(help="Consumer groups: list, show, lag, active.", no_args_is_help=True)
+app = typer.Typer(help="List and show consumer groups, their lag and their commits.", no_args_is_help=True)
 active.register(app)
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
-Kafka = Annotated[str, typer.Option("--kafka", metavar="NAME", help="The Connection of the cluster.")]
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name the group.")]
+Kafka = Annotated[str, typer.Option("--kafka", metavar="NAME", help="Use this Connection of the cluster.")]
 Directly = Annotated[
     bool,
-    typer.Option("--now", help="Ask the cluster now: works without the control database, and knows no history."),
+    typer.Option("--now", help="Ask the cluster now; needs no control database, and has no history."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.callback()
 def _noun() -> None:
-    """Consumer groups: list, show, lag, active."""
+    """List and show consumer groups, their lag and their commits."""
 
 
 @app.command("list")
 def list_command(kafka: Kafka = KAFKA, now: Directly = False, as_json: Json = False) -> None:
-    """Every group of the cluster: status, members, lag in records and in time, rates, what it is."""
+    """List every group of the cluster: status, members, lag in records and in time, rates, kind."""
     found = groups.list_groups(open_platform(open_settings()), kafka, directly=now)
     document = {"schema": "millrace.groups.list/1", **_seen(found), "groups": [_document(row) for row in found.groups]}
     emit(document, as_json=as_json, text=lambda console: print_groups(console, found))
@@ -46,7 +46,7 @@ def list_command(kafka: Kafka = KAFKA, now: Directly = False, as_json: Json = Fa
 
 @app.command()
 def show(group: Name, kafka: Kafka = KAFKA, now: Directly = False, as_json: Json = False) -> None:
-    """One group: its members with host and partitions, its offsets, and what may go wrong with it."""
+    """Show one group: its members with host and partitions, its offsets, and its risks."""
     found = groups.show_group(open_platform(open_settings()), kafka, group, directly=now)
     row = found.groups[0]
     document = {"schema": "millrace.groups.show/1", **_seen(found), **_document(row), **_details(row)}
@@ -55,13 +55,15 @@ def show(group: Name, kafka: Kafka = KAFKA, now: Directly = False, as_json: Json
 
 @app.command()
 def lag(
-    group: Annotated[str | None, typer.Argument(metavar="GROUP", help="Only this group; default: all.")] = None,
+    group: Annotated[str | None, typer.Argument(metavar="GROUP", help="Select this group; default: all.")] = None,
     kafka: Kafka = KAFKA,
     now: Directly = False,
-    limit: Annotated[int, typer.Option(min=1, help="How many partitions at most, the furthest behind first.")] = 200,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Print at most this number of partitions, the largest lag first.")
+    ] = 200,
     as_json: Json = False,
 ) -> None:
-    """What each partition's reader has not read, in records and in time; the furthest behind first."""
+    """List the unread records of each partition's reader, in records and in time; the largest lag first."""
     platform = open_platform(open_settings())
     if group is None:
         found = groups.list_groups(platform, kafka, directly=now)

@@ -21,7 +21,7 @@ def print_groups(console: Console, found: GroupList) -> None:
     """All groups, a line each, then what may go wrong with them."""
     _print_seen(console, found)
     if not found.groups:
-        console.print(Text("there is no consumer group"))
+        console.print(Text("no consumer group"))
         return
     table = Table()
     headings = ("group", "type", "members", "status", "lag", "behind", "in/s", "out/s", "reads", "what it is")
@@ -85,7 +85,7 @@ def print_lag(
     """Partitions as they are given, one a line."""
     _print_seen(console, found)
     if not partitions:
-        console.print(Text("nobody has committed an offset"))
+        console.print(Text("no offset is committed"))
         return
     console.print(_partitions(partitions, with_group=True))
     if left_out:

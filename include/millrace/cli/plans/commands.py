@@ -18,18 +18,18 @@ from millrace.settings import open_settings
 from millrace.usecases.plans import listing, running
 from millrace.wiring import open_platform
 
-app = typer.Typer(no_args_is_help=True, help="List, show, run and take back stored plans.")
+app = typer.Typer(no_args_is_help=True, help="List, show, run and abort stored plans.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command("list")
 def list_(
-    status: Annotated[PlanStatus | None, typer.Option(help="Only plans of this status.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 20,
+    status: Annotated[PlanStatus | None, typer.Option(help="Select plans of this status.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Print at most this number.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """The latest plans, newest first."""
+    """List the latest plans, newest first."""
     found = listing.list_plans(open_platform(open_settings()), status=status, limit=limit)
     document = {"schema": "millrace.plans.list/1", "plans": [stored_document(stored) for stored in found]}
     emit(document, as_json=as_json, text=lambda console: _print_list(console, found))
@@ -37,7 +37,7 @@ def list_(
 
 @app.command()
 def show(plan_id: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False) -> None:
-    """One plan and what came of it."""
+    """Show one plan and its outcome."""
     stored = listing.show(open_platform(open_settings()), plan_id)
     document = {"schema": "millrace.plans.show/1", **stored_document(stored)}
     emit(document, as_json=as_json, text=lambda console: print_stored(console, stored))
@@ -46,12 +46,12 @@ def show(plan_id: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson 
 @app.command()
 def run(
     plan_id: Annotated[str, typer.Argument(metavar="ID")],
-    reason: Annotated[str, typer.Option(help="Why, for the action log.")] = "",
+    reason: Annotated[str, typer.Option(help="Give the reason, for the action log.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Do what a plan says, once, if what it saw is still so.
+    """Run a plan, once, if its basis has not changed.
 
-    Ends with 1 where a change failed, 4 where the plan is no longer true or was run before.
+    Exit 1 if a change failed, 4 if the plan is stale or was run before.
     """
     stored = running.run(open_platform(open_settings()), plan_id, actor=actor(), reason=reason, tell=telling())
     document = {"schema": "millrace.plans.run/1", **stored_document(stored)}
@@ -62,9 +62,9 @@ def run(
 
 @app.command()
 def abort(plan_id: Annotated[str, typer.Argument(metavar="ID")], reason: Reason, as_json: AsJson = False) -> None:
-    """Take back a plan that was never run, or a rewind that has read nothing yet.
+    """Abort a plan that never ran, or a rewind that has read nothing yet.
 
-    Ends with 4 where it is too late; then says why.
+    Exit 4, with the reason, if it is too late.
     """
     stored = running.abort(open_platform(open_settings()), plan_id, actor=actor(), reason=reason, tell=telling())
     document = {"schema": "millrace.plans.abort/1", **stored_document(stored)}

@@ -15,18 +15,16 @@ from millrace.settings import open_settings
 from millrace.usecases.plans import action_log
 from millrace.wiring import open_platform
 
-app = typer.Typer(help="The action log: who did what, when, why.")
+app = typer.Typer(help="Print the action log: who did what, when and why.")
 
 
 @app.callback(invoke_without_command=True)
 def log(
-    subject: Annotated[
-        str | None, typer.Option(help="Only this topic, stream or pipeline, and what is under it.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many entries at most.")] = 50,
+    subject: Annotated[str | None, typer.Option(help="Select this topic, stream or pipeline, and its parts.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Print at most this number of entries.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Who did what to what, when and why, newest first."""
+    """Print the action log, newest first: who did what, when and why."""
     found = action_log.list_actions(open_platform(open_settings()), subject=subject, limit=limit)
     emit(
         {"schema": "millrace.log/1", "actions": list(found)},

@@ -89,7 +89,7 @@ def print_stored(console: Console, stored: StoredPlan) -> None:
         console.print(Text(f"  asked for in {asked.run}: {confirmed}"), soft_wrap=True)
     for step in stored.steps:
         told = ", ".join(map(_fact, step.detail)) if len(step.detail) <= _MOST_TOLD else ""
-        state = "done" if step.done_at else "begun, not known to be done"
+        state = "done" if step.done_at else "started, outcome unknown"
         console.print(Text(f"  {step.name}: {state}{f' ({told})' if told else ''}"), soft_wrap=True)
     for result in stored.results:
         style = "red" if result.outcome is Outcome.FAILED else ""

@@ -22,7 +22,7 @@ from millrace.domain.quality.marks import marks
 from millrace.domain.quality.results import QualityCheck, Verdict
 from millrace.domain.quality.rules import StreamQuality
 from millrace.domain.rewind.time_travel import WrongTimeError, parse_window
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 from millrace.settings import open_settings
 from millrace.usecases.declaration.lookup import declared_stream
 from millrace.usecases.quality import books as quality_books
@@ -31,31 +31,33 @@ from millrace.usecases.quality.evidence import page_of
 from millrace.usecases.sinks.required import table_of
 from millrace.wiring import open_platform
 
-app = typer.Typer(no_args_is_help=True, help="Quality of what reached the sinks: rules, books, rows made again.")
+app = typer.Typer(no_args_is_help=True, help="Check rules and books, and recompute rows.")
 app.command()(reconcile)
 app.command()(recompute)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Name = Annotated[str, typer.Argument(help="PIPELINE.STREAM.", show_default=False)]
-TIME = "A time with its zone, as 2026-05-01T00:00Z."
+TIME = "Give a time with its zone, as 2026-05-01T00:00Z."
 
 
 @app.command()
 def check(
-    name: Annotated[str | None, typer.Argument(help="PIPELINE.STREAM; without it, every one.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name one stream as PIPELINE.STREAM; default: every stream.")
+    ] = None,
     since: Annotated[str | None, typer.Option("--from", help=TIME, show_default=False)] = None,
     until: Annotated[str | None, typer.Option("--to", help=TIME, show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold what tables gained since what is proven against their rules, or what came in a window of time.
+    """Check the rules on the rows that tables gained since the last proven ones, or on the rows of a time window.
 
-    Ends with 1 where a rule of severity fail is broken or could not be tried, and where there were no rows: nothing is
-    proven then.
+    Exit 1 if a rule of severity fail is broken or could not be tested, and if there were no rows: nothing is proven
+    then.
     """
     window = _window(since, until)
     if window is not None and name is None:
         raise UsageError(
-            "a window is of one stream", next_step="write `millrace quality check PIPELINE.STREAM --from ...`"
+            "a time window needs one stream", next_step="write `millrace quality check PIPELINE.STREAM --from ...`"
         )
     platform = open_platform(open_settings())
     streams = quality.checked_streams(platform.settings.root, name)
@@ -76,7 +78,7 @@ def check(
 
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """List the streams whose quality is checked, each with what its last check found."""
+    """List the streams with rules, and the result of the last check of each."""
     platform = open_platform(open_settings())
     streams = quality.checked_streams(platform.settings.root)
     rows = [
@@ -90,7 +92,8 @@ def list_(as_json: AsJson = False) -> None:
 def show(
     name: Name,
     identity: Annotated[
-        int | None, typer.Option("--check", help="The number of a check; default: the last one.", show_default=False)
+        int | None,
+        typer.Option("--check", help="Give the number of a check; default: the last one.", show_default=False),
     ] = None,
     page: Annotated[
         Path | None,
@@ -98,14 +101,14 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a check found, rule by rule, and the last 20 results of each rule as a line of marks."""
+    """Show a check rule by rule, and the last 20 results of each rule as a line of marks."""
     platform = open_platform(open_settings())
     quality.checked_streams(platform.settings.root, name)
     store = platform.control.quality
     found = store.latest(name) if identity is None else store.get(identity)
     if found is None or found.stream != name:
-        what = "nobody has checked it" if identity is None else f"check {identity} is not of it"
-        raise UsageError(what, where=name, next_step=f"run `millrace quality check {name}`")
+        what = "it was never checked" if identity is None else f"check {identity} belongs to another stream"
+        raise UsageError(what, where=name, next_step=f"run `millrace quality check {name}`", code=Code.UNKNOWN_NAME)
     if page is not None:
         page.write_bytes(page_of(platform, found))
     lines = marks(store.history(name))
@@ -118,13 +121,15 @@ def accept(
     name: Name,
     reason: Reason,
     books: Annotated[
-        bool, typer.Option("--books", help="What the last run of `quality reconcile` found, not the last check.")
+        bool,
+        typer.Option("--books", help="Accept the findings of the last `quality reconcile`, not of the last check."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say that the rows of the last check stay as they are: they are not looked at again, and its alarms end.
+    """Accept the rows of the last check as they are: later checks skip them, and its alarms end.
 
-    Ends with 4 where its last check, or the last run over its books, found nothing, or a newer one came meanwhile.
+    Exit 4 if the last check, or the last comparison of its books, had no findings, or if a newer run has
+    ended meanwhile.
     """
     platform = open_platform(open_settings())
     if books:
@@ -145,7 +150,9 @@ def _window(since: str | None, until: str | None) -> tuple[datetime, datetime] |
     try:
         return parse_window(since, until, datetime.now(UTC))
     except WrongTimeError as error:
-        raise UsageError(str(error), next_step="write `--from 2026-05-01T00:00Z --to 2026-05-02T00:00Z`") from None
+        raise UsageError(
+            str(error), next_step="write `--from 2026-05-01T00:00Z --to 2026-05-02T00:00Z`", code=Code.WRONG_TIME
+        ) from None
 
 
 @contextmanager

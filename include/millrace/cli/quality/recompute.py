@@ -23,16 +23,18 @@ _STYLES = {Likeness.ALIKE: "green", Likeness.DIFFERENT: "bold red", Likeness.NOT
 
 def recompute(
     name: Annotated[str, typer.Argument(help="PIPELINE.STREAM.", show_default=False)],
-    sample: Annotated[int, typer.Option("--sample", help=f"How many offsets, at most {MOST_SAMPLED:,}.")] = 1000,
+    sample: Annotated[
+        int, typer.Option("--sample", help=f"Recompute this number of offsets, at most {MOST_SAMPLED:,}.")
+    ] = 1000,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Which ones: the same as a run before.", show_default=False)
+        int | None, typer.Option("--seed", help="Choose the same offsets as a run with this seed.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Make rows again from a sample of the records, with the app as it is now, and compare column by column.
+    """Make rows again from a sample of the records, with the app as it is now, and compare them column by column.
 
-    Says which columns differ, and of records from when to when. Changes nothing. Ends with 1 where something differs,
-    or where there was nothing to compare.
+    Names the columns that differ, and the time range of their records. Changes nothing. Exit 1 if something differs,
+    or if there was nothing to compare.
     """
     platform = open_platform(open_settings())
     given = declared_stream(platform.settings.root, name)
@@ -90,9 +92,9 @@ def print_recomputed(console: Console, name: str, seed: int, found: Recomputed) 
     lines = [head]
     lines += [Text(f"  {one}", style="red") for one in found.differences]
     if found.idle:
-        lines.append(Text(f"  not made by the app, and not compared: {', '.join(found.idle)}"))
+        lines.append(Text(f"  not compared, because the app does not make them: {', '.join(found.idle)}"))
     if found.unjudged:
-        lines.append(Text(f"  {found.unjudged:,} stored of offsets that hold no record (any more), and not judged"))
+        lines.append(Text(f"  {found.unjudged:,} stored rows of offsets without a record (any more), not judged"))
     if found.unread:
         lines.append(Text(f"  {found.unread:,} offsets expired before they were read"))
     for line in lines:

@@ -35,24 +35,26 @@ _MOST_LINES = 50
 
 
 def reconcile(
-    name: Annotated[str | None, typer.Argument(help="PIPELINE.STREAM; without it, every one.")] = None,
-    deep: Annotated[bool, typer.Option("--deep", help="From the first offset on, not from what is proven.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(help="Name one stream as PIPELINE.STREAM; default: every stream.")
+    ] = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Begin at the first offset, not after the proven ones.")] = False,
     sample: Annotated[
         int,
         typer.Option(
             "--sample",
             min=0,
             max=MOST_SAMPLED,
-            help="Also make the rows of so many offsets again: for transforms that shuffle.",
+            help="Also recompute the rows of this number of offsets: for transforms that shuffle.",
         ),
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Prove that every offset is a row, in quarantine, dropped, or held no record; name those that are not.
+    """Prove that every offset is a row, in quarantine, dropped, or held no record; name the others.
 
-    Ends with 1 where something does not balance, differs or cannot be told, and where the stream that is named has
-    never written anything; with 3 where a server does not answer, once the other streams were looked at. A sample
-    leaves streams that upsert out, with a notice; where one of them is named, it ends with 4 once its books balance.
+    Exit 1 if something does not balance, differs or is unknown, and if the named stream has never written anything.
+    Exit 3 if a server does not answer, after the other streams. A sample skips streams that upsert, with a notice; if
+    you name such a stream, exit 4 once its books balance.
     """
     platform = open_platform(open_settings())
     runs, problems = list[Reconciliation](), list[MillraceError]()
@@ -116,7 +118,7 @@ def _exit_code(
 def _show_left_out(stream: Stream) -> None:
     """Say on standard error that a sample has nothing of a stream, and why."""
     lack = stream.lack(Capability.RECOMPUTE)
-    text = f"{stream.qualified_name}: no row is made again: {lack.reason if lack else ''}"
+    text = f"{stream.qualified_name}: no row is recomputed: {lack.reason if lack else ''}"
     Console(stderr=True).print(paragraph(text), soft_wrap=True)
 
 

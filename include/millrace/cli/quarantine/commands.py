@@ -27,20 +27,20 @@ from millrace.usecases.quarantine import redrive as redrives
 from millrace.usecases.quarantine.listing import QuarantineList
 from millrace.wiring import open_platform
 
-app = typer.Typer(help="Bad records: list, show, put through again.", no_args_is_help=True)
+app = typer.Typer(help="List, show and redrive bad records.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command("list")
 def list_command(
-    stream: Annotated[str | None, typer.Option(metavar="PIPELINE.STREAM", help="Only those of this stream.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many counts at most.")] = 200,
+    stream: Annotated[str | None, typer.Option(metavar="PIPELINE.STREAM", help="Select this stream.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Print at most this number of counts.")] = 200,
     as_json: Json = False,
 ) -> None:
-    """How many records each stream has in quarantine under each rule, with the first and the last of them.
+    """Count the bad records of each stream by rule, with the first and the last of them.
 
-    Ends with 1 where a declaration is wrong, so that its streams may be missing, 3 where a database does not answer.
+    Exit 1 if a declaration is wrong, so that its streams may be missing; 3 if a database does not answer.
     """
     found = quarantine.list_quarantine(open_platform(open_settings()), stream=stream, limit=limit)
     document = {
@@ -60,11 +60,13 @@ def list_command(
 
 @app.command()
 def show(
-    stream: Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="The stream's full name.")],
-    record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="As `quarantine list` writes it.")],
+    stream: Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="Name the stream, as PIPELINE.STREAM.")],
+    record: Annotated[
+        str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="Name the record as `quarantine list` writes it.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """One record in quarantine, with its key, value, headers, rule and error."""
+    """Show one record in quarantine, with its key, value, headers, rule and error."""
     source = _source(record)
     found = quarantine.show(open_platform(open_settings()), stream, source)
     emit(_record_document(found), as_json=as_json, text=lambda console: _print_one(console, found))
@@ -72,22 +74,25 @@ def show(
 
 @app.command()
 def redrive(
-    stream: Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="The stream's full name.")],
+    stream: Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="Name the stream, as PIPELINE.STREAM.")],
     reason: Reason,
-    rule: Annotated[Rule | None, typer.Option(help="Only records that are there by this rule.")] = None,
+    rule: Annotated[Rule | None, typer.Option(help="Select records with this rule.")] = None,
     since: Annotated[
-        str, typer.Option(metavar="TIME", help="Only what came to quarantine then or later; a time with its zone.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Select records that came to quarantine at this time or later; with its zone."
+        ),
     ] = "",
     offsets: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC/PARTITION@OFFSET[-LAST]", help="Only these offsets; may be given more than once."),
+        typer.Option(metavar="TOPIC/PARTITION@OFFSET[-LAST]", help="Select these offsets; repeat it for more."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Plan to put records in quarantine through again, by trying each with the app as it is now.
+    """Plan a redrive of records in quarantine: try each with the app as it is now.
 
-    Prints the plan and stops: `plans run ID` does it. What passes becomes rows and leaves quarantine; what is bad
-    stays, with its former reason beside the present one. Ends with 4 where nothing would leave, and says why.
+    Prints the plan and stops; `plans run ID` runs it. Records that pass become rows and leave quarantine. Bad records
+    stay, with their former and their present reason. Exit 4, with the reason, if no record would leave quarantine.
     """
     now = datetime.now(UTC)
     selection = redrives.selection_of(rule=rule or "", since=since, offsets=offsets or [], now=now)
@@ -99,13 +104,13 @@ def redrive(
 
 def _print_plan(console: Console, plan: Plan) -> None:
     print_plan(console, plan)
-    console.print(Text(f"plan {plan.id}: `millrace plans run {plan.id}` does it"))
+    console.print(Text(f"plan {plan.id}: run it with `millrace plans run {plan.id}`"))
 
 
 def _source(text: str) -> SourceAt:
     if not (parts := re.fullmatch(r"(.+)/(\d+)[@/](\d+)", text)):
         raise UsageError(
-            f"`{printable(text)}` does not name a record",
+            f"`{printable(text)}` is not the name of a record",
             next_step="write TOPIC/PARTITION@OFFSET, for instance shop.purchases/0@748",
         )
     return SourceAt(parts[1], int(parts[2]), int(parts[3]))

@@ -13,7 +13,7 @@ import typer
 
 from millrace.cli.stack.compose import compose
 from millrace.cli.terminal.output import Text, emit, paragraph
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 from millrace.settings import project_root
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    no_example: Annotated[bool, typer.Option("--no-example", help="Only start the stack.")] = False,
+    no_example: Annotated[bool, typer.Option("--no-example", help="Only start the stack; run no example.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start the embedded stack and run the example; repeatable at any time."""
+    """Start the embedded stack and run the example. You can repeat it at any time."""
     from rich.console import Console
 
     from millrace.embedded.progress import Progress
@@ -81,7 +81,7 @@ def down(
     wipe: Annotated[bool, typer.Option("--wipe", help="Also remove all data, passwords and logs.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stop everything, the streaming apps too; data stays unless `--wipe`."""
+    """Stop all servers and streams; keep the data unless you give `--wipe`."""
     from millrace.embedded.progress import Progress
 
     apps = _stack().stop(Progress(), wipe=wipe)
@@ -122,7 +122,7 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def run(command: Annotated[list[str], typer.Argument(help="The command and its arguments, after `--`.")]) -> None:
+def run(command: Annotated[list[str], typer.Argument(help="Give the command and its arguments, after `--`.")]) -> None:
     """Run a command inside the project's environment: its Python, Java, Kafka tools, Airflow and connections."""
     from millrace.embedded import environment
 
@@ -132,13 +132,16 @@ def run(command: Annotated[list[str], typer.Argument(help="The command and its a
         os.execvpe(command[0], command, variables)
     except OSError as error:
         raise UsageError(
-            f"the command cannot be run: {error.strerror}",
+            f"the command cannot run: {error.strerror}",
             where=command[0],
-            next_step="name a program of the PATH; Kafka's own tools are there after `./millrace up`",
+            next_step="name a program of the PATH; run `./millrace up` to install Kafka's own tools",
+            code=Code.MISSING_PROGRAM,
         ) from error
 
 
-def check(arguments: Annotated[list[str] | None, typer.Argument(help="Handed to pytest alone.")] = None) -> None:
+def check(
+    arguments: Annotated[list[str] | None, typer.Argument(help="Pass these arguments to pytest alone.")] = None,
+) -> None:
     """Run the linter, the type checker and the tests of the first tier.
 
     `--all` adds the second tier, `--fast` leaves out all that needs a server. `--repeat N PATH...` runs the named tests

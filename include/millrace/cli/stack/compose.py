@@ -12,7 +12,7 @@ from millrace.settings import project_root
 if TYPE_CHECKING:
     from rich.console import Console
 
-CheckOnly = Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 where a file is not as it would be.")]
+CheckOnly = Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file would change.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 
@@ -43,7 +43,7 @@ def compose(check: CheckOnly = False, as_json: AsJson = False) -> None:
         for name, state in states.items():
             console.print(paragraph(f"{name:<28} {state}"), soft_wrap=True)
         if not check and new:
-            console.print("Volumes that were made with other passwords do not open to these.", highlight=False)
+            console.print("Volumes with other passwords do not accept these passwords.", highlight=False)
         if not check:
             console.print(paragraph("Next:  docker compose up --build --detach"), soft_wrap=True)
 

@@ -13,17 +13,17 @@ from millrace.domain.streams.control import AppendOnly, MigrationReport
 from millrace.settings import open_settings
 from millrace.wiring.control import upgrade_control
 
-app = typer.Typer(no_args_is_help=True, help="The control database.")
+app = typer.Typer(no_args_is_help=True, help="Migrate the control database.")
 
 
 @app.callback()
 def _noun() -> None:
-    """The control database."""
+    """Migrate the control database."""
 
 
 @app.command()
 def upgrade(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
-    """Bring the control database to the version this Millrace reads; may be repeated."""
+    """Migrate the control database to the version that this Millrace reads. You can repeat it."""
     report = upgrade_control(open_settings())
     document = {"schema": "millrace.control.upgrade/1", **asdict(report)}
     emit(document, as_json=as_json, text=lambda console: _print(console, report))

@@ -24,7 +24,7 @@ from millrace.domain.formats.printable import printable
 from millrace.domain.plans.plan import Plan
 from millrace.domain.rewind.time_travel import Policy
 from millrace.domain.streams.supervision import StreamState
-from millrace.errors import MillraceError, PartFailedError, UsageError
+from millrace.errors import Code, MillraceError, PartFailedError, UsageError
 from millrace.ports.platform import Platform
 from millrace.settings import open_settings
 from millrace.usecases.declaration.lookup import declared_app
@@ -54,22 +54,22 @@ DOOMED = frozenset(
 )
 LOG_LINES = 200
 
-_HELP = "The stream's full name; of a backup, PIPELINE.backup."
+_HELP = "Name the stream as PIPELINE.STREAM, or a backup as PIPELINE.backup."
 Name = Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help=_HELP)]
-OnlyStream = Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="The stream's full name.")]
+OnlyStream = Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="Name the stream, as PIPELINE.STREAM.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Hard = Annotated[
     bool, typer.Option("--now", help="End its processes at once: loses no row, the next start reads the batch again.")
 ]
-Waiting = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is so.")]
+Waiting = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the desired state.")]
 
 
 @app.command("list")
 def list_command(
-    pipeline: Annotated[str | None, typer.Option(metavar="NAME", help="Only streams of this pipeline.")] = None,
+    pipeline: Annotated[str | None, typer.Option(metavar="NAME", help="Select streams of this pipeline.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Every stream and every backup: what is wanted, how it is, how far it is."""
+    """List every stream and every backup: desired state, state, progress."""
     found = stream_list.list_streams(open_platform(open_settings()), pipeline=pipeline)
     document = {
         "schema": "millrace.streams.list/1",
@@ -83,7 +83,7 @@ def list_command(
 
 @app.command()
 def show(stream: Name, as_json: Json = False) -> None:
-    """One stream or backup with its last attempts and progress."""
+    """Show one stream or backup with its last attempts and its progress."""
     row = stream_list.show_stream(open_platform(open_settings()), stream)
     document = {"schema": "millrace.streams.show/1", **_document(row), "attempts": list(row.attempts)}
     emit(document, as_json=as_json, text=lambda console: print_stream(console, row))
@@ -92,11 +92,11 @@ def show(stream: Name, as_json: Json = False) -> None:
 @app.command()
 def logs(
     stream: Name,
-    epoch: Annotated[int | None, typer.Option(help="Which start; default the last.")] = None,
-    lines: Annotated[int, typer.Option(min=1, help="How many lines from the end.")] = LOG_LINES,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
+    epoch: Annotated[int | None, typer.Option(help="Show the log of this epoch; default: the last.")] = None,
+    lines: Annotated[int, typer.Option(min=1, help="Print this number of lines from the end.")] = LOG_LINES,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until interrupted.")] = False,
 ) -> None:
-    """What the driver of a stream or a backup says; control characters other than tabs stand as escapes."""
+    """Print the driver's log of a stream or a backup; control characters other than tabs are escaped."""
     file = _log_file(open_settings().state_folder / "streams" / stream, stream, epoch)
     typer.echo(f"# {file}", err=True)
     for text in _read(file, lines, follow):
@@ -105,7 +105,7 @@ def logs(
 
 @app.command()
 def start(stream: Name, reason: Reason, wait: Waiting = True, as_json: Json = False) -> None:
-    """Want a stream or a backup running, forget its past failures, and wait until it runs."""
+    """Set the desired state of a stream or a backup to running, reset its failures, and wait until it runs."""
     with _answering("start", stream, as_json=as_json) as answer:
         platform = open_platform(open_settings())
         answer.report = supervise.start(platform, stream, actor(), reason)
@@ -119,7 +119,7 @@ def start(stream: Name, reason: Reason, wait: Waiting = True, as_json: Json = Fa
 
 @app.command()
 def stop(stream: Name, reason: Reason, wait: Waiting = True, now: Hard = False, as_json: Json = False) -> None:
-    """Want a stream or a backup stopped; wait until its process is gone and its consumer group is free."""
+    """Set the desired state to stopped; wait until the process has ended and the consumer group is free."""
     with _answering("stop", stream, as_json=as_json) as answer:
         answer.more["group_is_free"] = None
         platform = open_platform(open_settings())
@@ -139,15 +139,17 @@ def stop(stream: Name, reason: Reason, wait: Waiting = True, now: Hard = False, 
 @app.command()
 def rewind(
     stream: OnlyStream,
-    to: Annotated[str, typer.Option("--to", metavar="TIME|earliest|FILE", help="Where it shall begin again.")],
+    to: Annotated[str, typer.Option("--to", metavar="TIME|earliest|FILE", help="Read again from here.")],
     reason: Reason,
-    policy: Annotated[Policy, typer.Option(help="Of partitions whose log begins later.")] = Policy.FAIL,
+    policy: Annotated[
+        Policy, typer.Option(help="Choose what happens to partitions with a later log start.")
+    ] = Policy.FAIL,
     as_json: Json = False,
 ) -> None:
-    """Store a plan that has a stream read again from a time, and print it with its id. Changes nothing.
+    """Store a plan to read again from a time, and print it with its id. Changes nothing.
 
     TIME has a zone: 2026-03-29T12:00+02:00, or 2026-03-29T12:00 Europe/Berlin. FILE has lines TOPIC,PARTITION,OFFSET.
-    Ends with 4 where the rewind may not be made, and says why.
+    Exit 4, with the reason, if the rewind is refused.
     """
     target = rewind_plan.target_of(to, datetime.now(UTC), _text_of)
     platform = open_platform(open_settings())
@@ -173,14 +175,14 @@ def _print_rewind(console: Console, plan: Plan) -> None:
 
 @app.command()
 def accept(stream: OnlyStream, reason: Reason, as_json: Json = False) -> None:
-    """Let the next start take topics that were deleted and made again."""
+    """Allow the next start to read a topic that was deleted and created again."""
     with _answering("accept", stream, as_json=as_json) as answer:
         answer.report = supervise.accept(open_platform(open_settings()), stream, actor(), reason)
 
 
 @app.command()
 def adopt(stream: Name, reason: Reason, as_json: Json = False) -> None:
-    """Have a stream or a backup belong to this host: its host is lost, or it is stopped there."""
+    """Move a stream or a backup to this host, if its host is lost or it is stopped there."""
     with _answering("adopt", stream, as_json=as_json) as answer:
         answer.report = adoption.adopt(open_platform(open_settings()), stream, actor(), reason)
 
@@ -270,7 +272,7 @@ def _slow_stop(report: Supervised) -> str:
     waited = f"{report.stream}: not stopped after {SLOW_AFTER.total_seconds():.0f} s"
     return (
         f"{waited}: {report.why or report.state.value}{ended}. "
-        f"To end it now, which loses no row: millrace streams stop {report.stream} --now --reason ..."
+        f"To end it now without losing a row: millrace streams stop {report.stream} --now --reason ..."
     )
 
 
@@ -294,9 +296,7 @@ def _wait_for_free_group(platform: Platform, stream: str) -> bool | None:
                 return False
             time.sleep(0.5)
     except MillraceError as error:
-        console.print(
-            paragraph(f"{stream}: stopped; whether its group is free cannot be told: {error.what}"), soft_wrap=True
-        )
+        console.print(paragraph(f"{stream}: stopped; the state of its group is unknown: {error.what}"), soft_wrap=True)
         return None
     return True
 
@@ -368,11 +368,12 @@ def _log_file(folder: Path, stream: str, epoch: int | None) -> Path:
     wanted = epoch if epoch is not None else (epochs[-1] if epochs else None)
     if wanted is None or wanted not in epochs:
         raise UsageError(
-            f"there is no log of {stream}" + (f" epoch {epoch}" if epoch is not None else ""),
+            f"no log of {stream}" + (f" epoch {epoch}" if epoch is not None else ""),
             where=str(folder),
-            next_step=f"logs are kept of the epochs: {', '.join(map(str, epochs))}"
+            next_step=f"choose one of the epochs: {', '.join(map(str, epochs))}"
             if epochs
-            else "start it first; a log is on the host that the stream runs on",
+            else "start the stream first, and read its log on its host",
+            code=Code.UNKNOWN_NAME,
         )
     return folder / str(wanted) / "driver.log"
 

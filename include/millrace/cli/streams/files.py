@@ -12,7 +12,7 @@ from rich.table import Table
 
 from millrace.cli.terminal.output import Text, emit
 from millrace.domain.formats.sizes import roughly_bytes
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 from millrace.settings import open_settings
 from millrace.usecases.sinks.dataset import DatasetObjects, Day, dataset_objects
 from millrace.wiring import open_platform
@@ -26,14 +26,14 @@ def register(app: typer.Typer) -> None:
 
 
 def files(
-    stream: Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="The stream's full name.")],
-    first: Annotated[str | None, typer.Option("--from", metavar="YYYY-MM-DD", help="The first event date.")] = None,
-    last: Annotated[str | None, typer.Option("--to", metavar="YYYY-MM-DD", help="The last one.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document: each object.")] = False,
+    stream: Annotated[str, typer.Argument(metavar="PIPELINE.STREAM", help="Name the stream, as PIPELINE.STREAM.")],
+    first: Annotated[str | None, typer.Option("--from", metavar="YYYY-MM-DD", help="Start at this event date.")] = None,
+    last: Annotated[str | None, typer.Option("--to", metavar="YYYY-MM-DD", help="End with this event date.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document with each object.")] = False,
 ) -> None:
-    """What a reader of a stream's dataset in S3 reads: the objects that hold rows that count.
+    """List the objects for a reader of a stream's dataset in S3: the objects with rows that count.
 
-    With --from or --to rows without a date are left out. Reads the bucket alone.
+    --from or --to leave out rows without a date. Needs only the bucket.
     """
     begin, end = _date("--from", first), _date("--to", last)
     found = dataset_objects(open_platform(open_settings()), stream, begin, end)
@@ -48,7 +48,9 @@ def _date(option: str, text: str | None) -> date | None:
     except ValueError:
         given = None
     if given is None or given.isoformat() != text:  # Python reads 20260301 and 2026-W09-7 as well
-        raise UsageError(f"`{text}` is not a date", where=option, next_step="write it as 2026-03-01")
+        raise UsageError(
+            f"`{text}` is not a date", where=option, next_step="write it as 2026-03-01", code=Code.WRONG_TIME
+        )
     return given
 
 

@@ -64,13 +64,13 @@ def _state(row: StreamRow) -> Facts:
     yield "why", report.why
     yield "host", report.host
     yield "until", moment(report.until) if report.until else ""
-    yield "declared", "" if row.declared else "no: no sound declaration names it"
+    yield "declared", "" if row.declared else "no: no valid declaration has it"
 
 
 def _group(row: StreamRow) -> Facts:
     yield "group", row.group
     if row.group:
-        unknown = "not known: its topics are not there yet, or Kafka does not answer"
+        unknown = "unknown: its topics do not exist yet, or Kafka does not answer"
         yield "lag", unknown if row.lag is None else f"{row.lag:,} records"
     if row.headroom:
         unread, left = row.headroom.unread, row.headroom.left.total_seconds()
@@ -95,7 +95,7 @@ def _undeclared(progress: StreamProgress) -> Facts:
     found = progress.undeclared
     if found.records:
         names = "" if found.names else " too many different names to show any"
-        yield "undeclared", f"{found.records:,} with fields that the schema does not name:{names}"
+        yield "undeclared", f"{found.records:,} with fields outside the schema:{names}"
     for name in found.names:
         of_topic = f" in {name.topic}" if progress.has_several_topics else ""
         hint = f": is the column `{name.column}` meant?" if name.column else ""

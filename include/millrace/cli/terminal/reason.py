@@ -16,13 +16,14 @@ def _long_enough(reason: str) -> str:
         raise UsageError(
             f"a reason has at least {SHORTEST_REASON} characters, this one has {len(text)}",
             where="--reason",
-            next_step="say why in a few words: they stand in the action log",
+            next_step="give a reason of a few words, for the action log",
         )
     return text
 
 
 Reason = Annotated[
-    str, typer.Option("--reason", callback=_long_enough, help="Why, for the action log.", show_default=False)
+    str,
+    typer.Option("--reason", callback=_long_enough, help="Give the reason, for the action log.", show_default=False),
 ]
 
 
@@ -32,6 +33,8 @@ def _long_enough_if_given(reason: str | None) -> str | None:
 
 OptionalReason = Annotated[
     str | None,
-    typer.Option("--reason", callback=_long_enough_if_given, help="Why, for the action log.", show_default=False),
+    typer.Option(
+        "--reason", callback=_long_enough_if_given, help="Give the reason, for the action log.", show_default=False
+    ),
 ]
 """For a command of which one form changes something and another only looks."""

@@ -21,9 +21,7 @@ from millrace.settings import open_settings
 from millrace.usecases.topics import plan as topics
 from millrace.wiring import open_platform
 
-app = typer.Typer(
-    no_args_is_help=True, help="Topics: plan changes, hold what is there, see sizes and who may lose records."
-)
+app = typer.Typer(no_args_is_help=True, help="Plan topic changes, hold records, and show sizes and headroom.")
 sizing.register(app)
 headroom.register(app)
 drift.register(app)
@@ -32,7 +30,7 @@ skew.register(app)
 
 @app.callback()
 def _noun() -> None:
-    """Topics: plan changes, hold what is there, see sizes and who may lose records."""
+    """Plan topic changes, hold records, and show sizes and headroom."""
 
 
 app.command()(hold)
@@ -40,16 +38,16 @@ app.command()(hold)
 
 @app.command()
 def plan(
-    pipeline: Annotated[str | None, typer.Argument(help="One pipeline; default: all.")] = None,
+    pipeline: Annotated[str | None, typer.Argument(help="Name one pipeline; default: all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     environment: Annotated[
-        str | None, typer.Option("--environment", "-e", help="An environment's name; default: MILLRACE_ENVIRONMENT.")
+        str | None, typer.Option("--environment", "-e", help="Name the environment; default: MILLRACE_ENVIRONMENT.")
     ] = None,
 ) -> None:
-    """Store a plan that makes topics as declared, and print it with its id. Changes nothing.
+    """Store a plan that brings topics to their declaration, and print it with its id. Changes nothing.
 
-    Ends with 1 where something is refused or a declaration is wrong, 3 where a cluster or the control database
-    does not answer (a plan that could not be stored is printed all the same).
+    Exit 1 if something is refused or a declaration is wrong, 3 if a cluster or the control database does not answer.
+    A plan that could not be stored is printed too.
     """
     settings = open_settings()
     platform = open_platform(settings)
@@ -91,4 +89,4 @@ def _print(console: Console, plans: list[tuple[Plan, bool]]) -> None:
             line += f"`./millrace plans run {made.id}`"
             console.print(Text(line), soft_wrap=True)
         elif made.changes:
-            console.print(Text("this plan could not be stored, so it cannot be run"), soft_wrap=True)
+            console.print(Text("this plan was not stored, so it cannot run"), soft_wrap=True)

@@ -28,16 +28,15 @@ def register(app: typer.Typer) -> None:
 
 
 def drift(
-    pipeline: Annotated[str | None, typer.Argument(help="One pipeline; default: all.")] = None,
+    pipeline: Annotated[str | None, typer.Argument(help="Name one pipeline; default: all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     environment: Annotated[
-        str | None, typer.Option("--environment", "-e", help="An environment's name; default: MILLRACE_ENVIRONMENT.")
+        str | None, typer.Option("--environment", "-e", help="Name the environment; default: MILLRACE_ENVIRONMENT.")
     ] = None,
 ) -> None:
-    """Every setting that is not as declared, and who may mend it. Stores and changes nothing.
+    """List each setting that differs from its declaration, and who repairs it. Stores and changes nothing.
 
-    Works without the control database. Ends with 1 where anything is not as declared or a declaration is wrong, 3
-    where a cluster does not answer.
+    Needs no control database. Exit 1 if something differs or a declaration is wrong, 3 if a cluster does not answer.
     """
     settings = open_settings()
     platform = open_platform(settings)
@@ -73,7 +72,7 @@ def _print(console: Console, found: Sequence[Drift]) -> None:
             continue
         if each.differences:
             table = Table(title=f"{each.pipeline}: not as declared on cluster {each.cluster_id}", title_justify="left")
-            for heading in ("topic", "setting", "declared", "observed", "mended by"):
+            for heading in ("topic", "setting", "declared", "observed", "repaired by"):
                 table.add_column(heading, overflow="fold")
             for one in each.differences:
                 cells = (one.topic, one.setting, one.declared, one.observed, _MENDED[one.mended_by])
@@ -87,7 +86,7 @@ def _print_rest(console: Console, found: Drift) -> None:
         if one.why:
             console.print(Text(f"caution: {one.topic}: {one.why}", style="yellow"), soft_wrap=True)
     for name in found.missing:
-        line = f"missing: {name}: declared, and not there; no scheduled run makes it"
+        line = f"missing: {name}: declared, but does not exist; no scheduled run creates it"
         console.print(Text(line, style="yellow"), soft_wrap=True)
     for refusal in found.refusals:
         console.print(Text(f"refused: {refusal.subject}: {refusal.what}", style="red"), soft_wrap=True)

@@ -14,7 +14,7 @@ from millrace.cli.terminal.output import Text, emit, moment
 from millrace.domain.formats.durations import roughly
 from millrace.domain.retention.headroom import Danger
 from millrace.domain.retention.readers import Room
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 from millrace.ports.platform import Platform
 from millrace.settings import KAFKA, open_settings
 from millrace.usecases.declaration.environment import environment_of
@@ -34,14 +34,17 @@ def register(app: typer.Typer) -> None:
 def headroom(
     reader: Annotated[
         str | None,
-        typer.Argument(metavar="READER", help="PIPELINE.STREAM, PIPELINE.backup or a group's id; default: all."),
+        typer.Argument(
+            metavar="READER",
+            help="Name a reader: Name a reader: PIPELINE.STREAM, PIPELINE.backup or a group's id; default: all.",
+        ),
     ] = None,
-    kafka: Annotated[str, typer.Option("--kafka", metavar="NAME", help="The Connection of the cluster.")] = KAFKA,
+    kafka: Annotated[str, typer.Option("--kafka", metavar="NAME", help="Use this Connection of the cluster.")] = KAFKA,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """How long until a reader's oldest unread record may be deleted, by time and by size; what it has lost already.
+    """Show when the oldest unread record of each reader may be deleted, by time and by size, and lost records.
 
-    Ends with 1 where a reader is about to lose something.
+    Exit 1 if a reader is about to lose records.
     """
     settings = open_settings()
     platform = open_platform(settings)
@@ -49,7 +52,10 @@ def headroom(
     found = look(platform, kafka, environment_of(settings.root), group=group)
     if group is not None and not found.readers:
         raise UsageError(
-            f"there is no group `{group}`", where=f"cluster of {kafka}", next_step="`millrace groups list`"
+            f"group `{group}` does not exist",
+            where=f"cluster of {kafka}",
+            next_step="see `millrace groups list`",
+            code=Code.UNKNOWN_NAME,
         )
     emit(_document(found), as_json=as_json, text=lambda console: _print(console, found, each=group is not None))
     if any(one.danger is Danger.ALARM for one in found.readers):
@@ -104,7 +110,7 @@ def _print(console: Console, found: Readers, *, each: bool) -> None:
     for line in found.not_known:
         console.print(Text(f"not known: {line}"), soft_wrap=True)
     if not found.readers:
-        console.print(Text("nobody reads"))
+        console.print(Text("no readers"))
         return
     console.print(headroom_table(found))
     if each:

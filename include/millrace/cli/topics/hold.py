@@ -22,19 +22,21 @@ from millrace.wiring import open_platform
 
 
 def hold(
-    topic: Annotated[str | None, typer.Argument(help="The topic; without it, all holds are listed.")] = None,
-    keep_for: Annotated[str | None, typer.Option("--for", help="How long, as 24h or 7d.", show_default=False)] = None,
-    end: Annotated[bool, typer.Option("--end", help="End it instead.")] = False,
+    topic: Annotated[str | None, typer.Argument(help="Name the topic; without it, list all holds.")] = None,
+    keep_for: Annotated[
+        str | None, typer.Option("--for", help="Hold for this time, as 24h or 7d.", show_default=False)
+    ] = None,
+    end: Annotated[bool, typer.Option("--end", help="End the hold instead.")] = False,
     reason: OptionalReason = None,
     budget: Annotated[
-        str | None, typer.Option("--budget", help="Disk it may need at most, as 20GiB.", show_default=False)
+        str | None, typer.Option("--budget", help="Allow at most this much disk, as 20GiB.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """For a time, delete nothing that a topic has now. Held already, it is held until the later end.
+    """Keep all records that a topic has now for some time. A second hold keeps the later end.
 
-    Ends with 4 where it may need more disk than it may have, and where ending it would take from a declared reader
-    what it has not read yet; 3 where the cluster or the control database does not answer: run it again then.
+    Exit 4 if the hold may need more disk than its budget, or if its end would delete unread records of a declared
+    reader. Exit 3 if the cluster or the control database does not answer: run it again then.
     """
     platform = open_platform(open_settings())
     if topic is None:
@@ -46,14 +48,14 @@ def hold(
         return
     if (keep_for is None) is not end or reason is None or (end and budget):
         raise UsageError(
-            "a hold is begun with --for and --reason, and ended with --end and --reason",
+            "a hold starts with --for and --reason, and ends with --end and --reason",
             where=topic,
             next_step=f"write `millrace topics hold {topic} --for 24h --reason ...` or `--end --reason ...`",
         )
     if keep_for is None:
         ended = holds.end(platform, topic, actor=actor(), reason=reason)
         document = _document(ended, 0, ended=True)
-        emit(document, as_json=as_json, text=lambda console: console.print(Text(f"{topic} is held no more")))
+        emit(document, as_json=as_json, text=lambda console: console.print(Text(f"{topic} is not held any more")))
         return
     size = None if budget is None else size_option("--budget", budget)
     lasts = duration_option("--for", keep_for)
@@ -72,7 +74,7 @@ def _print(console: Console, made: holds.Held) -> None:
         console.print(Text(f"  {key}: {made.hold.found[key]} before, {value} now"))
     if made.budget_bytes is not None:
         need, budget = roughly_bytes(made.need_bytes), roughly_bytes(made.budget_bytes)
-        console.print(Text(f"  may need {need} of the {budget} it may have, on all brokers together"))
+        console.print(Text(f"  may need {need} of its budget of {budget}, on all brokers together"))
 
 
 def _print_all(console: Console, found: Sequence[Hold]) -> None:

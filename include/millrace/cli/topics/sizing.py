@@ -20,7 +20,7 @@ from millrace.domain.retention.bounds import Bound
 from millrace.domain.retention.flow import Flow
 from millrace.domain.retention.forecasts.estimates import Keeping
 from millrace.domain.retention.forecasts.history import MadeForecast
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 from millrace.settings import KAFKA, open_settings
 from millrace.usecases.declaration.lookup import cluster_of
 from millrace.usecases.retention.growth import in_words, keeping, known_forecasts, size_for_days
@@ -36,20 +36,22 @@ def register(app: typer.Typer) -> None:
 
 
 def sizing(
-    topic: Annotated[str | None, typer.Argument(help="Only this topic, with its partitions; default: all.")] = None,
+    topic: Annotated[str | None, typer.Argument(help="Name one topic, to show its partitions; default: all.")] = None,
     kafka: Annotated[
         str | None,
-        typer.Option("--kafka", metavar="NAME", help="The Connection of the cluster; default: the topic's own."),
+        typer.Option(
+            "--kafka", metavar="NAME", help="Use this Connection of the cluster; default: the one of the topic."
+        ),
     ] = None,
     max_age: Annotated[
-        str | None, typer.Option("--max-age", metavar="TIME", help="Say whether nothing gets older than that, as 10y.")
+        str | None, typer.Option("--max-age", metavar="TIME", help="Check that no record gets older than this, as 10y.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """How large topics are and get at most, how old their oldest record is and gets at most, and what breaks that.
+    """Show the size of topics and the age of their oldest record, with their upper bounds and the broken bounds.
 
-    Of one topic also its partitions, what it will be, and what retention by size holds how many days. Ends with 1 where
-    something breaks a bound, or a record may get older than --max-age.
+    For one topic it also shows partitions, forecast, and the days that retention by size keeps. Exit 1 if a bound is
+    broken, or if a record may get older than --max-age.
     """
     age = None if max_age is None else duration_option("--max-age", max_age)
     settings = open_settings()
@@ -57,8 +59,10 @@ def sizing(
     platform = open_platform(settings)
     found = size(platform, connection, None if topic is None else [topic], read=topic is not None)
     if topic is not None and not found.topics:
-        step = "see `millrace topics sizing` for those there are"
-        raise UsageError(f"there is no topic `{topic}`", where=f"cluster of {connection}", next_step=step)
+        step = "list the topics with `millrace topics sizing`"
+        raise UsageError(
+            f"topic `{topic}` does not exist", where=f"cluster of {connection}", next_step=step, code=Code.UNKNOWN_NAME
+        )
     made, unknown = known_forecasts(platform, connection, [one.name for one in found.topics])
     found = replace(found, not_known=[*found.not_known, *unknown])
     kept = {} if age is None else {one.name: keeping(one, made.get(one.name), age) for one in found.topics}

@@ -29,17 +29,19 @@ def register(app: typer.Typer) -> None:
 
 
 def skew(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name the topic.")],
     records: Annotated[
-        int, typer.Option(min=1, max=_MOST_RECORDS, help="How many of the newest records are read for their keys.")
+        int, typer.Option(min=1, max=_MOST_RECORDS, help="Read the keys of this number of newest records.")
     ] = SAMPLED,
     kafka: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The Connection of the cluster; default: that of the declaring pipeline."),
+        typer.Option(
+            metavar="NAME", help="Use this Connection of the cluster; default: that of the declaring pipeline."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """What each partition holds, the fullest one, and the keys that make it so. Works without the control database."""
+    """Show the content of each partition, the fullest one, and its most frequent keys. Needs no control database."""
     settings = open_settings()
     connection = kafka or cluster_of(settings.root, topic)
     found = find_skew(open_platform(settings), connection, topic, records)

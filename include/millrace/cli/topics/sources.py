@@ -19,8 +19,8 @@ app = typer.Typer(no_args_is_help=True, help="Feed topics from declared source p
 
 _PHASES = {
     LoadPhase.FENCING: "fencing older loaders",
-    LoadPhase.SCANNING: "reading what the topic holds",
-    LoadPhase.PRODUCING: "writing what is missing",
+    LoadPhase.SCANNING: "reading the topic",
+    LoadPhase.PRODUCING: "writing the missing records",
 }
 
 
@@ -31,11 +31,11 @@ def sources() -> None:
 
 @app.command()
 def load(
-    pipeline: Annotated[str, typer.Argument(help="The pipeline that declares the source.")],
-    name: Annotated[str, typer.Argument(help="The source's name in that pipeline.")],
+    pipeline: Annotated[str, typer.Argument(help="Name the pipeline that declares the source.")],
+    name: Annotated[str, typer.Argument(help="Name the source in that pipeline.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Write what the topic does not hold yet. Safe to repeat, to kill and to run twice at once."""
+    """Write the records that the topic lacks. It is safe to repeat it, to kill it, and to run it twice at once."""
     settings = open_settings()
     declared = load_pipeline(settings.root, pipeline)
     with load_bar(Console(stderr=True)) as bar:
@@ -65,7 +65,8 @@ def load_bar(console: Console) -> Progress:
 def _print(console: Console, report: LoadReport) -> None:
     console.print(
         Text(
-            f"{report.source} -> {report.topic}: {report.produced:,} written, {report.already_there:,} were there, "
+            f"{report.source} -> {report.topic}: {report.produced:,} written, {report.already_there:,} were there "
+            "before, "
             f"{report.total:,} in all"
         )
     )

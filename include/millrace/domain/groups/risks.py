@@ -79,7 +79,7 @@ def _of_members(group: str, members: Sequence[Member]) -> Iterator[GroupRisk]:
     if by_default:
         hosts = _listed(sorted({m.host for m in members if m.client_id in by_default}))
         names = _listed([name or "an empty one" for name in by_default])
-        yield GroupRisk(Risk.DEFAULT_CLIENT_ID, f"client id {names} from {hosts}: set `client.id` to say whose it is")
+        yield GroupRisk(Risk.DEFAULT_CLIENT_ID, f"client id {names} from {hosts}: set `client.id` to name its owner")
     families = {name for member in members if (name := family(member.client_id, group))}
     if len(families) > 1:
         yield GroupRisk(Risk.MIXED_CLIENTS, f"clients of {_listed(sorted(families))} share this group id")
@@ -109,13 +109,13 @@ def _of_offsets(reading: GroupReading) -> Iterator[GroupRisk]:
         if all_tell and one.member is None and one.end > one.committed:
             unassigned.append(name)
     if deleted:
-        text = f"offsets that were never read and are gone from the log: {_listed(deleted)}"
+        text = f"unread offsets are gone from the log: {_listed(deleted)}"
         yield GroupRisk(Risk.UNREAD_DELETED, text, gone)
     if beyond:
-        text = f"committed beyond the end of the log: {_listed(beyond)}; the topic may have been made again"
+        text = f"committed beyond the end of the log: {_listed(beyond)}; the topic may have been created again"
         yield GroupRisk(Risk.BEYOND_END, text)
     if unassigned:
-        text = f"read before, and none of its members has it now: {_listed(unassigned)}"
+        text = f"read before, but assigned to no member now: {_listed(unassigned)}"
         yield GroupRisk(Risk.UNASSIGNED, text)
 
 
@@ -129,10 +129,10 @@ def _without_members(reading: GroupReading, snapshot: Snapshot, history: History
         return  # somebody was in it a while ago
     since = history.times[0]
     if snapshot.offsets_kept is None:
-        yield GroupRisk(Risk.STALE, f"nobody has been in it since {_moment(since)} at least")
+        yield GroupRisk(Risk.STALE, f"without members since {_moment(since)} at least")
     else:
-        text = f"nobody has been in it since {_moment(since)} at least; its offsets are deleted by "
-        yield GroupRisk(Risk.STALE, f"{text}{_moment(since + snapshot.offsets_kept)} if nobody comes")
+        text = f"without members since {_moment(since)} at least; its offsets are deleted by "
+        yield GroupRisk(Risk.STALE, f"{text}{_moment(since + snapshot.offsets_kept)} if no member joins")
 
 
 def _moment(at: datetime) -> str:

@@ -158,14 +158,16 @@ def judge(
             of ours from outside do not.
     """
     if seen.type in (GroupType.SHARE, GroupType.STREAMS):
-        return GroupReading(seen, Status.UNKNOWN, f"of a {seen.type.value} group the brokers tell type and state only")
+        return GroupReading(
+            seen, Status.UNKNOWN, f"the brokers report only type and state of a {seen.type.value} group"
+        )
     if seen.commits is None:
-        return GroupReading(seen, Status.UNKNOWN, seen.fault or "its commits are not known")
+        return GroupReading(seen, Status.UNKNOWN, seen.fault or "its commits are unknown")
     owners = {partition: member for member in seen.members or () for partition in member.partitions or ()}
     asked = sorted({*seen.commits, *owners})
     if not asked:
         if seen.members:
-            return GroupReading(seen, Status.UNKNOWN, "it commits no offsets, so its lag cannot be told")
+            return GroupReading(seen, Status.UNKNOWN, "it commits no offsets, so its lag is unknown")
         return GroupReading(seen, Status.IDLE, "it has neither members nor commits")
     tracks = {partition: _track(seen, history, partition, commits_markers) for partition in asked}
     left = _left_behind(seen, owners)
@@ -277,17 +279,17 @@ def _of_partition(group: _Group, partition: Partition, commit: int | None) -> tu
     one, log = group.tracks[partition], group.snapshot.log(partition)
     if log is None:
         there = partition[0] in group.snapshot.topics
-        return Status.UNKNOWN, "its leader did not answer" if there else "the topic is not there any more"
+        return Status.UNKNOWN, "its leader did not answer" if there else "the topic does not exist any more"
     if commit is None:
         return _uncommitted(group, partition)
     if group.seen.members is None:
-        return Status.UNKNOWN, "its members are not known"
+        return Status.UNKNOWN, "its members are unknown"
     if group.manual:
         return _by_commits(group, one, log.stable - commit)
     if group.members_since is None:
         return _without_members(one)
     if partition in group.left:
-        return Status.UNKNOWN, "none of its members has it now"
+        return Status.UNKNOWN, "assigned to no member now"
     if one.undecided:
         return _undecided(group, log.stable - commit)
     if not one.unread[-1]:
@@ -299,9 +301,9 @@ def _of_partition(group: _Group, partition: Partition, commit: int | None) -> tu
 
 def _without_members(one: Track) -> tuple[Status, str]:
     if back := _moved_back(one):
-        return Status.REWOUND, f"moved back by {back:,} offsets; nobody is in the group"
+        return Status.REWOUND, f"moved back by {back:,} offsets; the group has no members"
     if one.unread[-1] or one.undecided:
-        return Status.STOPPED, "nobody is in the group"
+        return Status.STOPPED, "the group has no members"
     return Status.IDLE, ""
 
 
@@ -310,10 +312,10 @@ def _by_commits(group: _Group, one: Track, left: int) -> tuple[Status, str]:
     if one.undecided:
         return _undecided(group, left)
     if one.unread[-1] and (waited := _overdue(group, one)):
-        return Status.STOPPED, f"nobody is in the group, and no commit came for {roughly(waited)}"
+        return Status.STOPPED, f"the group has no members, and no commit for {roughly(waited)}"
     if back := _moved_back(one):
         return Status.REWOUND, f"moved back, {back:,} offsets from where it was"
-    return Status.MANUAL, "commits without being in the group"
+    return Status.MANUAL, "commits without a member"
 
 
 def _overdue(group: _Group, one: Track) -> timedelta | None:
@@ -327,7 +329,7 @@ def _overdue(group: _Group, one: Track) -> timedelta | None:
 
 def _reading_on(group: _Group, one: Track, left: int) -> tuple[Status, str]:
     if waited := _overdue(group, one):
-        return Status.STUCK, f"no commit for {roughly(waited)}, of {left:,} unread offsets"
+        return Status.STUCK, f"no commit for {roughly(waited)}, with {left:,} unread offsets"
     if back := _moved_back(one):
         return Status.REWOUND, f"moved back, {back:,} offsets from where it was"
     return Status.OK, ""
@@ -336,8 +338,9 @@ def _reading_on(group: _Group, one: Track, left: int) -> tuple[Status, str]:
 def _undecided(group: _Group, left: int) -> tuple[Status, str]:
     looked = group.now - group.history.times[0]
     if looked < group.allowed:
-        return Status.UNKNOWN, f"{left:,} offsets are left, and it has not been watched for long enough"
-    return Status.IDLE, f"{left:,} offsets are left, and nothing moved for {roughly(looked)}: markers, or it stands"
+        return Status.UNKNOWN, f"{left:,} offsets are left, and the history is too short"
+    why = "transaction markers, or a reader that stands still"
+    return Status.IDLE, f"{left:,} offsets are left, and nothing moved for {roughly(looked)}: {why}"
 
 
 def _uncommitted(group: _Group, partition: Partition) -> tuple[Status, str]:

@@ -234,7 +234,7 @@ def still_true(plan: Plan, standings: Sequence[Standing], *, cluster_id: str, no
         return f"it expired at {plan.expires:%Y-%m-%d %H:%M} UTC"
     fine = {Standing.PENDING, Standing.DONE} if resumed else {Standing.PENDING}
     moved = sorted({c.subject for c, standing in zip(plan.changes, standings, strict=True) if standing not in fine})
-    return f"what it saw has changed: {', '.join(moved)}" if moved else ""
+    return f"the observed state has changed: {', '.join(moved)}" if moved else ""
 
 
 def canonical(plan: Plan) -> str:

@@ -120,24 +120,24 @@ class Entry:
         """What of its numbers cannot be true together; empty where they can."""
         if self.gaps is not None and not 0 <= self.gaps <= self.absent:
             return (
-                f"it says that {self.records:,} records were read of {len(self):,} offsets, and that "
-                f"{self.absent:,} of them came to nothing"
+                f"its ledger entry has {self.records:,} records of {len(self):,} offsets, but {self.absent:,} offsets "
+                "without a record"
             )
         if self.sources is None or self.rows is None or self.quarantined is None:
             return ""
         if self.rows < self.sources:
-            return f"it says that {self.sources:,} records became {self.rows:,} rows"
+            return f"its ledger entry says that {self.sources:,} records became {self.rows:,} rows"
         if self.sources + self.quarantined + self.absent != len(self):
             return (
-                f"{self.sources:,} with rows, {self.quarantined:,} in quarantine and {self.absent:,} of which nothing "
-                f"came are not {len(self):,} offsets"
+                f"{self.sources:,} with rows, {self.quarantined:,} in quarantine and {self.absent:,} without a result "
+                f"are not {len(self):,} offsets"
             )
         if self.records is None or self.dropped is None:
             return ""
         if (dropped := self.records - self.sources - self.quarantined) != self.dropped:
             return (
-                f"it says that {self.dropped:,} were dropped, and {self.records:,} read less {self.sources:,} with "
-                f"rows and {self.quarantined:,} in quarantine are {dropped:,}"
+                f"its ledger entry says that {self.dropped:,} were dropped, but {self.records:,} read minus "
+                f"{self.sources:,} with rows and {self.quarantined:,} in quarantine are {dropped:,}"
             )
         return ""
 
@@ -276,7 +276,7 @@ class Reconciliation:
         )
         told = ", ".join(f"{fault} {count:,}" if count else str(fault) for fault, count in self.faults.items())
         left = f"; {self.left:,} offsets wait for the next run" if self.left else ""
-        problem = f"; witnesses could not be asked: {self.problem}" if self.problem else ""
+        problem = f"; witnesses did not answer: {self.problem}" if self.problem else ""
         return text + (f" ({told})" if told else "") + left + problem
 
 
@@ -297,7 +297,7 @@ def receded(mark: Mark, work: Sequence[Work]) -> tuple[Finding, ...]:
         first = 0 if known is None else known
         if first < at:
             what = "its record of work is gone" if known is None else f"its record of work ends at {known}"
-            detail = f"{what}, and an earlier run has proven it up to {at}"
+            detail = f"{what}, but an earlier run has proven it up to {at}"
             found.append(Finding(Fault.RECEDED, partition, ((first, at),), at - first, 1, detail))
     return tuple(found)
 
@@ -320,7 +320,7 @@ def judged(part: Part) -> tuple[Finding, ...]:
             if gaps := tuple(ordinals.within(*here)):
                 found.append(Finding(Fault.ORDINALS, partition, gaps, Spans(gaps).offsets, len(gaps)))
             elif all_named and not any(named.within(*here)):
-                detail = f"{entry.rows:,} rows were written, {entry.rows_there:,} are there"
+                detail = f"{entry.rows:,} rows were written, {entry.rows_there:,} exist"
                 found.append(Finding(Fault.ROWS, partition, (here,), len(entry), 1, detail))
     return tuple(found)
 
@@ -371,7 +371,7 @@ def _joined(parts: Sequence[Finding]) -> Finding:
     return Finding(parts[0].fault, parts[0].partition, spans, sum(one.offsets for one in parts), ranges, detail)
 
 
-_OTHERS = "; others are like it"
+_OTHERS = "; more are like it"
 
 
 def _place(partition: TopicPartition | None) -> tuple[str | int, ...]:

@@ -129,7 +129,7 @@ def _problem(check: Check, columns: Mapping[str, str], others: Mapping[str, Mapp
             family = family_of(columns[column])
             return "" if family is Family.TEXT else f"`{column}` is {columns[column]}, and `regex` is for text"
         case Range(column) if family_of(columns[column]) is Family.TEXT:
-            return f"`{column}` is {columns[column]}, and texts have no range: use `condition`"
+            return f"`{column}` is {columns[column]}, and text has no range: use `condition`"
         case Range(column, least, most):
             bounds = tuple(bound for bound in (least, most) if bound is not None)
             return _unfit(column, columns[column], bounds, "bound")
@@ -148,7 +148,7 @@ def _problem(check: Check, columns: Mapping[str, str], others: Mapping[str, Mapp
 
 def _unknown(name: str, columns: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, sorted(columns), n=1, cutoff=0.6)
-    return f"there is no column `{name}`" + (f"; the nearest is `{close[0]}`" if close else "")
+    return f"column `{name}` does not exist" + (f"; did you mean `{close[0]}`?" if close else "")
 
 
 def _unfit(column: str, type_name: str, values: Sequence[Value], word: str) -> str:
@@ -202,7 +202,7 @@ def _comparable(one: str, other: str) -> bool:
 
 def _absent(type_name: str, table: str, other: str, columns: Mapping[str, str]) -> str:
     if not columns:
-        return f"there is no table `{table}`, or its columns may not be seen"
+        return f"table `{table}` does not exist, or its columns are not visible"
     if other not in columns:
         return f"`{table}`: {_unknown(other, columns)}"
     if not _comparable(type_name, columns[other]):

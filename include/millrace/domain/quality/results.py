@@ -184,7 +184,7 @@ class QualityCheck:
         said = {
             Verdict.PASSED: "passed",
             Verdict.FAILED: f"broken: {', '.join(result.rule for result in self.red)}",
-            Verdict.ERROR: f"not tried: {self.problem or ', '.join(result.rule for result in self.red)}",
+            Verdict.ERROR: f"not tested: {self.problem or ', '.join(result.rule for result in self.red)}",
             Verdict.EMPTY: "nothing is proven",
         }[self.verdict]
         warned = [result.rule for result in self.warned]

@@ -57,7 +57,7 @@ def usual(history: Sequence[tuple[datetime, Gain]], at: datetime, span: timedelt
     known = [(seen - gain.span / 2, gain) for seen, gain in history if gain.span > timedelta() and seen < at]
     last = known[-LAST:]
     if len(last) < FEWEST:
-        return f"nobody knows what is usual before {FEWEST} looks; there are {len(last)}"
+        return f"the usual volume is unknown before {FEWEST} checks; so far {len(last)}"
     typical = timedelta(seconds=median(gain.span.total_seconds() for _, gain in last))
     if span * 2 < typical:
         return f"{_words(span)} say nothing where {_words(typical)} are usual"

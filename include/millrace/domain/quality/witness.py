@@ -56,11 +56,11 @@ class Witness:
             what = f"{short:,} of them"
             if short > unknown.offsets:
                 detail = (
-                    f"{doubt.gaps:,} offsets gave no record when they were read, of which {holes:,} hold none, and of "
-                    f"{unknown.offsets:,} nobody can tell"
+                    f"{doubt.gaps:,} offsets gave no record when they were read: {holes:,} hold none, and "
+                    f"{unknown.offsets:,} are unknown"
                 )
                 span = (doubt.range.first, doubt.range.next)
                 return Finding(Fault.UNREAD, partition, (span,), short - unknown.offsets, 1, detail)
-        detail = f"{what} held no record when they were read, and neither archive nor log can tell"
+        detail = f"{what} held no record when they were read, and neither archive nor log can prove it"
         named = tuple(unknown)[:MOST_NAMED]
         return Finding(Fault.UNWITNESSED, partition, named, unknown.offsets, len(unknown), detail)

@@ -87,9 +87,9 @@ def parse_selection(rule: str, since: str, offsets: Sequence[str], now: datetime
         WrongSelectionError: one of them is none.
     """
     if rule and rule not in set(Rule):
-        raise WrongSelectionError(f"`{rule}` is no rule; the rules are: {', '.join(Rule)}")
+        raise WrongSelectionError(f"rule `{rule}` is unknown; choose one of: {', '.join(Rule)}")
     if len(offsets) > MOST_PLACES:
-        raise WrongSelectionError(f"{len(offsets):,} places are more than the {MOST_PLACES:,} that are taken at once")
+        raise WrongSelectionError(f"{len(offsets):,} places are too many: give at most {MOST_PLACES:,} at once")
     try:
         moment = parse_time(since, now) if since else None
     except WrongTimeError as error:
@@ -99,12 +99,14 @@ def parse_selection(rule: str, since: str, offsets: Sequence[str], now: datetime
 
 def _place(text: str) -> Place:
     if not (found := _PLACE.fullmatch(text)):
-        raise WrongSelectionError(f"`{text}` names no offsets; write TOPIC/PARTITION@OFFSET or TOPIC/PARTITION@0-99")
+        raise WrongSelectionError(
+            f"`{text}` is not a range of offsets; write TOPIC/PARTITION@OFFSET or TOPIC/PARTITION@0-99"
+        )
     first, last = int(found[3]), int(found[4] or found[3])
     if last < first:
         raise WrongSelectionError(f"`{text}` ends before it begins")
     if last >= _LARGEST or int(found[2]) >= 1 << 31:
-        raise WrongSelectionError(f"`{text}` is beyond any offset or partition")
+        raise WrongSelectionError(f"`{text}` is beyond the largest offset or partition")
     return Place(found[1], int(found[2]), first, last + 1)
 
 
@@ -207,7 +209,7 @@ def changes_of(sums: Iterable[Sum]) -> tuple[Change, ...]:
             after["dropped_by_the_transform"] = dropped
         after |= stayed(parts)
         before = facts({"in_quarantine": tried.records()})
-        unsafe = f"of {dropped:,} records no row will be left: see that the transform means to leave them out"
+        unsafe = f"{dropped:,} records will have no row: check that the transform drops them on purpose"
         found.append(Change(REDRIVE, f"{topic} {rule}", before, facts(after), unsafe=unsafe if dropped else ""))
     return tuple(found)
 

@@ -82,7 +82,7 @@ def advise(
     case = _Case(name, settings, replication, partitions, has_key, fed_by_source, declared)
     found = list(_durability(case))
     if settings.compacts and has_key is False and "cleanup.policy" in declared:
-        what = "a compacted topic keeps the last record of each key, and takes no record without one"
+        what = "a compacted topic keeps the last record of each key, and refuses records without a key"
         found.append(
             Advice("cleanup.policy", what, "declare `key: {field: COLUMN}`, or choose the cleanup policy `delete`")
         )
@@ -102,15 +102,15 @@ def _durability(case: _Case) -> Iterator[Advice]:
     if case.replication == 1:
         yield Advice(REPLICATION, "one replica: records are lost with their broker", "declare 3 replicas")
     elif case.settings.unclean_election and "unclean.leader.election.enable" in case.declared:
-        what = "a replica that lacks records may become the leader: records that were acknowledged are lost"
+        what = "a replica that lacks records may become the leader: acknowledged records are lost"
         yield Advice("unclean.leader.election.enable", what, _config("unclean.leader.election.enable", "false"))
     if key not in case.declared:
         return
     if in_sync > case.replication:
-        what = f"{in_sync} replicas must be in sync, but there are {case.replication}: nobody could write with acks=all"
+        what = f"{in_sync} replicas must be in sync, of only {case.replication}: writes with acks=all would fail"
         yield Advice(key, what, f"write at most {case.replication}")
     elif in_sync <= 1 < case.replication:
-        what = "one replica in sync is enough: what is acknowledged with acks=all may be on one broker only"
+        what = "one replica in sync is enough: a record acknowledged with acks=all may be on one broker only"
         yield Advice(key, what, _config(key, 2))
 
 
@@ -122,7 +122,7 @@ def _too_large(case: _Case) -> Iterator[Advice]:
         return
     what = (
         f"Kafka deletes whole segments, of up to {roughly_bytes(size)}{case.origin('segment.bytes')}, "
-        f"and only while {roughly_bytes(limit)} are left: a partition holds up to {roughly_bytes(limit + size)}"
+        f"and keeps {roughly_bytes(limit)}: a partition holds up to {roughly_bytes(limit + size)}"
     )
     yield Advice(about, what, _config("segment.bytes", _segment(limit // 10)) + ", or a larger limit")
 

@@ -24,7 +24,7 @@ from millrace.domain.retention.settings import BrokerSettings, LogSettings
 
 _CLOCKS = timedelta(minutes=1)  # producers' and brokers' may differ so much before a record is called of the future
 _MATTERS = 100  # the part of retention by which a record's date has to be ahead to be told
-_MERGED = "it is compacted too: compaction merges segments, so no limit by time bounds it"
+_MERGED = "it is compacted too: compaction merges segments, so no time limit bounds it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def bound(settings: LogSettings, broker: BrokerSettings, flow: Flow | None, clea
         log_bytes = _came(flow, settings.time) + _came(flow, rest)
         found.append((log_bytes, log_bytes + _grown(flow, settings.delete_delay), Rule.TIME))
     if not found:
-        why = _MERGED if settings.compacts else "nobody knows yet how fast records come"
+        why = _MERGED if settings.compacts else "the rate of records is not known yet"
         return Bound(age=age, age_by=age_by, why=why)
     log_bytes, disk_bytes, by = min(found)
     return Bound(log_bytes, disk_bytes, by, age, age_by, _segments(settings, log_bytes, age))
@@ -149,7 +149,7 @@ def breaches(
         text = f"a record is dated {roughly(ahead)} ahead: its segment, and all after it, is kept for {kept} more"
         yield Breach(BreachKind.FUTURE, partition, text, wrong=True, measure=ahead.total_seconds())
     if grows and settings.time is not None and youngest is not None and youngest > settings.time:
-        text = f"records that came lately are dated {roughly(youngest)} back: retention deletes them when it next looks"
+        text = f"new records have timestamps {roughly(youngest)} in the past: retention deletes them at its next check"
         yield Breach(BreachKind.PAST, partition, text, wrong=True, measure=youngest.total_seconds())
     elif age is not None and found.age is not None and age > found.age and not future:
         text = f"its oldest record is {roughly(age)} old, and {roughly(found.age)} is the most that follows"
@@ -157,7 +157,7 @@ def breaches(
     if size_bytes is not None and found.log_bytes is not None and size_bytes > found.log_bytes and not future:
         text = f"it takes {size_bytes:,} bytes, and {found.log_bytes:,.0f} is the most that follows"
         idle = grows is False and found.by is Rule.TIME
-        why = ": no record comes, so the rate is not what it was when these did" if idle else ""
+        why = ": no record arrives, so the former rate does not apply" if idle else ""
         kind = BreachKind.IDLE if idle else BreachKind.SIZE
         yield Breach(kind, partition, text + why, wrong=not idle, measure=size_bytes)
 
@@ -196,7 +196,7 @@ def _compacted(settings: LogSettings, flow: Flow | None, clean_bytes: int | None
     clean, which the last segment never is.
     """
     if clean_bytes is None or settings.dirty_ratio >= 1:
-        why = "it is only compacted: it has no bound of age, and how large it is when it is clean was not seen yet"
+        why = "it is only compacted: its age has no bound, and its size after compaction is not known yet"
         return Bound(why=why)
     log_bytes = clean_bytes / (1 - settings.dirty_ratio) + settings.segment_bytes
     return Bound(log_bytes, log_bytes + _grown(flow, settings.delete_delay), Rule.COMPACTION)

@@ -89,12 +89,12 @@ class Cut:
 
     def __str__(self) -> str:
         if not self.records:
-            return f"{self.topic}: nothing that is there now is older, or more, than it will keep"
+            return f"{self.topic}: the new settings delete no present record"
         hit = sum(1 for each in self.partitions if each.records)
         size = "" if self.size_bytes is None else f", about {roughly_bytes(self.size_bytes)}"
         oldest = "" if self.oldest is None else f", the oldest of {self.oldest:%Y-%m-%d %H:%M:%S} UTC"
         return (
-            f"{self.topic}: takes at most {_records(self.records)}{size} of {hit} of its {len(self.partitions)} "
+            f"{self.topic}: deletes at most {_records(self.records)}{size} of {hit} of its {len(self.partitions)} "
             f"partitions{oldest}"
         )
 
@@ -133,7 +133,7 @@ class Loss:
 
     def __str__(self) -> str:
         verb = "archived" if isinstance(self.reader.app, BackupApp) else "read"
-        yet = f"of which its group calls nothing {verb}" if self.reader.uncommitted else f"that it has not {verb}"
+        yet = f"that no commit of its group marks as {verb}" if self.reader.uncommitted else f"that it has not {verb}"
         more = f" and {len(self.ranges) - _NAMED} more" if len(self.ranges) > _NAMED else ""
         named = ", ".join(str(each) for each in self.ranges[:_NAMED])
         return f"{self.reader.what} would lose {_records(self.records)} {yet}: {named}{more}"

@@ -139,7 +139,7 @@ class Inflow:
 
 
 def measure(points: Sequence[Point], declared: float | None = None) -> Inflow | None:
-    """What comes into a topic, out of what was seen of it; None where it was seen for less than an hour.
+    """What comes into a topic, out of what was seen of it; None where it was watched for less than an hour.
 
     Args:
         points: oldest first, all of the topic as it is now; at any distance from each other.

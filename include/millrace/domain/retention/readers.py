@@ -219,9 +219,9 @@ def _room(
 def _not_known(settings: LogSettings, first_ms: int | None, flow: Flow | None) -> str:
     """Why nobody can tell when an unread record may be deleted; empty where it never is."""
     if settings.deletes and settings.time is not None and first_ms is None:
-        return "nobody knows how old its first unread record is"
+        return "the age of its first unread record is unknown"
     if settings.deletes and settings.size_bytes is not None and flow is None:
-        return "nobody knows yet how fast records come"
+        return "the rate of records is not known yet"
     return ""
 
 

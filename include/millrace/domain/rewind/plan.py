@@ -124,7 +124,7 @@ def foreign_commits(
                 continue
             found.append(f"{partition} was moved to {committed.offset} by plan {move.plan}")
             continue
-        found.append(f"{partition} was moved to {committed.offset} by somebody")
+        found.append(f"{partition} was moved to {committed.offset} by someone else")
     return found
 
 
@@ -145,13 +145,13 @@ def stale(
         bounds: every partition that the stream's topics have now.
     """
     if record.timeline != rewind.timeline:
-        return f"it was made on timeline {rewind.timeline}, the stream is on timeline {record.timeline}"
+        return f"it was made on timeline {rewind.timeline}, but the stream is on timeline {record.timeline}"
     if len(bounds) != rewind.partitions:
-        return f"its topics had {rewind.partitions} partitions and have {len(bounds)}"
+        return f"its topics had {rewind.partitions} partitions and now have {len(bounds)}"
     planned = {move.partition for move in rewind.moves}
     topics = {partition.topic for partition in planned}
     if changed := planned ^ {partition for partition in record.next_offsets if partition.topic in topics}:
-        return f"the work on record is of other partitions: {_some(map(str, sorted(changed)))}"
+        return f"the record of work has other partitions: {_some(map(str, sorted(changed)))}"
     if moved := foreign_commits(rewind.stream, record, group, plan_id=plan_id):
         return _some(moved)
     return _some(_gone(rewind, record, bounds)) or _grown(rewind, record)
@@ -163,18 +163,18 @@ def _gone(rewind: Rewind, record: WorkRecord, bounds: Mapping[TopicPartition, Lo
         held = bounds.get(move.partition)
         if held is None:
             gone = topics.get(move.partition.topic) == move.partition.topic_id
-            yield f"{move.partition} {'is gone' if gone else 'is of a topic that was deleted and made again'}"
+            yield f"{move.partition} {'is gone' if gone else 'belongs to a topic that was deleted and created again'}"
         elif move.target != move.now and held.start > move.target and rewind.policy is Policy.FAIL:
             yield f"{move.partition}: the log now begins at {held.start}, past the target {move.target}"
         if record.next_offsets[move.partition] < move.now:
-            yield f"{move.partition}: the work on record went back from {move.now}"
+            yield f"{move.partition}: the record of work went back from {move.now}"
 
 
 def _grown(rewind: Rewind, record: WorkRecord) -> str:
     grown = sum(record.next_offsets[move.partition] - move.now for move in rewind.moves)
     if grown <= rewind.may_grow_by:
         return ""
-    return f"the stream has read {grown:,} records since, more than the {rewind.may_grow_by:,} that the plan allows"
+    return f"the stream has read {grown:,} records since the plan; the plan allows {rewind.may_grow_by:,}"
 
 
 def wrong_positions(rewind: Rewind, record: WorkRecord, ends: Mapping[TopicPartition, int]) -> str:
@@ -186,14 +186,14 @@ def wrong_positions(rewind: Rewind, record: WorkRecord, ends: Mapping[TopicParti
         ends: where the work on record ended before.
     """
     if record.timeline != rewind.timeline + 1:
-        return f"the stream is on timeline {record.timeline}, the plan opens timeline {rewind.timeline + 1}"
+        return f"the stream is on timeline {record.timeline}, but the plan opens timeline {rewind.timeline + 1}"
     wrong = []
     for move in rewind.moves:
         wanted = move.target if move.target != move.now else ends[move.partition]
         first = record.first_offsets.get(move.partition)
         later = first is not None and rewind.policy is Policy.EARLIEST and move.target != move.now and first >= wanted
         if first != wanted and not later:
-            wrong.append(f"{move.partition} begins at {first}, planned was {wanted}")
+            wrong.append(f"{move.partition} begins at {first}, but the plan says {wanted}")
     return _some(wrong)
 
 

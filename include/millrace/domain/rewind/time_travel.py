@@ -173,18 +173,18 @@ def _recreated(record: WorkRecord, resolved: Mapping[TopicPartition, Resolved]) 
         on_record.setdefault(partition.topic, set()).add(partition.topic_id)
     for topic, known in sorted(on_record.items()):
         if topic in ids and ids[topic] not in known:
-            yield f"{topic} was deleted and made again: the work on record was done from the former one"
+            yield f"{topic} was deleted and created again: the record of work is about the former topic"
 
 
 def _refusal(partition: TopicPartition, now: int, answer: Resolved, policy: Policy) -> str:
     if answer.quality is Quality.NO_LEADER:
-        return f"{partition} has no leader: where the time lies there cannot be told"
+        return f"{partition} has no leader: the offset of the time is unknown"
     if answer.quality is Quality.BEFORE_LOG_START and policy is Policy.FAIL:
         by = f" by {answer.late}" if answer.late else ""
-        return f"{partition}: the log begins{by} later, at offset {answer.offset}: what lay before has expired"
+        return f"{partition}: the log begins{by} later, at offset {answer.offset}: earlier records have expired"
     if answer.offset is not None and answer.offset > now:
         return (
-            f"{partition}: the target {answer.offset} is ahead of the work on record, which ends at {now}: "
+            f"{partition}: the target {answer.offset} is ahead of the record of work, which ends at {now}: "
             f"offsets {now} to {answer.offset - 1} would be skipped"
         )
     return ""
@@ -207,7 +207,7 @@ def parse_time(text: str, now: datetime) -> datetime:
     try:
         read = datetime.fromisoformat(date_and_time if named else words)
     except ValueError as error:
-        raise WrongTimeError(f"`{words}` is no time; write for instance 2026-03-29T12:00+02:00") from error
+        raise WrongTimeError(f"`{words}` is not a time; write for instance 2026-03-29T12:00+02:00") from error
     if named:
         read = _in_zone(read, named, words)
     if read.tzinfo is None:
@@ -215,7 +215,7 @@ def parse_time(text: str, now: datetime) -> datetime:
     try:
         moment = read.astimezone(UTC)
     except OverflowError as error:
-        raise WrongTimeError(f"`{words}` is in no year from 1 to 9999 of UTC") from error
+        raise WrongTimeError(f"`{words}` is not within the years 1 to 9999 of UTC") from error
     if moment > now:
         raise WrongTimeError(f"`{words}` is in the future: {moment:%Y-%m-%d %H:%M:%S} UTC")
     return moment
@@ -230,7 +230,7 @@ def parse_window(since: str | None, until: str | None, now: datetime) -> tuple[d
     if since is None and until is None:
         return None
     if since is None or until is None:
-        raise WrongTimeError("a window has a beginning and an end: give both, or neither")
+        raise WrongTimeError("a window needs a start and an end: give both, or neither")
     began, ended = parse_time(since, now), parse_time(until, now)
     if ended <= began:
         raise WrongTimeError(f"the window ends before it begins: `{since}` is not before `{until}`")
@@ -243,14 +243,14 @@ def _in_zone(read: datetime, name: str, words: str) -> datetime:
     try:
         zone = ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise WrongTimeError(f"`{name}` is no zone that this machine knows") from error
+        raise WrongTimeError(f"the time zone `{name}` is unknown on this machine") from error
     earlier, later = (read.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     if earlier.utcoffset() == later.utcoffset():
         return earlier
     if earlier.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != read:
-        raise WrongTimeError(f"`{words}` does not exist: the clocks are put forward over it")
+        raise WrongTimeError(f"`{words}` does not exist: the clocks skip it")
     both = " or ".join(_iso(moment) for moment in (earlier, later))
-    raise WrongTimeError(f"`{words}` comes twice, as the clocks are put back: write {both}")
+    raise WrongTimeError(f"`{words}` occurs twice, because the clocks go back: write {both}")
 
 
 def _iso(moment: datetime) -> str:
@@ -275,7 +275,7 @@ def parse_offsets(text: str) -> dict[tuple[str, int], int]:
             raise WrongTimeError(f"line {number} names {key[0]}/{key[1]} again")
         found[key] = int(parts[2])
     if not found:
-        raise WrongTimeError("it names no partition")
+        raise WrongTimeError("the file names no partition")
     return found
 
 

@@ -85,12 +85,13 @@ class Capabilities:
 
 
 RESET_GROUP = (
-    "stop it, reset its group {group} with kafka-consumer-groups --reset-offsets, start it: that opens a new timeline"
+    "stop the stream, reset its group {group} with kafka-consumer-groups --reset-offsets, and start it: this opens a "
+    "new timeline"
 )
 """How a stream is made to read again where no plan can rewind it."""
 
 KEEPS_EACH_ROW = Lack(
-    "{stream} keeps each row that it writes, and a delete removes none",
+    "{stream} keeps each row that it writes; a delete removes no row",
     "declare `mode: upsert` with a key for a table of PostgreSQL, or write to a topic",
 )
 """Why no row deletes another one, of sinks that append."""
@@ -106,19 +107,21 @@ def without_a_table(service: str, *, record: str, files: Lack | None, deletes: L
         deletes: what is missing to delete a row by its key; None where nothing is.
     """
 
-    def lacks(reason: str, next_step: str = "see how far its group is: `millrace streams show {stream}`") -> Lack:
+    def lacks(
+        reason: str, next_step: str = "see the progress of its group with `millrace streams show {stream}`"
+    ) -> Lack:
         return Lack(f"{{stream}} writes to {service}: {reason}", next_step)
 
-    no_place = "its rows have no place by source"
+    no_place = "its rows cannot be found by their source"
     return Capabilities(
         table=lacks("it has no table"),
         books=lacks("its sink keeps no ledger"),
         quality=lacks(
-            "there is no table to hold rules against",
-            "a second stream can read the topic and write its rows to a table, which rules are held against",
+            "quality rules need a table",
+            "declare a second stream that reads the topic and writes to a table, and give that one rules",
         ),
         rewind=lacks(f"its work on record is its {record}'s", RESET_GROUP),
-        redrive=lacks(no_place, f"to have its records read again, {RESET_GROUP}"),
+        redrive=lacks(no_place, f"to read its records again: {RESET_GROUP}"),
         recompute=lacks(no_place),
         files=files,
         deletes=deletes,
@@ -128,7 +131,7 @@ def without_a_table(service: str, *, record: str, files: Lack | None, deletes: L
 def no_dataset(named: str) -> Lack:
     """Return why a sink has no objects to ask for."""
     return Lack(
-        f"{{stream}} writes to the {named}, and no dataset", "ask for a stream whose declaration has `writes.s3`"
+        f"{{stream}} writes to the {named}, not to a dataset", "choose a stream with `writes.s3` in its declaration"
     )
 
 
@@ -154,17 +157,17 @@ def of_table(named: str, *, upserts: bool) -> Capabilities:
         table=None,
         books=None,
         quality=Lack(
-            "quality rules are held against appended rows only, and the sink of {stream} has `mode: upsert`",
-            "a second stream can read the topic and append its rows to a table, which rules are held against",
+            "quality rules need appended rows, and the sink of {stream} has `mode: upsert`",
+            "declare a second stream that reads the topic and appends to a table, and give that one rules",
         ),
         rewind=None,
         redrive=Lack(
-            "a redrive puts rows by their source, and an upserted table has them by key",
-            "rewind the stream to before the records; see docs/guide/rewind.md",
+            "a redrive writes rows by source, and an upserted table stores rows by key",
+            "rewind the stream to a time before the records; see docs/guide/rewind.md",
         ),
         recompute=Lack(
-            "rows of an upserted table are the last of their key, not of their offset",
-            "hold its books, without a sample: `millrace quality reconcile {stream}`",
+            "an upserted table has the last row of each key, not the row of each offset",
+            "compare its books without a sample: `millrace quality reconcile {stream}`",
         ),
         files=no_dataset(named),
         deletes=None,

@@ -131,9 +131,10 @@ def open_at(
     if recreated and not wishes.accept_recreated:
         return Refuse(
             Refusal.RECREATED,
-            f"{', '.join(sorted(recreated))}: the topic was deleted and created again; the work on record was done "
-            "from the former one",
-            f"look at the new topic; `streams accept {stream} --reason ...` reads it from its beginning",
+            f"{', '.join(sorted(recreated))}: the topic was deleted and created again; the record of work is about "
+            "the former topic",
+            f"check the new topic, then run `millrace streams accept {stream} --reason ...` to read it from its "
+            "beginning",
         )
     positions: dict[TopicPartition, Position] = {}
     for partition, bounds in sorted(log.items()):
@@ -176,8 +177,8 @@ def _position(
     if metadata is not None and metadata.epoch > epoch:
         return Refuse(
             Refusal.FENCED,
-            f"{partition}: epoch {metadata.epoch} has committed, this is epoch {epoch}",
-            f"`streams show {stream}` shows the newer instance",
+            f"{partition}: epoch {metadata.epoch} has committed, and fences this epoch {epoch}",
+            f"see the newer instance with `millrace streams show {stream}`",
         )
     ours = metadata or planned
     if ours is not None and ours.topic_id != partition.topic_id:
@@ -206,7 +207,7 @@ def _foreign_move(
     if committed is None or committed.offset == done:
         return None
     if _opened_this_timeline(record, partition, committed, bounds):
-        note = f"offset {committed.offset} is behind the log end {bounds.end}, as it was when the timeline began"
+        note = f"offset {committed.offset} is beyond the log end {bounds.end}, as when the timeline began"
         return Position(done, Basis.RECORD, note)
     moved = _within(committed.offset, bounds)
     return None if moved.offset == done else moved
@@ -225,8 +226,8 @@ def _without_record(
         return Refuse(
             Refusal.RECORD_MISSING,
             f"{partition}: the group holds our own commit of offset {metadata.offset} (timeline {metadata.timeline}), "
-            "but the sink has no record of that work: it is not the database it was",
-            f"point the stream at its sink again, or reset its group to where it shall begin in this one "
+            "but the sink has no record of that work: the database was replaced or reset",
+            "point the stream at its sink again, or reset its group to the first offset for this sink "
             f"(`streams show {stream}` names the group)",
         )
     if committed is not None:
@@ -257,10 +258,10 @@ def _older_sink(
     return Refuse(
         Refusal.RECORD_MISSING,
         f"{partition}: the group holds our own commit of timeline {metadata.timeline} (offset {metadata.offset}), but "
-        f"the sink's record of work ends with timeline {record.timeline} (offset {record.next_offsets[partition]}): it "
-        "is not the database it was, as after a restore from a backup",
-        f"point the stream at its newer sink again; or reset its group (`streams show {stream}` names it) to where "
-        f"this one's record ends, to read again what it lacks: {_on_record(record, record.next_offsets)}",
+        f"the sink's record of work ends with timeline {record.timeline} (offset {record.next_offsets[partition]}): "
+        "the database is older, for instance restored from a backup",
+        f"point the stream at its newer sink again; or reset its group (`streams show {stream}` names it) to the end "
+        f"of this sink's record: {_on_record(record, record.next_offsets)}",
     )
 
 
@@ -284,10 +285,10 @@ def _planned_move(stream: str, committed: Committed | None) -> PlannedMove | Non
 
 def _within(target: int, bounds: LogBounds) -> Position:
     if target < bounds.start:
-        note = f"offset {target} is before the log start {bounds.start}: what was between them has expired"
+        note = f"offset {target} is before the log start {bounds.start}: the records between them have expired"
         return Position(bounds.start, Basis.CLAMPED, note)
     if target > bounds.end:
-        return Position(bounds.end, Basis.CLAMPED, f"offset {target} is behind the log end {bounds.end}")
+        return Position(bounds.end, Basis.CLAMPED, f"offset {target} is beyond the log end {bounds.end}")
     return Position(target, Basis.GROUP)
 
 
@@ -295,26 +296,26 @@ def _lost(stream: str, partition: TopicPartition, done: int, bounds: LogBounds) 
     if done < bounds.start:
         what = f"{partition}: offsets {done} to {bounds.start - 1} expired before they were read"
     else:
-        what = f"{partition}: the log ends at {bounds.end}, but work is on record up to {done}: the log was cut"
+        what = f"{partition}: the log ends at {bounds.end} and the record of work at {done}: the log was truncated"
     return Refuse(
         Refusal.DATA_LOSS,
         what,
-        f"to go on without them, reset the group of {stream} to where it shall go on, and start it again",
+        f"to continue without them, reset the group of {stream} to the next offset, and start the stream again",
     )
 
 
 def _moves(record: WorkRecord, moved: Mapping[TopicPartition, Position]) -> str:
     def lines() -> Iterator[str]:
         for partition, position in moved.items():
-            done = "where nobody knows" if partition in record.moved else record.next_offsets.get(partition)
+            done = "an unknown offset" if partition in record.moved else record.next_offsets.get(partition)
             yield f"{partition} from {done} to {position.offset}" + (f" ({position.note})" if position.note else "")
 
-    return "somebody moved the consumer group: " + ", ".join(lines())
+    return "the consumer group was moved by someone else: " + ", ".join(lines())
 
 
 def _way_back(stream: str, record: WorkRecord, moved: Mapping[TopicPartition, Position]) -> str:
     if not record.moved.isdisjoint(moved):
-        return f"declare `on_rewind: reprocess` for {stream}: it did not stop in order, so nobody knows where it was"
+        return f"declare `on_rewind: reprocess` for {stream}: it did not stop cleanly, its former offsets are unknown"
     back = _on_record(record, moved) or "its former offsets"
     return f"reset the group back to {back}, or declare `on_rewind: reprocess` for {stream}"
 

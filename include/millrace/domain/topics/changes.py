@@ -95,8 +95,8 @@ def plan_topics(
             refusals.append(
                 Refusal(
                     topic.name,
-                    f"the cluster will not describe it: {unreadable[topic.name]}",
-                    "give the user of this connection the rights Describe and DescribeConfigs on it",
+                    f"the cluster does not describe it: {unreadable[topic.name]}",
+                    "grant Describe and DescribeConfigs on it to the user of this connection",
                 )
             )
         elif topic.name not in observed:
@@ -136,8 +136,8 @@ def _without_collisions(changes: Sequence[Change], names: Collection[str]) -> tu
         if other == change.subject:
             made.append(change)
         else:
-            there = "is there" if other in names else "would be made too"
-            what = f"Kafka cannot hold it beside the topic {other}, which {there}: it takes `.` and `_` for the same"
+            there = "exists" if other in names else "would be created too"
+            what = f"the name collides with the topic {other}, which {there}: Kafka treats `.` and `_` as equal"
             refused.append(Refusal(change.subject, what, "give it another name in the declaration"))
     return made, refused
 
@@ -215,8 +215,8 @@ def _missing(topic: Topic, changes: list[Change], refusals: list[Refusal]) -> No
         refusals.append(
             Refusal(
                 topic.name,
-                "it does not exist, and it is declared as `manage: none`",
-                "let its owner create it, correct its name, or declare it as `manage: full`",
+                "the topic does not exist, and is declared with `manage: none`",
+                "ask its owner to create it, correct its name, or declare `manage: full`",
             )
         )
         return
@@ -232,14 +232,14 @@ def _refusals(topic: Topic, observed: ObservedTopic) -> Iterator[Refusal]:
     if topic.partitions is not None and topic.partitions < observed.partitions:
         yield Refusal(
             topic.name,
-            f"it has {observed.partitions} partitions and {topic.partitions} are declared: "
-            "Kafka cannot take partitions back",
+            f"the topic has {observed.partitions} partitions, and {topic.partitions} are declared: "
+            "Kafka cannot remove partitions",
             f"declare `partitions: {observed.partitions}`, or move to a new topic with fewer",
         )
     if topic.replication is not None and topic.replication != observed.replication:
         yield Refusal(
             topic.name,
-            f"it has replication {observed.replication} and {topic.replication} is declared: "
+            f"the topic has replication {observed.replication}, and {topic.replication} is declared: "
             "Millrace does not move replicas between brokers",
             f"declare `replication: {observed.replication}`, or reassign with kafka-reassign-partitions",
         )
@@ -247,8 +247,8 @@ def _refusals(topic: Topic, observed: ObservedTopic) -> Iterator[Refusal]:
         if not _is_known(key, observed):
             yield Refusal(
                 topic.name,
-                f"the cluster knows no topic setting {key}",
-                "correct its name in the declaration, or take it out",
+                f"topic setting {key} is unknown to the cluster",
+                "correct its name in the declaration, or remove it",
             )
 
 
@@ -259,8 +259,8 @@ def _differences(topic: Topic, wanted: Mapping[str, str], observed: ObservedTopi
             topic.name,
             facts({_TOPIC_ID: observed.topic_id, _PARTITIONS: observed.partitions}),
             facts({_PARTITIONS: topic.partitions}),
-            "keys move: new records of a key may land in another partition than its earlier ones, so their order "
-            "across the change is lost; Kafka cannot take partitions back",
+            "keys move: new records of a key may go to another partition, so their order with earlier records is "
+            "lost; Kafka cannot remove partitions",
         )
     reasons = {
         key: (value, _danger(key, observed.setting(key), value))
@@ -303,8 +303,8 @@ def _cuts(wanted: Mapping[str, str], observed: ObservedTopic) -> list[str]:
 def _uncut(topic: Topic, keys: Sequence[str], why: str) -> Refusal:
     return Refusal(
         topic.name,
-        f"its {' and '.join(keys)} may not be made to keep less now: whether somebody holds it is not known ({why})",
-        "plan again once the control database answers",
+        f"its {' and '.join(keys)} cannot be reduced now: the holds of the topic are unknown ({why})",
+        "make a new plan when the control database answers",
     )
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from millrace.declarations import load_pipeline
 from millrace.domain.activity.readings import Reading, UnreadableRecords
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 from millrace.usecases.sinks.required import table_of
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
 
 PIPELINE, STREAM = "activity", "groups"
-_START = f"./millrace streams start {PIPELINE}.{STREAM} --reason ..."
+_START = f"run `./millrace streams start {PIPELINE}.{STREAM} --reason ...`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,15 @@ def active(
         sink = table_of(pipeline.stream(STREAM))
     except KeyError:
         raise UsageError(
-            f"the pipeline {PIPELINE} has no stream {STREAM}, which keeps who reads what",
+            f"pipeline {PIPELINE} has no stream {STREAM}, which records the readers of topics",
             next_step=f"declare it in include/pipelines/{PIPELINE}.yaml, then {_START}",
+            code=Code.UNKNOWN_NAME,
         ) from None
     reader = platform.sinks.activity(sink.connection)
     found = reader.readings((now or datetime.now(UTC)) - since, group, topic)
     if found is None:
-        raise UsageError("the stream that keeps who reads what was never started", next_step=_START)
+        raise UsageError(
+            "the stream that records the readers of topics was never started", next_step=_START, code=Code.NEVER_STARTED
+        )
     found.sort(key=lambda reading: reading.last_commit, reverse=True)
     return Activity(found[:limit], reader.unreadable(), len(found) > limit)

@@ -133,7 +133,7 @@ class Watchdog:
         if error is not None:
             self._watched.say(f"{name} did not deliver: {type(error).__name__}: {error}")
         else:
-            self._watched.say(f"{name} delivered: {alarm.detail}")
+            self._watched.say(f"delivered by {name}: {alarm.detail}")
         return error is None or isinstance(error, MAY_HAVE_DELIVERED)
 
     def _alarm(self, found: Decision, cause: str, now: datetime) -> Alarm:

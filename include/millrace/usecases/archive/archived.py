@@ -16,7 +16,7 @@ from millrace.domain.archive.proof.tiling import Tiling
 from millrace.domain.archive.records import ArchivedRecord
 from millrace.domain.archive.selection import NO_TIMESTAMP, Selection
 from millrace.domain.formats.printable import printable
-from millrace.errors import MillraceError, UsageError
+from millrace.errors import Code, MillraceError, UsageError
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -74,7 +74,7 @@ class ArchivedTopic:
         if self._timeless:
             self.tell(f"{self._timeless} records without a timestamp were left out")
         if self._unread:
-            self.tell(f"{self._unread} objects that were not read may hold records without a timestamp, too")
+            self.tell(f"{self._unread} unread objects may also hold records without a timestamp")
 
     def tell_problem(self, problem: Problem | str) -> None:
         """Count something that is wrong, and say it."""
@@ -121,7 +121,7 @@ class ArchivedTopic:
         for each in found:
             if each != latest:
                 at = begun[each]
-                began = f"whose archive began at {at:%Y-%m-%d %H:%M:%S} UTC" if at else "whose chain cannot be read"
+                began = f"with an archive since {at:%Y-%m-%d %H:%M:%S} UTC" if at else "with an unreadable chain"
                 self.tell(f"not read: topic id {each.topic_id}, {began}; read it with --topic-id {each.topic_id}")
         return latest
 
@@ -135,7 +135,8 @@ class ArchivedTopic:
             named = Incarnation(self.topic, "0" * 22 if self.topic_id is None else self.topic_id)
         except ValueError as error:
             raise UsageError(
-                printable(str(error)), next_step="write the topic, and its id of 22 characters, as Kafka's tools do"
+                printable(str(error)),
+                next_step="write the topic, and its id of 22 characters, as Kafka's tools print them",
             ) from error
         return None if self.topic_id is None else named
 
@@ -143,14 +144,16 @@ class ArchivedTopic:
         if found:
             ids = ", ".join(each.topic_id for each in found)
             return MillraceError(
-                f"there is no archive of topic id {self.topic_id}",
+                f"topic id {self.topic_id} has no archive",
                 where=f"topic {self.topic}, connection {self.connection}",
-                next_step=f"those of this topic have the ids {ids}",
+                next_step=f"choose one of the topic ids {ids}",
+                code=Code.NO_ARCHIVE,
             )
         names = [printable(name) for name in topics]
         more = ", and more" if len(names) > _NAMED else ""
         return MillraceError(
-            f"there is no archive of {self.topic}",
+            f"topic {self.topic} has no archive",
             where=f"connection {self.connection}",
-            next_step=f"topics that have one: {', '.join(names[:_NAMED]) or 'none'}{more}",
+            next_step=f"choose a topic with an archive: {', '.join(names[:_NAMED]) or 'none'}{more}",
+            code=Code.NO_ARCHIVE,
         )

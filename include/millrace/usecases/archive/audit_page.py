@@ -26,9 +26,9 @@ _WORDS = {
     Shade.EXPIRED: "expired",
     Shade.PENDING: "waits",
     Shade.UNSURE: "archived, a tombstone may be missing",
-    Shade.KNOWN: "lost or diverged, and somebody knows",
-    Shade.UNKNOWN: "not told: more ranges than an audit names",
-    Shade.LOST: "lost or diverged, and nobody said that they know",
+    Shade.KNOWN: "lost or diverged, acknowledged",
+    Shade.UNKNOWN: "not named: more ranges than an audit names",
+    Shade.LOST: "lost or diverged, not acknowledged",
 }
 # No label is told by its colour alone: the worse, the higher.
 _HEIGHTS = {
@@ -73,12 +73,12 @@ def headline(audit: Audit) -> str:
     if audit.unseen:
         count = len(audit.unseen)
         noun = "partition" if count == 1 else "partitions"
-        return f"No verdict on {count:,} {noun} that nobody could look at; nothing wrong with the others."
+        return f"No verdict on {count:,} {noun} that could not be read; no fault in the others."
     held = f"{audit.records:,} records are archived, lost {told(audit.partitions, Label.LOST)}"
     if (diverged := told(audit.partitions, Label.DIVERGED)) != "0":
         held += f", diverged {diverged}"
     if audit.offsets(Label.LOST) or audit.offsets(Label.DIVERGED):
-        held += ", with somebody's knowledge"
+        held += ", acknowledged"
     if audit.verdict is Verdict.PENDING:
         waiting = told(audit.partitions, Label.PENDING)
         return f"Proven, but for {waiting} offsets that wait to be archived: {held}."

@@ -18,7 +18,7 @@ from millrace.domain.archive.proof.coverage import lost_text
 from millrace.domain.archive.proof.partition import Tile
 from millrace.domain.archive.proof.spans import Spans
 from millrace.domain.declaration.pipeline import BackupApp, Pipeline, Topic
-from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
+from millrace.errors import Code, MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.usecases.archive.audit_page import page_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def backed_topics(pipelines: Sequence[Pipeline], topic: str | None = None) -> li
     named = [each for each in found if each.topic.name == topic]
     if not named:
         names = ", ".join(sorted(each.topic.name for each in found)) or "none"
-        raise UsageError(f"{topic} is not declared with a backup", next_step=f"topics that are: {names}")
+        raise UsageError(
+            f"{topic} is not declared with a backup", next_step=f"choose one of: {names}", code=Code.UNKNOWN_NAME
+        )
     return named
 
 
@@ -221,13 +223,15 @@ def acknowledge_loss(
     about = [("", PartitionSpan(span.partition, *rest)) for rest in lost.within(span.first, span.next)]
     about += faults.items()
     if not about or len(about) > MOST_SPANS:
-        what = f"{len(about):,} ranges of" if about else "nothing is wrong with"
+        what = f"{len(about):,} ranges are too many for" if about else "no fault to acknowledge in"
         raise RefusedError(
             f"{what} partition {span.partition} [{span.first}, {span.next})",
             where=str(here),
-            next_step="`millrace backup coverage` names what is lost; a fault of an object is acknowledged whole"
+            next_step="run `millrace backup coverage` to see lost ranges; acknowledge the fault of an object for its "
+            "whole range"
             if not about
             else f"acknowledge at most {MOST_SPANS} ranges at a time",
+            code=Code.NOTHING_TO_DO,
         )
     app = backed.app.qualified_name
     asked = [Acknowledgement(None, app, here, each, None, actor, reason, fault) for fault, each in about]
@@ -259,11 +263,12 @@ def acknowledge_chain(
     faults = [_sequence(breach, here) for breach in found.breaches if breach.kind is BreachKind.BROKEN]
     last = max((each for each in faults if each is not None), default=-1)
     if last < 0 or sequence > last or all(each is None or each > sequence for each in faults):
-        said = f"the last one at fault is {last}" if last >= 0 else "no manifest is at fault"
+        said = f"the last faulty manifest is {last}" if last >= 0 else "no manifest is faulty"
         raise RefusedError(
             f"manifest {sequence} cannot be acknowledged: {said}",
             where=str(here),
-            next_step="`millrace backup audit --deep` names what is wrong",
+            next_step="run `millrace backup audit --deep` to see the faults",
+            code=Code.NOTHING_TO_DO,
         )
     asked = Acknowledgement(None, backed.app.qualified_name, here, None, sequence, actor, reason)
     platform.control.backups.acknowledge([asked], f"manifests up to {sequence}")

@@ -45,7 +45,7 @@ class Collected:
         due: offsets that need not be kept, and that the chain has not let expire yet.
         asked: whether the app was asked now to let them expire; `waits`: it was asked before, and has not yet.
         expired: objects that the chain had let expire and that were deleted, or would be.
-        orphans: the same of objects that no manifest names.
+        orphans: the same of orphaned objects.
         too_young: how many were left as they were written within the grace period.
         more_orphans: how many are for the next run.
         wrong: why nothing was asked and deleted, or what a store did not delete; empty where all is well.
@@ -92,7 +92,7 @@ def collect(platform: Platform, backed: Backed, here: Incarnation, request: Requ
     before = platform.control.backups.last_fault(backed.app.qualified_name, here)
     log = _Log(platform, here, request)
     expired = log.told("expired objects", lambda begin: collector.delete_expired(seen, now - request.grace, begin))
-    what = "objects that no manifest names"
+    what = "orphaned objects"
     orphans = log.told(what, lambda begin: collector.delete_orphans(seen, now - request.grace, begin))
     return Collected(
         topic=here.topic,
@@ -121,7 +121,7 @@ def _faults(seen: Collectable, known: Known) -> Iterator[str]:
     breaches = [Breach.of_problem(each) for each in problems.found]
     yield from map(str, unforgiven(breaches, known, seen.tiling.incarnation))
     if more := problems.total - len(problems.found):
-        yield f"and {more:,} more faults than anybody could name"
+        yield f"and {more:,} more faults"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class _Log:
 
 def _not_let_go(fault: str, due: int) -> Iterator[str]:
     if fault and due:
-        yield f"{due:,} offsets are due, and when it was asked last the app did not let all expire: {fault}"
+        yield f"{due:,} offsets are due, and the app released only a part at the last request: {fault}"
 
 
 def _not_deleted(done: Deleted) -> Iterator[str]:

@@ -18,7 +18,7 @@ from millrace.domain.archive.restore.target import Survey, refusals
 from millrace.domain.archive.selection import Selection
 from millrace.domain.formats.printable import printable
 from millrace.domain.topics.changes import ObservedTopic
-from millrace.errors import MillraceError, RecreatedTopicError, RefusedError, UsageError
+from millrace.errors import Code, MillraceError, RecreatedTopicError, RefusedError, UsageError
 from millrace.usecases.archive.archived import ArchivedTopic
 from millrace.usecases.archive.restore_run import Phase, RestoreReport, Run, Surveyed
 
@@ -170,7 +170,7 @@ class Restore:
             )
         except MillraceError as error:
             self._logs = False
-            self.tell(f"this is not in the action log: {error.what}")
+            self.tell(f"the action log lacks this restore: {error.what}")
 
     def _target(self, source: Incarnation, survey: Survey) -> ObservedTopic:
         """The topic that is restored into, which can take the records and will keep them."""
@@ -180,18 +180,20 @@ class Restore:
             settings = f"retention.ms=-1,cleanup.policy=delete,message.timestamp.after.max.ms={MOST}".split(",")
             options = " ".join(f"--config {setting}" for setting in settings)
             raise UsageError(
-                f"there is no topic {printable(into)} to restore into",
+                f"topic {printable(into)} does not exist: nothing was restored",
                 where=f"connection {self.request.kafka}",
-                next_step="make it, for instance: `kafka-topics --bootstrap-server ... --create "
+                next_step="create it, for instance: `kafka-topics --bootstrap-server ... --create "
                 f"--topic {printable(into)} --partitions {survey.partitions} {options}`",
+                code=Code.MISSING_TOPIC,
             )
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
         found = list(refusals(target, source, survey, self.request.placement, now_ms))
         if found:
             raise RefusedError(
-                "nothing is restored into this topic: " + "; ".join(each.what for each in found),
+                "this topic cannot take the records: " + "; ".join(each.what for each in found),
                 where=into,
                 next_step="\n        ".join(each.next_step for each in found),
+                code=Code.WRONG_TARGET,
             )
         return target
 
@@ -200,15 +202,17 @@ class Restore:
         now = self.platform.kafka.topics(self.request.kafka).observe([target.name]).get(target.name)
         if now is None or now.topic_id != target.topic_id:
             raise RecreatedTopicError(
-                "the topic was deleted while it was restored into",
+                "the topic was deleted during the restore",
                 where=target.name,
-                next_step="restore into a topic that is empty: what was under way may lie in one that was made again",
+                next_step="restore into an empty topic: records in flight may lie in a topic that was created again",
             )
         if self.request.placement is Placement.KEY and now.partitions != target.partitions:
             raise RefusedError(
-                f"it had {target.partitions} partitions when keys began to decide, and now {now.partitions}",
+                f"the topic had {target.partitions} partitions when the restore by key began, and has "
+                f"{now.partitions} now",
                 where=target.name,
-                next_step="restore into another topic, whose number of partitions stays",
+                next_step="restore into another topic, and keep its number of partitions",
+                code=Code.WRONG_TARGET,
             )
 
     def _say(self, phase: Phase, records: int = 0) -> None:
@@ -219,9 +223,10 @@ def _must_have(chain: Tiling, selection: Selection) -> None:
     """See that the topic had the partition that is asked for, as far as its chain can be read."""
     if selection.partition is not None and selection.partition >= chain.known > 0:
         raise UsageError(
-            f"the archived topic had no partition {selection.partition}",
+            f"the archived topic has no partition {selection.partition}",
             where=str(chain.incarnation),
-            next_step=f"its partitions are those from 0 to {chain.known - 1}",
+            next_step=f"choose a partition from 0 to {chain.known - 1}",
+            code=Code.UNKNOWN_NAME,
         )
 
 
@@ -243,10 +248,10 @@ def _doubtful(state: PartitionState, chain: Tiling) -> Iterator[tuple[str, Spans
     """Ranges of one partition that nobody has acknowledged: what of them is told, and why they are what they are."""
     for cause, spans in sorted(state.lost.items()):
         if cause is not Cause.UNEXPLAINED or not chain.problems.total:  # else whoever reads the chain is told of it
-            yield "lost, so not restored", spans.minus(state.acknowledged), f", {cause.value}"
+            yield "not restored: lost", spans.minus(state.acknowledged), f", {cause.value}"
     yield (
-        "diverged, and restored as it was archived",
+        "restored as archived: diverged from the topic",
         state.diverged_unknown().minus(state.expired),
-        ": an unclean election took it out of the log",
+        ": an unclean leader election removed it from the log",
     )
-    yield "not restored as it once was", state.cut, f": {Cause.CUT.value}"
+    yield "not restored as it was", state.cut, f": {Cause.CUT.value}"

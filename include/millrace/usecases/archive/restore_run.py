@@ -26,7 +26,7 @@ from millrace.domain.archive.restore.records import (
 from millrace.domain.archive.restore.target import Survey
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.sources import TopicRecord
-from millrace.errors import FencedError, RefusedError
+from millrace.errors import Code, FencedError, RefusedError
 from millrace.usecases.archive.archived import ArchivedTopic
 
 TRANSACTION_RECORDS = 10_000
@@ -39,9 +39,9 @@ class Phase(StrEnum):
 
     SURVEYING = "reading the chain"
     FENCING = "fencing older restores"
-    LOOKING = "reading what the target holds"
+    LOOKING = "reading the target"
     RESTORING = "restoring"
-    VERIFYING = "reading back what was restored"
+    VERIFYING = "reading back the restored records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ class Run:
             headers = self._marker.marked(partition, record)
             yield Restored(number, record.timestamp_ms, record.key, record.value, headers)
         if misplaced:
-            what = f"objects overlap: {misplaced} records came behind greater offsets of theirs, or twice"
+            what = f"objects overlap: {misplaced} records came twice or after greater offsets"
             self._archived_topic.tell_problem(f"{what}, and were left out")
 
     def _write(self, batch: list[Restored]) -> None:
@@ -281,8 +281,8 @@ class Run:
         if found.later > self._later:
             raise self._opened.taken_over()
         if found.expired:
-            said = "records of the target have expired in the archive since they were restored"
-            self._archived_topic.tell(f"{found.expired} {said}: they are not held against it")
+            said = "records of the target have expired in the archive since their restore"
+            self._archived_topic.tell(f"{found.expired} {said}: they are not compared")
         wrong = list(differences(self._archived, found.ours))
         if found.later:
             wrong.append(f"{found.later} records of this restore lie behind the end of the archive")
@@ -327,11 +327,12 @@ class Run:
         other = incarnation_of(record.headers)
         if self._any_incarnation and other and other.topic == self.source.topic and other != self.source:
             raise RefusedError(
-                f"the topic holds what was restored of topic id {other.topic_id}, and that of {self.source.topic_id} "
-                "would be restored now",
+                f"the topic holds restored records of topic id {other.topic_id}, and this restore reads topic id "
+                f"{self.source.topic_id}",
                 where=self.target.name,
-                next_step=f"--topic-id {other.topic_id} goes on with that; --topic-id {self.source.topic_id} --append "
-                "writes this behind it",
+                next_step=f"give --topic-id {other.topic_id} to resume that restore, or --topic-id "
+                f"{self.source.topic_id} --append to write behind it",
+                code=Code.WRONG_TARGET,
             )
         if not self._append:
             raise self._not_empty(record)
@@ -340,13 +341,15 @@ class Run:
         where = f"partition {record.partition}, offset {record.offset}"
         if is_restored(record.headers):
             return RefusedError(
-                f"the topic holds records of another restore: of another archive, selection or placement ({where})",
+                f"the topic holds records of another restore, with another archive, selection or placement ({where})",
                 where=self.target.name,
-                next_step="give the options of that restore to go on with it, or another topic; --append writes behind "
-                "what is there",
+                next_step="give the options of that restore to resume it, or another topic, or --append to write "
+                "behind the present records",
+                code=Code.WRONG_TARGET,
             )
         return RefusedError(
             f"the topic is not empty: its first record lies in {where}",
             where=self.target.name,
-            next_step="name an empty topic; --append writes behind what is there",
+            next_step="name an empty topic, or give --append to write behind the present records",
+            code=Code.WRONG_TARGET,
         )

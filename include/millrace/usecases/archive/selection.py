@@ -11,7 +11,7 @@ from millrace.domain.archive.manifest import MOST
 from millrace.domain.archive.selection import Selection
 from millrace.domain.formats.printable import printable
 from millrace.domain.rewind.time_travel import WrongTimeError, parse_time
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MOMENT = datetime.max.replace(tzinfo=UTC)  # producers write any timestamp, so a bound may lie in the future
@@ -35,17 +35,17 @@ def selection_of(
     low, high = _bound(from_, "--from"), _bound(to, "--to")
     kinds = {type(bound) for bound in (low, high) if bound is not None}
     if len(kinds) > 1:
-        raise UsageError("one of --from and --to is a time and the other an offset", next_step="give two of a kind")
+        raise UsageError("--from and --to are a time and an offset", next_step="give two times or two offsets")
     if low is not None and high is not None and _number(low) >= _number(high):
         raise UsageError(
-            "nothing lies between --from and --to", next_step="let --from lie before --to, which is not taken itself"
+            "the range from --from to --to is empty", next_step="give a --from before --to; --to is excluded"
         )
     wanted = _key(key, key_base64)
     first, next_ = (None if bound is None else _number(bound) for bound in (low, high))
     if int not in kinds:
         return Selection(partition, from_ms=first, to_ms=next_, key=wanted)
     if partition is None:
-        raise UsageError("an offset is one of a partition", next_step="name it with --partition, or give times")
+        raise UsageError("an offset needs its partition", next_step="give --partition, or give times")
     return Selection(partition, first or 0, MOST if next_ is None else next_, key=wanted)
 
 
@@ -62,6 +62,7 @@ def _bound(text: str | None, option: str) -> int | datetime | None:
             printable(str(error)),
             where=option,
             next_step="give a time with its zone, or an offset (a whole number) and --partition",
+            code=Code.WRONG_TIME,
         ) from error
 
 
@@ -72,7 +73,7 @@ def _number(bound: int | datetime) -> int:
 
 def _key(text: str | None, in_base64: str | None) -> bytes | None:
     if text is not None and in_base64 is not None:
-        raise UsageError("the key is given twice", next_step="give --key or --key-base64")
+        raise UsageError("the key is given twice", next_step="give only one of --key and --key-base64")
     try:
         if in_base64 is not None:
             return base64.b64decode(in_base64, validate=True)
@@ -80,7 +81,7 @@ def _key(text: str | None, in_base64: str | None) -> bytes | None:
     except (binascii.Error, ValueError) as error:
         option = "--key" if in_base64 is None else "--key-base64"
         raise UsageError(
-            "that is no UTF-8" if in_base64 is None else "that is no base64",
+            "the key is not UTF-8" if in_base64 is None else "the key is not base64",
             where=option,
-            next_step="give bytes that are no text as --key-base64, with its padding",
+            next_step="give binary keys as --key-base64, with padding",
         ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from millrace.domain.declaration.pipeline import Environment
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 
 
 def environment_of(root: Path) -> Environment:
@@ -23,5 +23,6 @@ def environment_of(root: Path) -> Environment:
             f"the environment `{name}` has errors: {'; '.join(map(str, findings))}",
             where=f"include/environments/{name}.yaml",
             next_step="run `millrace spec check`",
+            code=Code.INVALID_DECLARATION,
         )
     return overlay.environment

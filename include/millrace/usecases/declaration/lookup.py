@@ -11,7 +11,7 @@ from millrace.declarations.fields import nearest
 from millrace.declarations.project import file_of
 from millrace.domain.declaration.pipeline import App, Pipeline, Stream, Topic, is_backup
 from millrace.domain.formats.printable import shown
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 from millrace.settings import KAFKA
 
 
@@ -63,7 +63,9 @@ def declared_app(root: Path, name: str) -> tuple[Pipeline, App]:
     pipeline_name, dot, short = name.partition(".")
     if not dot:
         raise UsageError(
-            f"`{name}` is not a stream's full name", next_step="write PIPELINE.STREAM; see `millrace streams list`"
+            f"`{name}` is not the full name of a stream",
+            next_step="write PIPELINE.STREAM; see `millrace streams list`",
+            code=Code.UNKNOWN_NAME,
         )
     pipeline = load_pipeline(root, pipeline_name)
     try:
@@ -74,18 +76,18 @@ def declared_app(root: Path, name: str) -> tuple[Pipeline, App]:
 
 def _unknown(pipeline: Pipeline, name: str) -> UsageError:
     if is_backup(name):
-        what, step = f"no topic of pipeline {pipeline.name} is backed up", "declare `backup` on one of its topics"
+        what, step = f"pipeline {pipeline.name} has no backup", "declare `backup` on one of its topics"
     else:
         what = f"pipeline {pipeline.name} has no stream {name.partition('.')[2]}"
-        step = f"its streams are: {', '.join(app.qualified_name for app in pipeline.apps) or 'none'}"
-    return UsageError(what, where=file_of(pipeline.name), next_step=step)
+        step = f"choose one of: {', '.join(app.qualified_name for app in pipeline.apps) or 'none'}"
+    return UsageError(what, where=file_of(pipeline.name), next_step=step, code=Code.UNKNOWN_NAME)
 
 
 def declared_stream(
     root: Path,
     name: str,
     *,
-    backup: str = "is a backup, and no stream",
+    backup: str = "is a backup, not a stream",
     step: str = "name a stream: see `millrace streams list`",
 ) -> DeclaredStream:
     """Return the stream of this name, PIPELINE.STREAM.
@@ -102,7 +104,7 @@ def declared_stream(
     """
     pipeline, app = declared_app(root, name)
     if not isinstance(app, Stream):
-        raise UsageError(f"{name} {backup}", next_step=step)
+        raise UsageError(f"{name} {backup}", next_step=step, code=Code.UNSUPPORTED)
     return DeclaredStream(pipeline, app)
 
 
@@ -120,8 +122,9 @@ def declared_topic(root: Path, name: str) -> tuple[Pipeline, Topic]:
     topics = _topics(root)
     if name not in topics:
         raise UsageError(
-            f"no sound declaration has the topic `{shown(name)}`",
-            next_step=nearest(name, topics) or "declare it; `millrace spec check` says what is wrong",
+            f"topic `{shown(name)}` is unknown: no valid declaration has it",
+            next_step=nearest(name, topics) or "declare it, and run `millrace spec check`",
+            code=Code.UNKNOWN_NAME,
         )
     return topics[name]
 

@@ -376,11 +376,11 @@ def _give_up_on(
     if run and run[1] == "failed":
         failed.add(run[0])
     if waited > _STALLED_SECONDS or len(failed) >= _FAILED_WATCHES:
-        what = f"ended {len(failed)} times" if failed else f"has not moved for {_STALLED_SECONDS:.0f} s"
+        what = f"ended {len(failed)} times" if failed else f"made no progress for {_STALLED_SECONDS:.0f} s"
         raise PartFailedError(
             f"{who} {what}: {left}",
             where=parts.airflow.link(dag_id, run[0] if run else ""),
-            next_step=f"its log is {_driver_log(parts, app)}",
+            next_step=f"read its log: {_driver_log(parts, app)}",
         )
 
 

@@ -22,7 +22,7 @@ from millrace.domain.groups.snapshots import (
     history_of,
 )
 from millrace.domain.groups.status import GroupReading, PartitionReading, Status, judge
-from millrace.errors import UnreachableError, UsageError
+from millrace.errors import Code, UnreachableError, UsageError
 from millrace.settings import KAFKA
 from millrace.usecases.declaration.lookup import declared_groups
 
@@ -178,9 +178,11 @@ def _newest(platform: Platform, kafka: str) -> Snapshot:
     snapshot = platform.control.snapshots.latest(kafka)
     if snapshot is None:
         raise UnreachableError(
-            f"there is no snapshot of the cluster of {kafka} yet",
+            f"the cluster of {kafka} has no snapshot yet",
             where="control database",
-            next_step="DAG `millrace.snapshots` takes one each minute while Airflow runs; `--now` asks the cluster",
+            next_step="start Airflow: DAG `millrace.snapshots` takes one each minute; or give `--now` to ask the "
+            "cluster",
+            code=Code.NO_SNAPSHOT,
         )
     return snapshot
 
@@ -190,9 +192,10 @@ def _known(snapshot: Snapshot, kafka: str, name: str | None) -> list[GroupSeen]:
         return [snapshot.groups[each] for each in sorted(snapshot.groups)]
     if name not in snapshot.groups:
         raise UsageError(
-            f"there is no group `{name}`",
+            f"group `{name}` does not exist",
             where=f"cluster of {kafka}, as seen {snapshot.at:%Y-%m-%d %H:%M:%S} UTC",
-            next_step="see `millrace groups list`; one that is new shows within a minute",
+            next_step="see `millrace groups list`; a new group appears within a minute",
+            code=Code.UNKNOWN_NAME,
         )
     return [snapshot.groups[name]]
 

@@ -24,7 +24,7 @@ def confirm(platform: Platform, plan: Plan, *, by: str, at: datetime) -> None:
     control = platform.control
     if not control.plans.confirm(plan, by, at):
         _must_be_open(control.plans.get(plan.id))
-        raise StalePlanError("it is not this plan that was shown", where=plan.id, next_step="ask for a new one")
+        raise StalePlanError("this plan is not the plan that was shown", where=plan.id, next_step="make a new plan")
     control.log.append(actor=f"airflow:{by}", action="plan.confirm", subject=plan.target, reason=plan.because())
 
 

@@ -76,7 +76,7 @@ class Kind:
 
     def untrue(self, plan: Plan, why: str) -> StalePlanError:
         """Return the error of a plan that no longer fits the world."""
-        return StalePlanError(f"this plan is no longer true: {why}", where=plan.id, next_step=self.advice(plan))
+        return StalePlanError(f"this plan is stale: {why}", where=plan.id, next_step=self.advice(plan))
 
     def must_not_have_ended(self, stored: StoredPlan) -> None:
         """Check that a plan can still be run or taken back.
@@ -136,7 +136,7 @@ def alone(platform: Platform, plan_id: str, kind_of: Callable[[Plan], Kind]) -> 
 def busy(plan_id: str) -> BusyPlanError:
     """Return the error of a plan that somebody else is running."""
     return BusyPlanError(
-        "somebody is running this plan right now",
+        "this plan is running now",
         where=plan_id,
-        next_step=f"see with `millrace plans show {plan_id}` what comes of it",
+        next_step=f"see its outcome with `millrace plans show {plan_id}`",
     )

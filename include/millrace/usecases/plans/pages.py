@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.domain.plans.plan import PlanSummary, StoredPlan
-from millrace.errors import UsageError
+from millrace.errors import Code, UsageError
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -37,5 +37,5 @@ def plan(platform: Platform, plan_id: str, readable: Readable) -> StoredPlan:
         summaries = page.plan_summaries(limit=1, plan_id=plan_id)
         found = page.plan(plan_id) if summaries and readable({summaries[0].target}) else None
     if found is None:
-        raise UsageError(f"there is no plan {plan_id}")
+        raise UsageError(f"plan {plan_id} does not exist", code=Code.UNKNOWN_NAME)
     return found

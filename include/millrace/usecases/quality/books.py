@@ -29,7 +29,7 @@ from millrace.domain.quality.books import (
 from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, reached
 from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.errors import MillraceError, RefusedError
+from millrace.errors import Code, MillraceError, RefusedError
 from millrace.ports.sinks import Books
 from millrace.usecases.declaration.lookup import DeclaredStream, all_pipelines
 from millrace.usecases.quality.witness import MOST_READ, Witnesses
@@ -118,7 +118,7 @@ def reconcile(
         )
         stops = look.stops
     elif mark.offsets:
-        lost = Finding(Fault.MISSING, None, detail="its record of work, which an earlier run has seen, is not there")
+        lost = Finding(Fault.MISSING, None, detail="its record of work is missing; an earlier run has seen it")
         run = replace(run, reached=mark, upto=mark, ends=Mark(), findings=(lost,))
     run = replace(run, ended=max(began, datetime.now(UTC)))
     if not kept:
@@ -185,15 +185,19 @@ def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Re
     store, now = platform.control.books, datetime.now(UTC)
     last = store.latest(stream.qualified_name)
     if last is None or not last.findings:
-        what = "nobody has looked at its books" if last is None else f"its books are {last.balance}"
+        what = "its books were never compared" if last is None else f"its books are {last.balance}"
         raise RefusedError(
-            f"there is nothing to accept: {what}",
+            f"nothing to accept: {what}",
             where=stream.qualified_name,
             next_step=f"run `millrace quality reconcile {stream.qualified_name}`",
+            code=Code.NOTHING_TO_DO,
         )
     if not store.accept(last, actor=actor, reason=reason):
         raise RefusedError(
-            "a newer run came meanwhile", where=stream.qualified_name, next_step="look at it, and accept that one"
+            "a newer run has ended meanwhile",
+            where=stream.qualified_name,
+            next_step="look at the newer one, and accept that",
+            code=Code.CONCURRENT_CHANGE,
         )
     platform.control.alarms.close(AlarmKind.BOOKS_UNBALANCED, stream.qualified_name, opened_before=now)
     return last

@@ -24,7 +24,7 @@ from millrace.domain.quality.rules import StreamQuality, Volume
 from millrace.domain.quality.volume import SETTLED, SINCE, usual
 from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange
-from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
+from millrace.errors import Code, MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.usecases.declaration.lookup import all_pipelines, declared_stream
 from millrace.usecases.quality import alarms as quality_alarms
 from millrace.usecases.quality.evidence import upload_waiting
@@ -187,13 +187,19 @@ def accept(platform: Platform, stream: Stream, *, actor: str, reason: str) -> Qu
     store = platform.control.quality
     last = store.latest(stream.qualified_name)
     if last is None or last.verdict not in (Verdict.FAILED, Verdict.ERROR):
-        what = "nobody has checked it" if last is None else f"its last check is {last.verdict}"
+        what = "it was never checked" if last is None else f"its last check is {last.verdict}"
         raise RefusedError(
-            f"there is nothing to accept: {what}", where=stream.qualified_name, next_step="see `millrace quality show`"
+            f"nothing to accept: {what}",
+            where=stream.qualified_name,
+            next_step="see `millrace quality show`",
+            code=Code.NOTHING_TO_DO,
         )
     if not store.accept(last, actor=actor, reason=reason):
         raise RefusedError(
-            "a newer check came meanwhile", where=stream.qualified_name, next_step="look at it, and accept that one"
+            "a newer check has ended meanwhile",
+            where=stream.qualified_name,
+            next_step="look at the newer one, and accept that",
+            code=Code.CONCURRENT_CHANGE,
         )
     quality_alarms.close_all(platform, stream.qualified_name, opened_before=datetime.now(UTC))
     return last
@@ -232,7 +238,7 @@ def _hold(
     """What was found, or what kept anything from being found; nobody is asked where nothing was ever written."""
     if not looked.work:
         seen = looked.mark.offsets or (looked.last is not None and looked.last.reached.offsets)
-        return None, "its record of work, which an earlier check has seen, is not there" if seen else ""
+        return None, "its record of work is missing; an earlier check has seen it" if seen else ""
     sink = table_of(stream)
     checker = platform.sinks.checker(quality.connection or sink.connection)
     try:
@@ -252,7 +258,7 @@ def _hold(
     except MillraceError as error:
         return None, error.what
     if not found.columns:
-        return None, f"{sink.named} is not there, and its stream has written to it"
+        return None, f"{sink.named} is missing, and its stream has written to it"
     return found, ""
 
 
@@ -306,11 +312,11 @@ def _came(
 ) -> tuple[tuple[OffsetRange, ...] | None, str]:
     """What came since the last look; None where that cannot be told, and why."""
     if window is not None:
-        return None, "a window of time is not what came since the last look"
+        return None, "a time window is not compared with earlier checks"
     if last is None:
-        return None, "nobody has looked before"
+        return None, "no earlier check"
     if last.reached.timeline != reached(work).timeline:
-        return None, "the stream was rewound since the last look"
+        return None, "the stream was rewound since the last check"
     return gained(last.reached, work), ""
 
 
@@ -319,7 +325,7 @@ def _usual(
 ) -> tuple[int, int] | str:
     """How many rows are usual to have come since the last look, least and most; or why nobody knows."""
     if last is None:
-        return "nobody has looked before"
+        return "no earlier check"
     span = began - last.began
     found = usual(platform.control.quality.gains(stream, began - SINCE, began - SETTLED), began, span)
     return found if isinstance(found, str) else found.band(span, volume.within)

@@ -54,7 +54,7 @@ def column_findings(platform: Platform, pipelines: Iterable[Pipeline]) -> Column
         try:
             tables = _tables(platform, connection, of_sink)
         except MillraceError as error:  # one database that is away must not hide the others
-            silent += [f"{stream.sink.named} could not be asked: {error.what}" for stream in of_sink]
+            silent += [f"{stream.sink.named} was not compared: {error.what}" for stream in of_sink]
             continue
         for stream in of_sink:
             if columns := tables[table_of(stream).table]:

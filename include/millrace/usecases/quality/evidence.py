@@ -30,7 +30,7 @@ def page_of(platform: Platform, check: QualityCheck) -> bytes:
         if key.endswith(PAGE) and (data := platform.objects.quality_evidence().get(key)) is not None:
             return data
     raise UsageError(
-        f"check {check.identity} has no page: nothing was looked at, or the page is older than it is kept",
+        f"check {check.identity} has no page: it checked no rows, or its page has expired",
         where=check.stream,
         next_step=f"run `millrace quality check {check.stream}`",
     )

@@ -49,7 +49,7 @@ def recompute(
         PartFailedError: Spark ended without an answer.
     """
     if not 1 <= sample <= MOST_SAMPLED:
-        raise UsageError(f"a sample is of 1 to {MOST_SAMPLED:,} offsets, not of {sample:,}")
+        raise UsageError(f"{sample:,} is not a sample size: give 1 to {MOST_SAMPLED:,} offsets")
     sink = table_of(stream, Capability.RECOMPUTE)
     work, _ = platform.sinks.tables(sink.connection).work(stream.qualified_name)
     log = platform.kafka.logs(pipeline.kafka)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from millrace.domain.declaration.pipeline import Pipeline, Stream
 from millrace.domain.rewind.time_travel import PartitionTimes, Quality, Resolved, resolve
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.errors import RefusedError, UnreachableError, UsageError
+from millrace.errors import Code, RefusedError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -41,11 +41,15 @@ def ranges_between(
         UnreachableError: a broker does not answer, or a partition has no leader.
     """
     if since >= until:
-        raise UsageError("the window ends before it begins", next_step="give --from a time before that of --to")
+        raise UsageError(
+            "the window ends before it begins", next_step="give a --from before --to", code=Code.WRONG_TIME
+        )
     log = platform.kafka.logs(pipeline.kafka)
     leaders = log.leaders(stream.reads)
     if silent := sorted(str(partition) for partition, has_one in leaders.items() if not has_one):
-        raise UnreachableError(f"{', '.join(silent)} has no leader", next_step="see that the brokers run")
+        raise UnreachableError(
+            f"{', '.join(silent)} has no leader", next_step="check the brokers", code=Code.KAFKA_UNREACHABLE
+        )
     begins, ends = (log.times(list(leaders), (at - _EPOCH) // timedelta(milliseconds=1)) for at in (since, until))
     found = []
     for partition in sorted(leaders):
@@ -62,9 +66,10 @@ def _first(partition: TopicPartition, resolved: Resolved) -> int | None:
     """The first offset of a window; None where no record is that late."""
     if resolved.quality is Quality.BEFORE_LOG_START:
         raise RefusedError(
-            f"the log of {partition} begins after the window does, and of what lay before nobody knows the time",
+            f"the log of {partition} begins after the window: the times of earlier records are unknown",
             where=str(partition),
             next_step="choose a later --from",
+            code=Code.WRONG_TIME,
         )
     return resolved.offset if resolved.quality is Quality.EXACT else None
 
@@ -80,10 +85,11 @@ def _later(platform: Platform, kafka: str, partition: TopicPartition, end: int, 
             break
         if count >= MOST_READ:
             raise RefusedError(
-                f"timestamps of {partition} do not rise: {count:,} records behind the window's end were read, and more "
-                "of it came",
+                f"timestamps of {partition} are not in order: the window still had records {count:,} records after "
+                "its end",
                 where=str(partition),
                 next_step="choose another --to",
+                code=Code.WRONG_TIME,
             )
     return end
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from millrace.declarations import Finding, load
 from millrace.domain.quarantine.rules import QuarantinedRecord, RuleCount
 from millrace.domain.topics.offsets import SourceAt
-from millrace.errors import MillraceError, UsageError
+from millrace.errors import Code, MillraceError, UsageError
 from millrace.usecases.declaration.lookup import DeclaredStream, declared_stream
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def show(platform: Platform, stream: str, source: SourceAt) -> QuarantinedRecord
         raise UsageError(
             f"{stream} has no record {source} in quarantine",
             next_step=f"see `millrace quarantine list --stream {stream}` for the first and the last of each rule",
+            code=Code.UNKNOWN_NAME,
         )
     return found
 

@@ -25,7 +25,7 @@ from millrace.domain.quarantine.redrive import (
 )
 from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange
-from millrace.errors import MillraceError, RefusedError, UsageError
+from millrace.errors import Code, MillraceError, RefusedError, UsageError
 from millrace.usecases.declaration.lookup import DeclaredStream
 from millrace.usecases.plans.kind import Kind, Runner, Tell, silent
 from millrace.usecases.quarantine.listing import stream_with_quarantine
@@ -98,7 +98,10 @@ def make_plan(
     )
     if platform.apps.digest_of(given.pipeline, given.stream) != code:
         raise RefusedError(
-            "the apps' code changed while records were tried with it", where=stream, next_step="ask again"
+            "the apps' code changed during the trial of the records",
+            where=stream,
+            next_step="run the command again",
+            code=Code.CONCURRENT_CHANGE,
         )
     changes, at = changes_of(tried.sums), now or datetime.now(UTC)
     if not changes:
@@ -123,15 +126,17 @@ def make_plan(
 def _nothing(stream: str, tried: Redriven) -> RefusedError:
     if not tried.sums:
         return RefusedError(
-            "no such record is in quarantine",
+            "quarantine has no such record",
             where=stream,
             next_step=f"see `millrace quarantine list --stream {stream}`",
+            code=Code.NOTHING_TO_DO,
         )
     why = ", ".join(f"{one.records:,} {one.now or one.fate} (as {one.first})" for one in tried.sums)
     return RefusedError(
         f"none of {tried.records():,} records would leave quarantine: {why}",
         where=stream,
-        next_step="mend the schema, the app or the sink first; `millrace quarantine show` has a record's bytes",
+        next_step="repair the schema, the app or the sink first; see a record's bytes with `millrace quarantine show`",
+        code=Code.NOTHING_TO_DO,
     )
 
 
@@ -184,7 +189,7 @@ def abort(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
         try:
             stream = _with_books(platform, stored.plan.target).stream
         except MillraceError as error:  # the books of a stream that is declared no more cannot be looked at
-            runner.tell(f"its books are not looked at: {error}")
+            runner.tell(f"its books were not compared: {error}")
             stream = None
         work.settle(stream, PlanStatus.ABORTED)
     else:
@@ -214,11 +219,11 @@ class _Work:
         address = self.platform.sinks.tables(stream.sink.connection).address
         why, is_same_sink = "", (stream.sink.connection, address) == (plan.connection, plan.cluster_id)
         if not is_same_sink:
-            why = f"it was made for the sink {plan.cluster_id}, and the stream writes to {address} now"
+            why = f"it was made for the sink {plan.cluster_id}, but the stream now writes to {address}"
         elif self.stored.status is PlanStatus.OPEN and now >= plan.expires:
             why = f"it expired at {plan.expires:%Y-%m-%d %H:%M} UTC"
         elif not self.is_put_through and self.platform.apps.digest_of(given.pipeline, stream) != self.redrive.code:
-            why = "the apps' code, or the declaration of the stream or its topics, changed since records were tried"
+            why = "the apps' code, or the declaration of the stream or its topics, changed since the trial"
         if not why:
             return
         if self.stored.status is PlanStatus.OPEN:
@@ -262,7 +267,7 @@ class _Work:
         wrong = self._unlike() if status is PlanStatus.DONE else []
         if stream is not None:
             plans.begin_step(plan.id, _VERIFY)
-            self.runner.tell(f"{plan.target}: holding the books of what was touched")
+            self.runner.tell(f"{plan.target}: comparing the books of the touched offsets")
             findings = _unbalanced(self.platform, stream, plan)
             plans.end_step(plan.id, _VERIFY, facts({"findings": len(findings)}))
             wrong += [f"{one}" for one in findings[:_MOST_FINDINGS]]
@@ -281,7 +286,7 @@ class _Work:
         if (more := sum(staying.values()) - self.redrive.staying) <= 0:
             return []
         why = ", ".join(f"{count:,} {name}" for name, count in sorted(staying.items()))
-        return [f"{more:,} records more than planned stay in quarantine; that stay: {why}"]
+        return [f"{more:,} records more than planned stay in quarantine: {why}"]
 
 
 def _unbalanced(platform: Platform, stream: Stream, plan: Plan) -> list[Finding]:

@@ -21,7 +21,7 @@ from millrace.domain.topics import changes as topics
 from millrace.domain.topics.changes import ObservedTopic
 from millrace.domain.topics.offsets import TopicPartition
 from millrace.domain.topics.sources import TopicRecord
-from millrace.errors import DataLossError, MillraceError, RefusedError, UnreachableError
+from millrace.errors import Code, DataLossError, MillraceError, RefusedError, UnreachableError
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -59,9 +59,12 @@ class Measured:
         at = f"{self.at:%Y-%m-%d %H:%M:%S} UTC; measured again before the plan is run"
         lines = [("cuts_measured", at)]
         lines += [(f"cut_{number}", str(cut)) for number, cut in enumerate(self.cuts, 1)]
-        lines += [(f"unread_{number}", f"{loss}; not run before it has") for number, loss in enumerate(self.losses, 1)]
+        lines += [
+            (f"unread_{number}", f"{loss}; the plan does not run before it has")
+            for number, loss in enumerate(self.losses, 1)
+        ]
         if self.unsound:
-            lines.append(("unread_not_known", f"by streams that {', '.join(self.unsound)} may declare: it has errors"))
+            lines.append(("unread_not_known", f"by streams of {', '.join(self.unsound)}: the declaration has errors"))
         return tuple(sorted(lines))
 
 
@@ -138,7 +141,7 @@ def about(platform: Platform, kafka: str, changes: Sequence[Change], observed: M
     try:
         return measure(platform, kafka, changes, observed=observed).about
     except MillraceError as error:
-        return (("cuts_not_known", f"what they would take, and from whom: {error.where}: {error.what}"),)
+        return (("cuts_not_known", f"deleted records and their readers: {error.where}: {error.what}"),)
 
 
 def refuse_losses(platform: Platform, plan: Plan, standings: Sequence[Standing]) -> None:
@@ -174,9 +177,10 @@ def refusal(found: Measured, *, where: str, again: str) -> RefusedError | None:
     """
     if found.unsound and any(cut.records for cut in found.cuts):
         return RefusedError(
-            f"nobody knows what streams of {', '.join(found.unsound)} have not read of it: it has errors",
+            f"unread records of the streams of {', '.join(found.unsound)} are unknown: the declaration has errors",
             where=where,
-            next_step=f"mend it, see `millrace spec check`, then {again} again",
+            next_step=f"repair it (run `millrace spec check`), then {again} again",
+            code=Code.INVALID_DECLARATION,
         )
     lost = found.losses
     if not lost:
@@ -184,10 +188,11 @@ def refusal(found: Measured, *, where: str, again: str) -> RefusedError | None:
     apps = [loss.reader.app.qualified_name for loss in lost]
     starts = " and ".join(f"`millrace streams start {name}`" for name in apps)
     return RefusedError(
-        "a declared reader would lose what it has not read yet: " + "; ".join(str(loss) for loss in lost),
+        "a declared reader would lose unread records: " + "; ".join(str(loss) for loss in lost),
         where=where,
-        next_step=f"have {'it' if len(apps) == 1 else 'them'} run ({starts}), wait until "
-        f"{'it has' if len(apps) == 1 else 'they have'} read up to there, then {again} again",
+        next_step=f"start {'it' if len(apps) == 1 else 'them'} ({starts}), wait until "
+        f"{'it has' if len(apps) == 1 else 'they have'} read these offsets, then {again} again",
+        code=Code.RECORDS_AT_RISK,
     )
 
 
@@ -217,9 +222,10 @@ def _logs(
     missing = sorted(limits.keys() - {partition.topic for partition in leaders})
     if silent or missing:
         raise UnreachableError(
-            "nobody answers for it, so what it holds is not known",
+            "its leaders do not answer, so its records are unknown",
             where=", ".join([*missing, *silent]),
-            next_step="see with `millrace doctor` whether every broker runs",
+            next_step="check with `millrace doctor` that every broker runs",
+            code=Code.KAFKA_UNREACHABLE,
         )
     snapshot = _snapshot(platform, kafka, needed=any(each.size_bytes is not None for each in limits.values()))
     every = None if snapshot is None else snapshot.check_every
@@ -229,9 +235,10 @@ def _logs(
     unweighed = [str(p) for p, log in seen.items() if limits[p.topic].size_bytes is not None and _size(log) is None]
     if unweighed:
         raise UnreachableError(
-            "no broker says how large it is, so what a limit of size takes is not known",
+            "no broker reports its size, so the effect of a size limit is unknown",
             where=", ".join(sorted(unweighed)),
-            next_step="give the user of this connection the right Describe on the cluster",
+            next_step="grant Describe on the cluster to the user of this connection",
+            code=Code.MISSING_RIGHT,
         )
     logs = [
         LogNow(

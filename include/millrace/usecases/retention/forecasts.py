@@ -24,7 +24,7 @@ from millrace.domain.retention.settings import LogSettings, log_settings
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
 
-_PURGED = "no limit deletes its records and something does, so how large it is does not follow from what comes in"
+_PURGED = "no limit deletes its records but something does, so its size does not follow from its inflow"
 _LOOKED_BACK = timedelta(days=86)
 _YOUNG_DAYS = 4  # whoever has fewer rows of a day is looked at by the hour too
 _HOURLY = timedelta(days=3)

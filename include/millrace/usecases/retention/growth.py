@@ -140,7 +140,7 @@ def size_for_days(made: MadeForecast, topic: TopicSizing) -> Sequence[tuple[int,
 def keeping(topic: TopicSizing, made: MadeForecast | None, max_age: timedelta) -> Sequence[Keeping]:
     """Whether no record of a topic, and of its archive where it has one, gets older than it may; what shows it."""
     if topic.settings is None:
-        return [Keeping(False, Shown.NOTHING, "what it is set to is not known")]
+        return [Keeping(False, Shown.NOTHING, "its settings are not known")]
     days = None if made is None else size_reaches(made.forecast, topic.settings)
     found = [keeps(max_age, topic.settings, topic.age, topic.broker, days)]
     backup = topic.declared.backup if topic.declared else None

@@ -20,7 +20,7 @@ from millrace.domain.retention.holds import Asked, Hold, HoldPlan, Load
 from millrace.domain.retention.settings import BrokerSettings, log_settings
 from millrace.domain.topics import changes as topics
 from millrace.domain.topics.changes import ObservedTopic
-from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
+from millrace.errors import Code, MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.usecases.declaration.lookup import declared_topic, declared_topics
 from millrace.usecases.retention import cuts
 from millrace.usecases.retention.measured import Measured
@@ -89,15 +89,20 @@ def hold(
     pipeline, topic = declared_topic(platform.settings.root, name)
     if topic.manage is Manage.NONE:
         raise RefusedError(
-            "it is declared as `manage: none`: it is not changed here",
+            "the topic is declared with `manage: none`: Millrace does not change it",
             where=name,
-            next_step="ask its owner, or declare it as `manage: full`",
+            next_step="ask its owner, or declare `manage: full`",
         )
     kafka, admin = pipeline.kafka, platform.kafka.topics(pipeline.kafka)
     with _working(platform, kafka, name):
         observed = admin.observe([name]).get(name)
         if observed is None:
-            raise RefusedError("it does not exist", where=name, next_step="make it: run the DAG PIPELINE.topics")
+            raise RefusedError(
+                "the topic does not exist",
+                where=name,
+                next_step="create it: run the DAG PIPELINE.topics",
+                code=Code.MISSING_TOPIC,
+            )
         asked = Asked(kafka, name, observed.topic_id, keep_for, at, actor, reason)
         seen = platform.kafka.cluster(kafka).take()
         planned = holds.plan_hold(
@@ -190,7 +195,7 @@ def end_due(
         try:
             lines.append(_end_or_wait(platform, each, own.get(each.topic), actor, at))
         except MillraceError as error:
-            lines.append(f"{each.topic}: its hold is over and was not ended: {error.what}")
+            lines.append(f"{each.topic}: its hold has expired but did not end: {error.what}")
     return lines
 
 
@@ -234,7 +239,8 @@ def refuse_held(platform: Platform, plan: Plan, standings: Sequence[Standing]) -
             raise RefusedError(
                 f"topic {found.topic} is held until {found.until:%Y-%m-%d %H:%M} UTC by {found.actor}: {found.reason}",
                 where=plan.id,
-                next_step=f"wait, or end it with `millrace topics hold {found.topic} --end --reason ...`",
+                next_step=f"wait, or end the hold with `millrace topics hold {found.topic} --end --reason ...`",
+                code=Code.HELD_TOPIC,
             )
 
 
@@ -243,11 +249,11 @@ def _end_or_wait(platform: Platform, hold: Hold, declared: Topic | None, actor: 
     with platform.control.holds.working(hold.kafka, hold.topic) as mine:
         current = next((each for each in platform.control.holds.list(hold.kafka) if each.topic == hold.topic), None)
         if not mine or current is None or current.until > now:
-            return f"{hold.topic}: somebody is at its hold"
+            return f"{hold.topic}: another command changes its hold"
         ending = _end(platform, current, declared, actor=actor, reason="its time is over", now=now)
     if ending.refused is None:
         return ending.line
-    waits = f"its hold is over and waits: {ending.refused.what}"
+    waits = f"its hold has expired and waits: {ending.refused.what}"
     platform.control.alarms.open(AlarmKind.TOPIC_HOLD, subject, f"{hold.topic}: {waits}", Extent(ending.records))
     return f"{hold.topic}: {waits}"
 
@@ -292,9 +298,10 @@ def _set(platform: Platform, hold: Hold, observed: ObservedTopic, wanted: Mappin
     error = platform.kafka.topics(hold.kafka).set_config({hold.topic: values})[hold.topic]
     if error is not None:
         raise RefusedError(
-            f"the cluster does not take {', '.join(f'{key}={value}' for key, value in values.items())}: {error}",
+            f"the cluster refuses {', '.join(f'{key}={value}' for key, value in values.items())}: {error}",
             where=hold.topic,
-            next_step="see that the user of this connection may alter the topic, then run this again",
+            next_step="grant AlterConfigs on the topic to the user of this connection, then run the command again",
+            code=Code.KAFKA_REFUSED,
         )
 
 
@@ -305,16 +312,19 @@ def _within_budget(planned: HoldPlan, budget_bytes: int | None, free_bytes: int 
     need = roughly_bytes(planned.need_bytes)
     if budget is None:
         raise RefusedError(
-            f"it may need {need}, and no broker says how much is free on its disks",
+            f"the hold may need {need}, and no broker reports the free space of its disks",
             where=name,
-            next_step=f"say --budget: at least {need}, where there is that much on the brokers together",
+            next_step=f"check the disks, then give --budget: at least {need} on all brokers together",
+            code=Code.OVER_BUDGET,
         )
     if planned.need_bytes > budget:
-        of = "" if budget_bytes is not None else f", half of the {roughly_bytes(free_bytes or 0)} that are free"
+        of = "" if budget_bytes is not None else f", half of the free {roughly_bytes(free_bytes or 0)}"
         raise RefusedError(
-            f"it may need {need} at the rate of the last hour, more than the {roughly_bytes(budget)} it may have{of}",
+            f"the hold may need {need} at the rate of the last hour, more than its budget of "
+            f"{roughly_bytes(budget)}{of}",
             where=name,
-            next_step="hold it for a shorter time, or say a larger --budget",
+            next_step="hold it for a shorter time, or give a larger --budget",
+            code=Code.OVER_BUDGET,
         )
     return budget
 
@@ -346,10 +356,11 @@ def _loads(platform: Platform, kafka: str, topic: ObservedTopic, snapshot: Snaps
             found[partition.partition] = Load(seen.size_bytes, seen.size_bytes / held * offsets if held > 0 else 0.0)
     if len(found) < topic.partitions:
         raise UnreachableError(
-            f"how large it is, and how fast it grows, is known of {len(found)} of its {topic.partitions} partitions",
+            f"size and growth are known for only {len(found)} of its {topic.partitions} partitions",
             where=topic.name,
-            next_step="see with `millrace doctor` whether every broker runs, and that the user of this connection has "
-            "the right Describe on the cluster",
+            next_step="check with `millrace doctor` that every broker runs, and that the user of this connection has "
+            "Describe on the cluster",
+            code=Code.KAFKA_UNREACHABLE,
         )
     return found
 
@@ -358,7 +369,12 @@ def _held(platform: Platform, name: str) -> Hold:
     for each in platform.control.holds.list():
         if each.topic == name:
             return each
-    raise UsageError("it is not held", where=name, next_step="see `millrace topics hold` for those that are")
+    raise UsageError(
+        "the topic is not held",
+        where=name,
+        next_step="list the holds with `millrace topics hold`",
+        code=Code.NOTHING_TO_DO,
+    )
 
 
 def _declaration(platform: Platform, hold: Hold) -> Topic | None:
@@ -374,7 +390,9 @@ def _open(platform: Platform, kafka: str, observed: ObservedTopic) -> Hold | Non
 def _working(platform: Platform, kafka: str, name: str) -> Iterator[None]:
     with platform.control.holds.working(kafka, name) as mine:
         if not mine:
-            raise RefusedError("somebody is at its hold right now", where=name, next_step="try it again")
+            raise RefusedError(
+                "another command changes its hold", where=name, next_step="try again", code=Code.CONCURRENT_CHANGE
+            )
         yield
 
 

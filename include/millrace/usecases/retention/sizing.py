@@ -272,7 +272,7 @@ def _partition(
 ) -> PartitionSizing:
     number, log = partition[1], snapshot.log(partition)
     if log is None or settings is None:
-        return PartitionSizing(number, log, None, Bound(why="it is not known how it is, or what it is set to"), None)
+        return PartitionSizing(number, log, None, Bound(why="its state and its settings are not known"), None)
     of_offset = log.size_bytes / (log.end - log.start) if log.size_bytes and log.end > log.start else None
     measured = flow([(sample.at, sample.end) for sample in samples], of_offset) if of_offset else None
     rate = measured or expected

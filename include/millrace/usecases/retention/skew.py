@@ -11,7 +11,7 @@ from millrace.declarations.fields import nearest
 from millrace.domain.formats.printable import shown
 from millrace.domain.groups.snapshots import TopicSeen
 from millrace.domain.retention.skew import Load, Sample, load_of, newest, sample_of
-from millrace.errors import DataLossError, UnreachableError, UsageError
+from millrace.errors import Code, DataLossError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from millrace.ports.platform import Platform
@@ -70,7 +70,8 @@ def _look(platform: Platform, kafka: str, topic: str, records: int) -> Skew:
         raise UnreachableError(
             "no leader of its partitions answers",
             where=f"{topic} on {kafka}",
-            next_step="; ".join(snapshot.faults) or "see that the brokers run: `./millrace status`",
+            next_step="; ".join(snapshot.faults) or "check the brokers: `./millrace status`",
+            code=Code.KAFKA_UNREACHABLE,
         )
     sample = _sample(platform, kafka, topic, seen, load, records)
     return Skew(topic, kafka, snapshot.cluster_id, snapshot.at, load, sample)
@@ -81,9 +82,10 @@ def _seen(topics: Mapping[str, TopicSeen], topic: str, kafka: str) -> TopicSeen:
         return topics[topic]
     hint = nearest(topic, topics)
     raise UsageError(
-        f"there is no topic `{shown(topic)}`, or this connection may not see it",
+        f"topic `{shown(topic)}` does not exist, or this connection may not see it",
         where=kafka,
-        next_step=hint if hint.startswith("did") else "name one that is there, and its cluster with --kafka",
+        next_step=hint if hint.startswith("did") else "check the name, and give its cluster with --kafka",
+        code=Code.UNKNOWN_NAME,
     )
 
 

@@ -27,7 +27,7 @@ from millrace.domain.rewind.time_travel import (
 )
 from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.errors import MillraceError, RefusedError, UnreachableError, UsageError
+from millrace.errors import Code, MillraceError, RefusedError, UnreachableError, UsageError
 from millrace.usecases.declaration.environment import environment_of
 from millrace.usecases.declaration.lookup import DeclaredStream, declared_stream
 from millrace.usecases.sinks.required import require
@@ -65,7 +65,10 @@ def target_of(text: str, now: datetime, read_file: Callable[[str], str | None]) 
         return parse_time(text, now) if offsets is None else parse_offsets(offsets)
     except WrongTimeError as error:
         raise UsageError(
-            str(error), where="the target", next_step="give a time with its zone, `earliest`, or a file of offsets"
+            str(error),
+            where="the target",
+            next_step="give a time with its zone, `earliest`, or a file of offsets",
+            code=Code.WRONG_TIME,
         ) from error
 
 
@@ -80,8 +83,8 @@ def rewindable(platform: Platform, stream: str) -> DeclaredStream:
     found = declared_stream(
         platform.settings.root,
         stream,
-        backup="cannot be rewound: a backup reads every record once; there is nothing to rewind",
-        step="rewind the stream whose rows you want written again; see `millrace streams list`",
+        backup="is a backup and cannot be rewound: it reads every record once",
+        step="choose a stream from `millrace streams list`",
     )
     require(found.stream, Capability.REWIND)
     return found
@@ -120,21 +123,30 @@ def make_plan(
     record = platform.sinks.tables(given.stream.sink.connection).record_of_work(stream)
     if not record.timeline:
         raise RefusedError(
-            "it has never run: its sink has no record of work", where=stream, next_step="start it: nothing is to rewind"
+            "the stream has never run: its sink has no record of work",
+            where=stream,
+            next_step="start the stream: it has nothing to rewind",
+            code=Code.NEVER_STARTED,
         )
     log = platform.kafka.logs(given.pipeline.kafka)
     resolved = _resolved(platform, given, record, target)
     found = moves_of(record, resolved, policy)
     group = log.committed(given.stream.group, list(resolved))
-    foreign = [f"{text}: start the stream first, which obeys it" for text in foreign_commits(stream, record, group)]
+    foreign = [
+        f"{text}: start the stream first, so that it follows this commit"
+        for text in foreign_commits(stream, record, group)
+    ]
     if refusals := [*found.refusals, *foreign]:
         what = " | ".join(shortened_lines(refusals, _TOLD))
-        raise RefusedError(what, where=stream, next_step="choose another target, or a policy that fits")
+        raise RefusedError(what, where=stream, next_step="choose another target or another policy")
     moved = [move for move in found.moves if move.target != move.now]
     if not moved:
         kept = ", ".join(f"{move.partition} ({move.quality.value})" for move in found.moves[:_TOLD])
         raise RefusedError(
-            f"nothing would be read again: {kept} keep their positions", where=stream, next_step="choose another target"
+            f"nothing would be read again: {kept} keep their positions",
+            where=stream,
+            next_step="choose another target",
+            code=Code.NOTHING_TO_DO,
         )
     _must_be_small(platform, given, moved, target, at)
     plan = Plan(
@@ -161,7 +173,10 @@ def _resolved(
     leaders = log.leaders(given.stream.reads)
     if missing := set(given.stream.reads) - {partition.topic for partition in leaders}:
         raise RefusedError(
-            f"there is no topic {', '.join(sorted(missing))}", where=given.name, next_step="see `millrace topics plan`"
+            f"missing topics: {', '.join(sorted(missing))}",
+            where=given.name,
+            next_step="create them with `millrace topics plan`",
+            code=Code.MISSING_TOPIC,
         )
     led = [partition for partition, has_leader in leaders.items() if has_leader]
     found = dict.fromkeys(leaders, Resolved(Quality.NO_LEADER))
@@ -176,7 +191,9 @@ def _resolved(
     if unknown := sorted(set(target) - known):
         named = ", ".join(f"{topic}/{number}" for topic, number in unknown[:_TOLD])
         raise UsageError(
-            f"{given.name} reads no partition {named}", next_step="its topics are: " + ", ".join(given.stream.reads)
+            f"{given.name} reads no partition {named}",
+            next_step="choose from its topics: " + ", ".join(given.stream.reads),
+            code=Code.UNKNOWN_NAME,
         )
     for partition, held in bounds.items():
         offset = target.get((partition.topic, partition.partition), record.next_offsets.get(partition, held.start))
@@ -200,10 +217,11 @@ def _must_be_small(
             problem = f"it goes back {now - since}, more than {longest}"
     if problem:
         raise RefusedError(
-            f"{problem}: in environment `{environment.name}` that needs the approval of a second person, "
-            "which this Millrace cannot ask for yet",
+            f"{problem}: in environment `{environment.name}` this needs the approval of a second person, and Millrace "
+            "cannot ask for approval yet",
             where=moved[0].partition.topic,
             next_step="choose a later target",
+            code=Code.NEEDS_APPROVAL,
         )
 
 
@@ -311,11 +329,11 @@ def _order(platform: Platform, given: DeclaredStream, moved: Sequence[Move]) -> 
             )
             worst = max(worst, disorder([record.timestamp_ms for record in near if record.timestamp_ms is not None]))
     except MillraceError as error:
-        return {"out_of_order": f"not looked at: {error.what}"}
+        return {"out_of_order": f"unknown: {error.what}"}
     if not worst:
         return {"out_of_order": "none seen near the target"}
     return {
         "out_of_order": f"up to {worst} near the target",
-        "advice": f"records that arrived after the time may lie before the target: to read them too, go {worst} "
-        "further back",
+        "advice": f"records that arrived after the time may lie before the target: to read them too, choose a target "
+        f"{worst} earlier",
     }

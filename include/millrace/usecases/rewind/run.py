@@ -20,7 +20,7 @@ from millrace.domain.rewind.plan import Rewind, rewind_of, stale, wrong_position
 from millrace.domain.streams.position import LogBounds, WorkRecord
 from millrace.domain.streams.supervision import DesiredState, StreamState
 from millrace.domain.topics.offsets import TopicPartition
-from millrace.errors import MillraceError, PartFailedError, RefusedError
+from millrace.errors import Code, MillraceError, PartFailedError, RefusedError
 from millrace.usecases.plans.kind import Kind, Runner
 from millrace.usecases.rewind.plan import rewindable
 from millrace.usecases.streams import supervise
@@ -88,7 +88,10 @@ def run(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
             platform.control.plans.begin(stored.plan.id)
         elif at_work.is_taken_back:
             raise RefusedError(
-                "it is being taken back", where=stored.plan.id, next_step=f"`millrace plans abort {stored.plan.id}`"
+                "the rewind is being aborted",
+                where=stored.plan.id,
+                next_step=f"run `millrace plans abort {stored.plan.id}`",
+                code=Code.BUSY_PLAN,
             )
         at_work.go_on(runner.now, runner.patience)
 
@@ -119,7 +122,8 @@ def _alone(platform: Platform, stored: StoredPlan, rewind: Rewind) -> Iterator[N
             raise RefusedError(
                 f"another rewind of {rewind.stream} is under way" + (f": {', '.join(others)}" if others else ""),
                 where=stored.plan.id,
-                next_step="run that one to its end, or take it back with `millrace plans abort ID`",
+                next_step="run that plan to its end, or abort it with `millrace plans abort ID`",
+                code=Code.CONCURRENT_CHANGE,
             )
         yield
 
@@ -202,9 +206,9 @@ class _Work:
     def _must_not_have_opened(self) -> None:
         if self._has_opened():
             raise RefusedError(
-                f"{self.rewind.stream} has begun to read again, on the next timeline: what it replaced is not kept",
+                f"{self.rewind.stream} already reads on the next timeline: the replaced rows are gone",
                 where=self._id,
-                next_step=f"`millrace plans run {self._id}` goes on to the end",
+                next_step=f"run `millrace plans run {self._id}` to finish the rewind",
             )
 
     def must_hold(self, now: datetime, *, resumed: bool) -> None:
@@ -240,7 +244,7 @@ class _Work:
             supervise.stop(self.platform, stream, self.actor, self.reason)
         report = self._until(lambda now: now.state is StreamState.STOPPED, STOPPED_WITHIN)
         if report.state is not StreamState.STOPPED:
-            raise self._failed(report, "has not stopped", "`millrace streams stop --now` ends it")
+            raise self._failed(report, "has not stopped", "end it with `millrace streams stop --now`")
         self._end(Step.DRAIN)
 
     def _wait_for_session(self) -> None:
@@ -254,8 +258,9 @@ class _Work:
             raise RefusedError(
                 f"group {self.rewind.group} still has {members} members, with the stream stopped",
                 where=self._id,
-                next_step="`kafka-consumer-groups --describe --members` shows who they are. End them and run the plan "
-                f"again, or `millrace plans abort {self._id}`, which starts the stream again",
+                next_step="list them with `kafka-consumer-groups --describe --members`, stop them, and run the plan "
+                f"again; or run `millrace plans abort {self._id}` to start the stream again",
+                code=Code.GROUP_IN_USE,
             )
         self._end(Step.SESSION)
 
@@ -294,7 +299,9 @@ class _Work:
         report = self._until(lambda now: now.state is StreamState.RUNNING or now.state in doomed, STARTED_WITHIN)
         if report.state is not StreamState.RUNNING:
             raise self._failed(
-                report, "does not run", f"mend that, then `millrace plans run {self._id}` goes on; or abort it"
+                report,
+                "does not run",
+                f"repair it, then resume with `millrace plans run {self._id}`, or abort the plan",
             )
         self._end(Step.START)
 
@@ -310,9 +317,12 @@ class _Work:
                 elsewhere.append(str(partition))
         if elsewhere and not self._has_opened():  # its driver may have been quicker than we
             raise RefusedError(
-                f"somebody moved group {self.rewind.group} after this plan did: {', '.join(elsewhere[:_LOGGED])}",
+                f"group {self.rewind.group} was moved by someone else after this plan moved it: "
+                f"{', '.join(elsewhere[:_LOGGED])}",
                 where=self._id,
-                next_step=f"find out who; `millrace plans abort {self._id}` puts the group back to the work on record",
+                next_step=f"find the cause, then run `millrace plans abort {self._id}`: it resets the group to the "
+                "work on record",
+                code=Code.CONCURRENT_CHANGE,
             )
 
     def _verify_positions(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -343,14 +353,16 @@ class _Work:
         if not reached(report):
             if report.state not in _NEVER:
                 return None
-            raise self._failed(report, "does not get on", f"start it; `millrace plans run {self._id}` then goes on")
+            raise self._failed(
+                report, "makes no progress", f"start it, then resume with `millrace plans run {self._id}`"
+            )
         sink = rewindable(self.platform, self.rewind.stream).stream.sink
         timeline = self.rewind.timeline + 1
         found = self.platform.sinks.tables(sink.connection).count_in(
             self.rewind.stream, sink.appended, self.rewind.ranges(ends), timeline=timeline
         )
         if found.older:
-            raise self._unlike(f"{found.older} rows of an older timeline lie in the range that was read again")
+            raise self._unlike(f"{found.older} rows of an older timeline remain in the range of the rewind")
         rows = {"rows": str(found.rows)} if sink.appended else {}
         self._end(Step.PROGRESS, **rows, quarantined=str(found.quarantined), records=str(todo))
         return [ChangeResult(c.action, c.subject, Outcome.DONE) for c in self.stored.plan.changes]
@@ -428,9 +440,9 @@ class _Work:
         results = [ChangeResult(c.action, c.subject, Outcome.FAILED, what) for c in self.stored.plan.changes[:1]]
         self.platform.control.plans.finish(self._id, PlanStatus.FAILED, results)
         return PartFailedError(
-            f"what came of it is not what was planned: {what}",
+            f"the outcome differs from the plan: {what}",
             where=self._id,
-            next_step=f"look at `millrace log --subject {self.rewind.stream}`, then plan anew",
+            next_step=f"see `millrace log --subject {self.rewind.stream}`, then make a new plan",
         )
 
 

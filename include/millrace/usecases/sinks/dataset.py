@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from millrace.domain.declaration.pipeline import S3Sink
 from millrace.domain.sinks.dataset.names import NO_DATE
-from millrace.errors import RefusedError, UsageError
+from millrace.errors import Code, RefusedError, UsageError
 from millrace.usecases.declaration.lookup import declared_stream
 from millrace.usecases.sinks.required import dataset_of
 
@@ -110,7 +110,11 @@ def dataset_objects(
         UnreachableError: the object store does not answer.
     """
     if first is not None and last is not None and first > last:
-        raise UsageError(f"no date lies from {first} to {last}", next_step="give the earlier date first")
+        raise UsageError(
+            f"the dates {first} to {last} are in the wrong order",
+            next_step="give the earlier date first",
+            code=Code.WRONG_TIME,
+        )
     sink = _dataset_of(platform, stream)
     at = f"s3://{platform.settings.s3(sink.store).bucket}/"
     found = platform.sinks.dataset(sink).snapshot(first, last)
@@ -118,9 +122,10 @@ def dataset_objects(
         return DatasetObjects(stream, f"{at}{sink.prefix}/", None, 0, ())
     if found.history.stream != stream:
         raise RefusedError(
-            f"the dataset {sink.prefix} is of the stream {found.history.stream}",
+            f"the dataset {sink.prefix} belongs to the stream {found.history.stream}",
             where=f"stream {stream}",
             next_step="declare another `prefix`: a dataset has one stream",
+            code=Code.INVALID_DECLARATION,
         )
     objects = (
         DatasetObject(
@@ -142,7 +147,7 @@ def _dataset_of(platform: Platform, stream: str) -> S3Sink:
     found = declared_stream(
         platform.settings.root,
         stream,
-        backup="is a backup, which writes an archive and no dataset",
-        step="read it by `millrace backup cat` or `millrace backup restore`",
+        backup="is a backup: it writes an archive, not a dataset",
+        step="read it with `millrace backup cat` or `millrace backup restore`",
     )
     return dataset_of(found.stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.domain.declaration.pipeline import PostgresSink, S3Sink, Stream
 from millrace.domain.sinks.capabilities import Capability
-from millrace.errors import RefusedError
+from millrace.errors import Code, RefusedError
 
 
 def require(stream: Stream, capability: Capability) -> None:
@@ -14,7 +14,7 @@ def require(stream: Stream, capability: Capability) -> None:
         RefusedError: it does; the error says why, and the way out.
     """
     if (lack := stream.lack(capability)) is not None:
-        raise RefusedError(lack.reason, where=stream.qualified_name, next_step=lack.next_step)
+        raise RefusedError(lack.reason, where=stream.qualified_name, next_step=lack.next_step, code=Code.UNSUPPORTED)
 
 
 def table_of(stream: Stream, capability: Capability = Capability.TABLE) -> PostgresSink:

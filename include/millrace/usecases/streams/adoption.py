@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millrace.domain.formats.durations import roughly
 from millrace.domain.streams.supervision import DesiredState
-from millrace.errors import RefusedError, UsageError
+from millrace.errors import Code, RefusedError, UsageError
 from millrace.usecases.declaration.lookup import declared_app
 from millrace.usecases.streams.look import Supervised, look
 from millrace.usecases.streams.owner import give_sign
@@ -29,7 +29,11 @@ def adopt(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
     seen = look(platform, stream)
     desired, there = seen.desired, seen.elsewhere
     if desired is None:
-        raise UsageError(f"nobody has started {stream} yet", next_step="it belongs to the host that starts it first")
+        raise UsageError(
+            f"{stream} was never started",
+            next_step="start it: it belongs to the host that starts it first",
+            code=Code.NEVER_STARTED,
+        )
     if desired.state is DesiredState.RUNNING:
         declared_app(platform.settings.root, stream)
     host = platform.apps.make_host()
@@ -42,8 +46,9 @@ def adopt(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
         raise RefusedError(
             f"its host is not lost: {there.why}",
             where=stream,
-            next_step=f"stop it first: `millrace streams stop {stream}`; or wait until {there.name} has given no sign "
-            f"for {roughly(there.lost_after)}",
+            next_step=f"stop it first with `millrace streams stop {stream}`, or wait until {there.name} has been "
+            f"silent for {roughly(there.lost_after)}",
+            code=Code.OTHER_HOST,
         )
     done = platform.control.hosts.adopt(
         desired,
@@ -55,6 +60,9 @@ def adopt(platform: Platform, stream: str, actor: str, reason: str) -> Supervise
     )
     if not done:
         raise RefusedError(
-            "it has changed meanwhile, or its host is there again", where=stream, next_step="look at `streams show`"
+            "the stream has changed meanwhile, or its host is back",
+            where=stream,
+            next_step="see `millrace streams show`, then run the command again",
+            code=Code.CONCURRENT_CHANGE,
         )
     return supervise_at_once(platform, stream, actor)

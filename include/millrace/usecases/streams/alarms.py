@@ -33,7 +33,7 @@ WELL_AFTER = timedelta(seconds=60)
 
 
 def set_alarms(platform: Platform, seen: Seen) -> None:
-    """Open an alarm for a dead, doomed or stuck stream; close it once it has run well, or is stopped as wanted.
+    """Open an alarm for a dead, doomed or stuck stream; close it once it has run well, or is stopped as desired.
 
     An app whose end is given up at once is one breach and one alarm, which says both.
     """
@@ -65,7 +65,7 @@ def set_alarms(platform: Platform, seen: Seen) -> None:
     elif _is_well(seen):
         for kind in OVER_WHEN_WELL:
             alarms.close(kind, seen.stream)
-        if not seen.apps:  # stopped as wanted: nobody waits for the sink any more
+        if not seen.apps:  # stopped as desired: nobody waits for the sink any more
             alarms.close(AlarmKind.STREAM_SINK_EXHAUSTED, seen.stream)
 
 

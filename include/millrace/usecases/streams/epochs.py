@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from millrace.domain.declaration.pipeline import BackupApp, Stream
-from millrace.errors import MillraceError, UnreachableError
+from millrace.errors import Code, MillraceError, UnreachableError
 from millrace.usecases.declaration.lookup import declared_app
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def newest_elsewhere(platform: Platform, stream: str) -> int:
     newest = 0
     for connection, ask in asked:
         if _is_left_out(platform, connection):
-            log.info("epoch_not_asked", stream=stream, of=connection, error="it did not answer a moment ago")
+            log.info("epoch_not_asked", stream=stream, of=connection, error="Kafka did not answer a moment ago")
             continue
         try:
             newest = max(newest, ask())
@@ -78,7 +78,9 @@ def _of_chains(platform: Platform, kafka: str, app: BackupApp) -> int:
     """Ask the ends of the chains that a backup writes. The cluster names them: without it nothing is asked."""
     try:
         if _is_left_out(platform, kafka):
-            raise UnreachableError("it did not answer a moment ago", where=f"connection {kafka}")
+            raise UnreachableError(
+                "Kafka did not answer a moment ago", where=f"connection {kafka}", code=Code.KAFKA_UNREACHABLE
+            )
         chains = platform.archive.claims(app, kafka).incarnations()
     except UnreachableError as error:  # by the cluster: the bucket is not to be left out for it
         log.warning("epoch_not_asked", stream=app.qualified_name, of=kafka, error=str(error))

@@ -12,7 +12,7 @@ from millrace.domain.declaration.pipeline import App, Pipeline, is_backup
 from millrace.domain.retention.headroom import Headroom
 from millrace.domain.streams.standing import former_error, last_error
 from millrace.domain.streams.supervision import StreamState
-from millrace.errors import MillraceError, UnreachableError, UsageError
+from millrace.errors import Code, MillraceError, UnreachableError, UsageError
 from millrace.usecases.retention.unarchived import of_backup
 from millrace.usecases.streams.look import Supervised, look
 
@@ -74,7 +74,11 @@ def list_streams(platform: Platform, *, pipeline: str | None = None, with_lag: b
         findings = tuple(finding for finding in findings if finding.file == file)
         if not names and not (platform.settings.root / file).exists():
             known = ", ".join(sorted({name.partition(".")[0] for name in everything})) or "none"
-            raise UsageError(f"there is no pipeline `{pipeline}`", next_step=f"pipelines with streams are: {known}")
+            raise UsageError(
+                f"pipeline `{pipeline}` does not exist",
+                next_step=f"choose one of: {known}",
+                code=Code.UNKNOWN_NAME,
+            )
     declared = {name: both for name, both in project.apps.items() if name in names}
     problems: list[str] = []
     lags = _lags(platform, declared, problems) if with_lag else {}
@@ -101,7 +105,7 @@ def show_stream(platform: Platform, name: str) -> StreamRow:
         if row.stream == name:
             return replace(row, headroom=_headroom(platform, name)) if is_backup(name) and row.declared else row
     known = ", ".join(row.stream for row in everything.streams) or "none"
-    raise UsageError(f"there is no stream `{name}`", next_step=f"the streams are: {known}")
+    raise UsageError(f"stream `{name}` does not exist", next_step=f"choose one of: {known}", code=Code.UNKNOWN_NAME)
 
 
 def _headroom(platform: Platform, name: str) -> Headroom | None:

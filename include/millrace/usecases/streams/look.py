@@ -29,7 +29,7 @@ from millrace.domain.streams.supervision import (
     Wait,
 )
 from millrace.domain.streams.vitals import STUCK_AFTER
-from millrace.errors import MillraceError, UsageError
+from millrace.errors import Code, MillraceError, UsageError
 from millrace.ports.runner import RunningApp, RunState
 from millrace.usecases.declaration.lookup import find_app
 from millrace.usecases.streams.owner import elsewhere
@@ -292,7 +292,9 @@ def connections_of(platform: Platform, stream: str) -> tuple[str, ...]:
         raise found.problem
     if not found.declared:
         raise UsageError(
-            f"no declaration names {stream}", next_step="declare it again, or look into the folder of its logs"
+            f"no declaration names {stream}",
+            next_step="declare it again, or read the folder of its logs",
+            code=Code.UNKNOWN_NAME,
         )
     return found.connections
 

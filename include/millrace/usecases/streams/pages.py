@@ -16,7 +16,7 @@ from millrace.domain.streams.control import StreamHistory
 from millrace.domain.streams.position import WorkRecord
 from millrace.domain.streams.standing import Level, Standing, StreamFacts, standing
 from millrace.domain.streams.supervision import StreamState
-from millrace.errors import MillraceError, UnreachableError, UsageError
+from millrace.errors import Code, MillraceError, UnreachableError, UsageError
 from millrace.usecases.declaration.lookup import declared_app, declared_stream
 
 if TYPE_CHECKING:
@@ -127,7 +127,11 @@ def stream_page(platform: Platform, stream: str, now: datetime, window: timedelt
     with platform.control.pages.page() as page:
         facts = page.facts(now, stream).get(stream)
         if facts is None:
-            raise UsageError(f"there is no stream {stream}", next_step="a new one is known once its DAG has run")
+            raise UsageError(
+                f"stream {stream} does not exist",
+                next_step="run its DAG: a new stream appears after the first run",
+                code=Code.UNKNOWN_NAME,
+            )
         history = page.history(stream, since=since, bucket=bucket, attempts=ATTEMPTS, actions=ACTIONS)
     backup = is_backup(stream)
     found = StreamPage(now, _line(facts, now), history, since, bucket, is_backup=backup, rewinds=not backup)
@@ -143,9 +147,7 @@ def sink_part(platform: Platform, stream: str, now: datetime) -> SinkPart:
         UnreachableError: the sink does not answer, or not soon enough; where it keeps no record of work, that is the
             `problem`.
     """
-    declared = declared_stream(
-        platform.settings.root, stream, backup="is a backup: its sink is the archive, and no table"
-    )
+    declared = declared_stream(platform.settings.root, stream, backup="is a backup: it writes an archive, not a table")
     sink = declared.stream.sink
     found = SinkPart(now, sink.facts(declared.pipeline.kafka, declared.stream.group), sink.connection, WorkRecord())
     if found.facts.kept_in:

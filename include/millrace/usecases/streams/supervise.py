@@ -315,8 +315,8 @@ def accept(platform: Platform, stream: str, actor: str, reason: str) -> Supervis
     declared_stream(
         platform.settings.root,
         stream,
-        backup="is a backup: of a topic that was made again it begins a new chain by itself",
-        step="there is nothing to accept; `millrace streams start` starts it where it is stopped",
+        backup="is a backup: it begins a new chain by itself when a topic was deleted and created again",
+        step="start it with `millrace streams start` if it is stopped",
     )
     platform.control.streams.set_desired(stream, actor=actor, reason=reason, accept_recreated=True, reset_backoff=True)
     return supervise_at_once(platform, stream, actor)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from millrace.declarations import project
 from millrace.declarations.show import EffectiveValue, effective
 from millrace.domain.plans.plan import Change, PlanKind, PlanSummary, Refusal, StoredPlan
-from millrace.errors import MillraceError, UsageError
+from millrace.errors import Code, MillraceError, UsageError
 from millrace.usecases.plans.pages import PLANS, Readable
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def topics_page(platform: Platform, pipeline: str, now: datetime) -> TopicsPage:
         whole = page.plans(PlanKind.TOPICS, pipeline, limit=WHOLE_PLANS)
     if pipeline not in project.names(platform.settings.root):
         if not plans:
-            raise UsageError(f"there is no pipeline {pipeline}")
+            raise UsageError(f"pipeline {pipeline} does not exist", code=Code.UNKNOWN_NAME)
         return TopicsPage(now, pipeline, (), plans, "its file is gone")
     try:
         values = effective(platform.settings.root, pipeline).values

@@ -25,7 +25,7 @@ from millrace.domain.plans.plan import (
 from millrace.domain.retention.holds import least_kept
 from millrace.domain.topics import changes as topics
 from millrace.domain.topics.changes import ObservedTopic
-from millrace.errors import IncompleteError, MillraceError, RefusedError, StalePlanError, TopicAccessError
+from millrace.errors import Code, IncompleteError, MillraceError, RefusedError, StalePlanError, TopicAccessError
 from millrace.ports.kafka import TopicAdmin
 from millrace.usecases.plans.kind import Kind, Runner, run_alone
 from millrace.usecases.retention import cuts, holds
@@ -66,7 +66,7 @@ class ProvisionReport:
         if not self.unmade:
             return ""
         return (
-            f"declared, not there, and not made by a scheduled run: {', '.join(self.unmade)}. To make "
+            f"missing topics, which no scheduled run creates: {', '.join(self.unmade)}. To create "
             f"{'it' if len(self.unmade) == 1 else 'them'}, trigger the DAG {self.pipeline}.topics, or run "
             f"`millrace topics plan {self.pipeline}` and `millrace plans run ID`"
         )
@@ -164,12 +164,12 @@ def provision(
         waiting = report.waiting
         sentences = (*report.problems, report.unasked) if report.unasked else report.problems
         raise IncompleteError(
-            f"{len(report.problems)} of its topics' settings are not as declared: " + " | ".join(sentences),
+            f"{len(report.problems)} settings of its topics differ from the declaration: " + " | ".join(sentences),
             where=pipeline.name,
-            next_step=f"look at plan {waiting.id} with `millrace plans show {waiting.id}`, then run it with "
+            next_step=f"read plan {waiting.id} with `millrace plans show {waiting.id}`, then run it with "
             f"`millrace plans run {waiting.id}`"
             if waiting
-            else "do what each of them says, then provision again",
+            else "do the next step of each, then run the DAG again",
         )
     return report
 
@@ -227,7 +227,10 @@ def abort(platform: Platform, stored: StoredPlan, runner: Runner) -> None:
     plan = stored.plan
     if stored.status is not PlanStatus.OPEN:
         raise RefusedError(
-            "changes of topics are not taken back", where=plan.id, next_step=f"`millrace plans run {plan.id}`"
+            "a plan of topics that has run cannot be aborted",
+            where=plan.id,
+            next_step=f"run `millrace plans run {plan.id}` again",
+            code=Code.UNSUPPORTED,
         )
     platform.control.plans.finish(plan.id, PlanStatus.ABORTED)
     platform.control.log.append(
@@ -330,7 +333,9 @@ def _observe(admin: TopicAdmin, names: Sequence[str]) -> tuple[Mapping[str, Obse
         unreadable = error.failures
         rest = [name for name in names if name not in unreadable]
         if len(rest) == len(names):
-            raise MillraceError("the cluster refused topics nobody asked for", where=", ".join(unreadable)) from error
+            raise MillraceError(
+                "the cluster refused topics outside the request", where=", ".join(unreadable), code=Code.KAFKA_REFUSED
+            ) from error
         return admin.observe(rest), unreadable
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from millrace.domain.declaration.pipeline import Pipeline, SourceProgram
 from millrace.domain.topics.sources import SourceRecord, TopicRecord, loaded, sequence_of
-from millrace.errors import DataLossError, DeclarationError, MillraceError, UsageError
+from millrace.errors import Code, DataLossError, DeclarationError, MillraceError, UsageError
 from millrace.settings import KafkaSettings, Settings
 
 TRANSACTION_RECORDS = 10_000
@@ -82,7 +82,8 @@ def find_source(pipeline: Pipeline, name: str) -> SourceProgram:
     raise UsageError(
         f"pipeline {pipeline.name} has no source {name}",
         where=f"include/pipelines/{pipeline.name}.yaml",
-        next_step=f"its sources are: {declared}",
+        next_step=f"choose one of: {declared}",
+        code=Code.UNKNOWN_NAME,
     )
 
 
@@ -128,14 +129,15 @@ def load_source(
                 f"records of source {qualified} are in the topic more than once: sequences "
                 + ", ".join(map(str, there.doubled[:10])),
                 where=source.writes,
-                next_step="something copied records with their headers; delete the topic and load it again",
+                next_step="delete the topic and load it again: a copy of records kept their headers",
             )
         total = _write_missing(program(), there.next_sequence, topic, progress)
     if total < there.next_sequence:
         raise DataLossError(
-            f"the topic holds {there.next_sequence} records of source {qualified}, its program yields only {total}",
+            f"the topic holds {there.next_sequence} records of source {qualified}, but its program yields only {total}",
             where=source.writes,
-            next_step=f"{SOURCES_FOLDER}/{source.program}.py has changed; delete the topic to load it anew",
+            next_step=f"restore the former {SOURCES_FOLDER}/{source.program}.py, or delete the topic and load it again",
+            code=Code.WRONG_SOURCE,
         )
     return LoadReport(qualified, source.writes, total - there.next_sequence, there.next_sequence, total)
 
@@ -182,6 +184,7 @@ def load_program(root: Path, program: str) -> Callable[[], Iterator[SourceRecord
             "the source program has no function `records`",
             where=f"{SOURCES_FOLDER}/{program}.py",
             next_step="define `def records() -> Iterator[SourceRecord]`, yielding in an order that never changes",
+            code=Code.WRONG_SOURCE,
         )
     return records
 
@@ -191,11 +194,18 @@ def load_module(root: Path, program: str) -> Mapping[str, object]:
     path = root / SOURCES_FOLDER / f"{program}.py"
     where = f"{SOURCES_FOLDER}/{program}.py"
     if not path.is_file():
-        raise DeclarationError("there is no such source program", where=where, next_step=f"write {path}")
+        raise DeclarationError(
+            "the source program does not exist", where=where, next_step=f"write {path}", code=Code.WRONG_SOURCE
+        )
     module_name = f"millrace_source_{program}"
     specification = importlib.util.spec_from_file_location(module_name, path)
     if specification is None or specification.loader is None:
-        raise DeclarationError("the source program cannot be imported", where=where, next_step="make it a Python file")
+        raise DeclarationError(
+            "the source program cannot be imported",
+            where=where,
+            next_step="make it a Python file",
+            code=Code.WRONG_SOURCE,
+        )
     module = importlib.util.module_from_spec(specification)
     sys.modules[module_name] = module  # dataclasses in the program look themselves up here
     try:
@@ -206,6 +216,7 @@ def load_module(root: Path, program: str) -> Mapping[str, object]:
         raise DeclarationError(
             f"the source program cannot be imported: {type(error).__name__}: {error}",
             where=where,
-            next_step="run it alone with `./millrace run -- python " + where + "` and mend what it says",
+            next_step="run it alone with `./millrace run -- python " + where + "` and repair its error",
+            code=Code.WRONG_SOURCE,
         ) from error
     return vars(module)

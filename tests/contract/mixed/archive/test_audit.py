@@ -104,7 +104,7 @@ def test_what_is_gone_for_good_is_acknowledged_and_nothing_else(
     here, name = archive.incarnation, archive.incarnation.topic
     whole = world.contents(here)
     platform, backed = world.topics.platform, world.backed(name)
-    with pytest.raises(RefusedError, match="nothing is wrong"):
+    with pytest.raises(RefusedError, match="no fault to acknowledge"):
         audits.acknowledge_loss(platform, backed, here, PartitionSpan(0, 0, 1000), actor="cli:ann", reason="why not")
     archive.delete(archive.key(2, 1))
     assert code(world.audit(name, Depth.DEEP)) == 1
@@ -223,7 +223,7 @@ def test_a_chain_whose_end_was_deleted_halts_the_tee_and_is_begun_again_when_som
     restarted.round()
     assert here in restarted.halted
     backed = world.backed(name)
-    with pytest.raises(RefusedError, match=f"the last one at fault is {head}"):
+    with pytest.raises(RefusedError, match=f"the last faulty manifest is {head}"):
         audits.acknowledge_chain(topics.platform, backed, here, head + 1, actor="cli:ann", reason="too far")
     audits.acknowledge_chain(topics.platform, backed, here, head, actor="cli:ann", reason="deleted by hand")
     world.archive_all(restarted)

@@ -122,7 +122,7 @@ def test_a_topic_goes_through_backup_and_restore(kafka: Stack, s3: Stack) -> Non
     assert [(p, r.offset, r.timestamp_ms, r.key, r.value, r.headers) for p, r in after] == [
         (r.partition, r.offset, r.timestamp_ms, r.key, r.value, r.headers) for r in before
     ]
-    with pytest.raises(RefusedError, match="the very topic"):
+    with pytest.raises(RefusedError, match="it is the topic that"):
         restores.restore(name, append=True)
 
 
@@ -326,7 +326,7 @@ def test_a_topic_that_would_not_keep_or_change_records_is_refused_with_every_rea
         restores.restore(into)
     for setting in ("cleanup.policy=", "retention.ms=", "retention.bytes=", "timestamp.type=", "before.max.ms="):
         assert setting in refused.value.next_step
-    with pytest.raises(UsageError, match="there is no topic"):
+    with pytest.raises(UsageError, match="does not exist"):
         restores.restore(f"{into}.not.there")
     assert restores.there(into) == []
 
@@ -368,7 +368,7 @@ def test_what_the_archive_lacks_is_told_and_the_rest_restored(
     assert done.exit_code == 1, done.output
     said = json.loads(done.stdout)
     assert (said["schema"], said["restored"], said["problems"]) == ("millrace.backup.restore/1", 20, 2)
-    assert "lost, so not restored: [10, 15) of partition 0" in done.stderr
+    assert "not restored: lost: [10, 15) of partition 0" in done.stderr
     assert "the object is gone [20, 30) of partition 0" in done.stderr
     assert [r.offset for _, r in originals(restores.there(into))] == [*range(10), *range(15, 20), *range(30, 35)]
 

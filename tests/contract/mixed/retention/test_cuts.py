@@ -86,7 +86,7 @@ def test_a_stream_that_has_uncommitted_loses_what_it_is_to_start_from(make: Make
         runs(project, plan)
     else:
         said = refused(project, plan)
-        assert f"would lose 120 records of which its group calls nothing read: {project.topic}/0[0, 60)" in said
+        assert f"would lose 120 records that no commit of its group marks as read: {project.topic}/0[0, 60)" in said
 
 
 def test_a_cut_by_size_keeps_the_last_bytes_of_records_that_weigh_differently(make: Make) -> None:
@@ -112,7 +112,9 @@ def test_a_cut_waits_until_the_backup_has_archived_and_a_foreign_commit_is_not_t
 
     project.commit(group, [100, 100])
     plan = plan_of(project, "{time: 1d}")
-    assert f"backup {app} would lose 120 records of which its group calls nothing archived" in refused(project, plan)
+    assert f"backup {app} would lose 120 records that no commit of its group marks as archived" in refused(
+        project, plan
+    )
     project.commit(group, [100, 100], archived(100, of="AAAAAAAAAAAAAAAAAAAAAA"))
     refused(project, plan)
     project.commit(group, [30, 30], archived(30))

@@ -234,7 +234,7 @@ def test_what_has_begun_to_read_again_is_not_taken_back(given: Surroundings) -> 
     stream.until_free(plan)
     refused = stream.abort(plan)
     assert isinstance(refused, RefusedError)
-    assert "has begun to read again" in refused.what
+    assert "already reads on the next timeline" in refused.what
     stream.end(plan, stream.run)
     assert stream.wrong(rewound=BACK) == []
 

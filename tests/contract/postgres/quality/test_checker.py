@@ -136,9 +136,9 @@ def test_the_library_asks_for_no_row(sink: Sink) -> None:
 @pytest.mark.parametrize(
     ("change", "rule", "said"),
     [
-        ("DROP COLUMN score", Rule("r", Range("score", min=0)), "there is no column `score`"),
-        ("RENAME COLUMN score TO points", Rule("r", Range("score", min=0)), "there is no column `score`"),
-        ("ALTER COLUMN amount TYPE text", Rule("r", Range("amount", min=0)), "texts have no range"),
+        ("DROP COLUMN score", Rule("r", Range("score", min=0)), "column `score` does not exist"),
+        ("RENAME COLUMN score TO points", Rule("r", Range("score", min=0)), "column `score` does not exist"),
+        ("ALTER COLUMN amount TYPE text", Rule("r", Range("amount", min=0)), "text has no range"),
         ("ALTER COLUMN kind TYPE int USING 1", Rule("r", Matches("kind", "a")), "`regex` is for text"),
         ("DROP COLUMN score", Rule("r", RowCondition("score > 0")), 'column "score" does not exist'),
         ("DROP COLUMN score", Rule("r", Query("select score from {rows}")), 'column "score" does not exist'),
@@ -266,7 +266,7 @@ def test_sql_of_people_is_not_run_by_a_role_that_may_write(sink: Sink) -> None:
 
 def test_no_rule_can_write(sink: Sink) -> None:
     sink.connection.execute(
-        f"CREATE FUNCTION quality.spoil() RETURNS int LANGUAGE sql VOLATILE SECURITY DEFINER AS "
+        "CREATE FUNCTION quality.spoil() RETURNS int LANGUAGE sql VOLATILE SECURITY DEFINER AS "
         f"'DELETE FROM {TABLE} RETURNING 1'"
     )
     rules = [Rule("q", Query("select quality.spoil() from {rows}")), Rule("c", RowCondition("quality.spoil() = 1"))]

@@ -203,7 +203,7 @@ def test_of_a_topic_that_was_made_again_the_latest_record_is_shown(sink: psycopg
     ("arguments", "what"),
     [
         (("show", STREAM, f"{TOPIC}/0@9"), "has no record shop.purchases/0@9 in quarantine"),
-        (("show", STREAM, "0@9"), "does not name a record"),
+        (("show", STREAM, "0@9"), "is not the name of a record"),
         (("show", "shop.nobody", f"{TOPIC}/0@9"), "pipeline shop has no stream nobody"),
         (("list", "--stream", "shop.nobody"), "pipeline shop has no stream nobody"),
     ],

@@ -190,7 +190,7 @@ def test_pages_of_0_3_and_200_streams_say_what_is_written_down_and_the_cause_of_
 
     for number in range(192):
         served.put(f"many.s{number:03}", lag=number)
-    served.put("staged.doomed", state=StreamState.GIVEN_UP, why="its declaration or app is wrong; mend it")
+    served.put("staged.doomed", state=StreamState.GIVEN_UP, why="its declaration or app is wrong; repair it")
     lock = "batch 71: merge since 12:00:00 UTC, waits for a lock of bob (psql, pid 4711)"
     served.put("staged.locked", state=StreamState.STUCK, why=lock)
     served.put("staged.off", wanted=STOPPED, state=StreamState.STOPPED, actor="cli:bob", reason="the sink is moved")
@@ -203,7 +203,7 @@ def test_pages_of_0_3_and_200_streams_say_what_is_written_down_and_the_cause_of_
     assert sorted(list(cells)[2:4]) == ["staged.dirty", "staged.late"]
     assert list(cells)[-1] == "staged.off"
     causes = {
-        "staged.doomed": "its declaration or app is wrong; mend it",
+        "staged.doomed": "its declaration or app is wrong; repair it",
         "staged.locked": lock,
         "staged.off": "stopped by cli:bob: the sink is moved",
         "staged.dirty": "77 bad records in the last hour",

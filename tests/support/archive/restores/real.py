@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 AT = datetime(2026, 11, 24, 12, tzinfo=UTC)
 BEGAN_MS = 1_700_000_000_000
-NOT_LOGGED = "this is not in the action log"
+NOT_LOGGED = "the action log lacks this restore"
 
 Object = tuple[int, Sequence[ArchivedRecord]]
 """A partition and its records, which begin where the partition's last object ended."""

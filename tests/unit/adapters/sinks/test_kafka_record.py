@@ -315,7 +315,7 @@ def test_a_refused_rewind_says_that_nobody_knows_where_the_work_was() -> None:
     """What was written aside is not where it was, and is not to be named as that."""
     found = opened({P0: Opened(20, 51, begun=True)}, group={0: Committed(42)}, **REFUSED)
     assert isinstance(found, Refuse)
-    assert f"{P0} from where nobody knows to 42" in found.what
+    assert f"{P0} from an unknown offset to 42" in found.what
     assert "51" not in found.what + found.next_step
 
 

@@ -231,7 +231,7 @@ def test_of_several_incarnations_the_latest_is_read_and_the_others_are_named(arc
     found = Printed(archive.store)
     assert {line["topic_id"] for line in found.lines} == {newer.topic_id}
     assert f"--topic-id {HERE.topic_id}" in found.told[0]
-    assert "began at 2026-11-24 12:00:00 UTC" in found.told[0]
+    assert "since 2026-11-24 12:00:00 UTC" in found.told[0]
     older = Printed(archive.store, topic_id=HERE.topic_id)
     assert ({line["topic_id"] for line in older.lines}, older.told) == ({HERE.topic_id}, [])
 
@@ -241,7 +241,7 @@ def test_of_several_incarnations_the_latest_is_read_and_the_others_are_named(arc
         del archive.store.objects[newer.manifest_key(sequence)]
     left = Printed(archive.store)
     assert {line["topic_id"] for line in left.lines} == {HERE.topic_id}
-    assert "chain cannot be read" in left.told[0]
+    assert "unreadable chain" in left.told[0]
 
 
 def test_a_topic_without_an_archive_names_those_that_have_one(archive: MemoryArchive) -> None:
@@ -250,7 +250,7 @@ def test_a_topic_without_an_archive_names_those_that_have_one(archive: MemoryArc
     assert (refused.value.exit_code, HERE.topic in refused.value.next_step) == (1, True)
     with pytest.raises(MillraceError) as refused:
         Printed(CountingStore(), HERE.topic)
-    assert refused.value.next_step == "topics that have one: none"
+    assert refused.value.next_step == "choose a topic with an archive: none"
 
 
 def test_an_id_without_an_archive_names_those_of_the_topic(archive: MemoryArchive) -> None:

@@ -67,7 +67,7 @@ def test_what_came_of_it_is_said_and_nothing_else_goes_to_standard_output(monkey
     Asked(monkeypatch, REPORT)
     done = call()
     assert done.stdout.splitlines() == [
-        f"t ({'C' * 22}) -> back: 30 restored, 10 were there",
+        f"t ({'C' * 22}) -> back: 30 restored, 10 were there before",
         "  40 read back, as archived",
     ]
     assert done.stderr == "millrace: something about the archive\n"  # no bar where there is no terminal

@@ -236,7 +236,7 @@ def test_show_of_no_pipeline_is_a_usage_error(call: Call) -> None:
     done = call("show", "shopp")
 
     assert done.returncode == 2
-    assert done.stderr.endswith("there is no pipeline `shopp` [wrong-usage]\n  next: did you mean `shop`?\n")
+    assert done.stderr.endswith("pipeline `shopp` does not exist [unknown-name]\n  next: did you mean `shop`?\n")
 
 
 def test_the_json_schema_accepts_what_is_sound_and_refuses_unknown_fields(root: Path, call: Call) -> None:

@@ -21,7 +21,7 @@ from millrace.errors import RefusedError, UnreachableError, UsageError
 from support.commands import use_platform
 from support.declarations import example_project, upsert_instead
 
-UPSERTED = "rows of an upserted table are the last of their key, not of their offset"
+UPSERTED = "an upserted table has the last row of each key, not the row of each offset"
 NAME = "shop.purchases"
 AT = datetime(2026, 5, 4, 12, tzinfo=UTC)
 P0 = TopicPartition(NAME, "id", 0)
@@ -157,7 +157,7 @@ def test_of_many_streams_those_that_upsert_are_left_out_of_the_sample_and_said_t
     result = CliRunner().invoke(cli.app, ["reconcile", "--sample", "100", "--json"], catch_exceptions=False)
     document = json.loads(result.stdout)
     assert result.exit_code == (code if alike else 1)
-    assert f"{NAME}: no row is made again: {UPSERTED}" in result.stderr
+    assert f"{NAME}: no row is recomputed: {UPSERTED}" in result.stderr
     assert (document["not_recomputed"], document["problems"], sampled) == ([NAME], [], ["activity.groups"])
     assert len(document["runs"]) == 2
     result = CliRunner().invoke(cli.app, ["reconcile", "--json"], catch_exceptions=False)
@@ -208,7 +208,7 @@ def test_what_a_run_found_is_accepted_with_a_reason(monkeypatch: pytest.MonkeyPa
     assert (document["schema"], document["books"]["run"]) == ("millrace.quality.accept/1", 7)
 
     def refuse(*_: object, **__: object) -> Reconciliation:
-        raise RefusedError("there is nothing to accept")
+        raise RefusedError("nothing to accept")
 
     monkeypatch.setattr(use, "accept", refuse)
     with pytest.raises(RefusedError):

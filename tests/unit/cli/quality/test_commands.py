@@ -68,12 +68,12 @@ def call(*words: str, code: int = 0) -> str:
     [
         (made(PASSED, WARNED), 0, "2 rules over 100 rows: passed; 1 warned (mild)"),
         (made(PASSED, BROKEN), 1, "2 rules over 100 rows: broken: sane"),
-        (made(PASSED, UNTRIED), 1, "2 rules over 100 rows: not tried: lost"),
+        (made(PASSED, UNTRIED), 1, "2 rules over 100 rows: not tested: lost"),
         (made(EMPTY, rows=0), 1, "1 rules over 0 rows: nothing is proven"),
         (
             made(replace(UNTRIED, rule="given"), rows=None, problem="the table is gone"),
             1,
-            "not tried: the table is gone",
+            "not tested: the table is gone",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_the_streams_are_listed_checked_or_not(room: QualityRoom) -> None:
 
 
 def test_a_check_is_shown_with_the_last_results_of_each_rule(room: QualityRoom) -> None:
-    with pytest.raises(UsageError, match="nobody has checked it"):
+    with pytest.raises(UsageError, match="it was never checked"):
         call("show", NAME)
     room.checks = [
         made(PASSED, BROKEN, WARNED, identity=9),
@@ -191,7 +191,7 @@ def test_rows_that_stay_are_accepted_with_a_reason(monkeypatch: pytest.MonkeyPat
     assert (document["schema"], document["check"]["check"]) == ("millrace.quality.accept/1", 7)
 
     def refuse(*_: object, **__: object) -> QualityCheck:
-        raise RefusedError("there is nothing to accept")
+        raise RefusedError("nothing to accept")
 
     monkeypatch.setattr(cli.quality, "accept", refuse)
     with pytest.raises(RefusedError):

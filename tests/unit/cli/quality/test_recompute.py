@@ -85,7 +85,7 @@ def test_a_sample_of_what_is_left_is_asked_for_by_its_seed_and_no_more_connectio
 
 def test_rows_of_a_stream_that_upserts_are_not_made_again(world: World) -> None:
     upsert_instead(world.settings.root)
-    with pytest.raises(RefusedError, match="the last of their key, not of their offset") as caught:
+    with pytest.raises(RefusedError, match="the last row of each key, not the row of each offset") as caught:
         call(NAME)
     assert (caught.value.where, world.asked) == (NAME, [])
     assert "`millrace quality reconcile shop.purchases`" in caught.value.next_step
@@ -102,9 +102,9 @@ def test_what_differs_is_said_column_by_column_and_ends_with_1(world: World) -> 
     )
     assert "made by the app, and nothing of the record is stored: 1, of records of 2026-05-01 00:00:00 UTC;" in text
     assert ": shop.purchases/1@4\n" in text
-    assert "not made by the app, and not compared: old" in text
+    assert "not compared, because the app does not make them: old" in text
     assert "not compared, because of another type: amount is text, and date is made" in text
-    assert "3 stored of offsets that hold no record (any more), and not judged" in text
+    assert "3 stored rows of offsets without a record (any more), not judged" in text
     assert "4 offsets expired before they were read" in text
 
 

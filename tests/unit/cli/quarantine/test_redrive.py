@@ -94,8 +94,8 @@ def test_what_is_given_is_selected_and_the_plan_is_printed_with_how_to_run_it(wo
     assert world.asked == [{"stream": NAME, "selection": expected, "reason": "the schema is mended"}]
     assert "redrive in host:5432/sink" in text
     assert "become_rows: 3, 6 rows in all" in text
-    assert "caution: shop.purchases sink_refused: of 1 records no row will be left" in " ".join(text.split())
-    assert f"plan {plan().id}: `millrace plans run {plan().id}` does it" in text
+    assert "caution: shop.purchases sink_refused: 1 records will have no row" in " ".join(text.split())
+    assert f"plan {plan().id}: run it with `millrace plans run {plan().id}`" in text
     call("redrive", NAME, "--reason", "the schema is mended")
     assert world.asked[-1]["selection"] == Selection()
 
@@ -133,9 +133,9 @@ def test_of_a_stream_that_upserts_nothing_is_tried(tmp_path: Path, monkeypatch: 
 
     assert isinstance(error, RefusedError)
     assert (error.what, error.where, error.next_step) == (
-        "a redrive puts rows by their source, and an upserted table has them by key",
+        "a redrive writes rows by source, and an upserted table stores rows by key",
         NAME,
-        "rewind the stream to before the records; see docs/guide/rewind.md",
+        "rewind the stream to a time before the records; see docs/guide/rewind.md",
     )
 
 

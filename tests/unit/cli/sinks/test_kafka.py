@@ -48,11 +48,11 @@ NAME, OTHER = "shop.purchases", "activity.groups"
 AT = datetime(2026, 11, 26, tzinfo=UTC)
 P0 = TopicPartition(NAME, "id", 0)
 RESET = (
-    "stop it, reset its group millrace.shop.purchases with kafka-consumer-groups --reset-offsets, start it: that opens "
-    "a new timeline"
+    "stop the stream, reset its group millrace.shop.purchases with kafka-consumer-groups --reset-offsets, and start "
+    "it: this opens a new timeline"
 )
-SHOW = "see how far its group is: `millrace streams show shop.purchases`"
-SECOND = "a second stream can read the topic and write its rows to a table, which rules are held against"
+SHOW = "see the progress of its group with `millrace streams show shop.purchases`"
+SECOND = "declare a second stream that reads the topic and writes to a table, and give that one rules"
 MORE = """\
   customers:
     app: shop_purchases
@@ -77,14 +77,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (quality_cli.app, ["reconcile", NAME], "its sink keeps no ledger", SHOW),
         (quality_cli.app, ["reconcile", NAME, "--deep", "--sample", "5"], "its sink keeps no ledger", SHOW),
-        (quality_cli.app, ["recompute", NAME], "its rows have no place by source", SHOW),
-        (quality_cli.app, ["check", NAME], "there is no table to hold rules against", SECOND),
-        (quality_cli.app, ["show", NAME], "there is no table to hold rules against", SECOND),
+        (quality_cli.app, ["recompute", NAME], "its rows cannot be found by their source", SHOW),
+        (quality_cli.app, ["check", NAME], "quality rules need a table", SECOND),
+        (quality_cli.app, ["show", NAME], "quality rules need a table", SECOND),
         (
             quarantine_cli.app,
             ["redrive", NAME, "--reason", "the schema is mended"],
-            "its rows have no place by source",
-            f"to have its records read again, {RESET}",
+            "its rows cannot be found by their source",
+            f"to read its records again: {RESET}",
         ),
         (
             streams_cli.app,
@@ -146,7 +146,7 @@ def test_a_redrive_of_what_wrote_to_a_table_once_can_be_aborted(root: Path) -> N
     redrive.abort(platform, stored, Runner("cli:b", "it writes to Kafka now", AT, told.append))
 
     assert ended == [PlanStatus.ABORTED]
-    assert "its books are not looked at" in told[0]
+    assert "its books were not compared" in told[0]
     assert f"{NAME} writes to Kafka" in told[0]
 
 

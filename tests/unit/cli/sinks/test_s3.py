@@ -44,9 +44,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("app", "words", "lacks"),
     [
         (quality_cli.app, ["reconcile", NAME], "its sink keeps no ledger"),
-        (quality_cli.app, ["recompute", NAME], "its rows have no place by source"),
-        (quality_cli.app, ["check", NAME], "there is no table to hold rules against"),
-        (quarantine_cli.app, ["redrive", NAME, "--reason", "mended"], "its rows have no place by source"),
+        (quality_cli.app, ["recompute", NAME], "its rows cannot be found by their source"),
+        (quality_cli.app, ["check", NAME], "quality rules need a table"),
+        (quarantine_cli.app, ["redrive", NAME, "--reason", "mended"], "its rows cannot be found by their source"),
         (
             streams_cli.app,
             ["rewind", NAME, "--to", "earliest", "--reason", "mended"],

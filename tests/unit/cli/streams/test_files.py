@@ -203,7 +203,7 @@ def test_a_stream_without_a_dataset_is_refused_with_what_it_writes(lake: Lake) -
     lake.settings.root = root
     error = call().exception
     assert isinstance(error, RefusedError)
-    assert error.what == "shop.purchases writes to the table shop.purchases, and no dataset"
+    assert error.what == "shop.purchases writes to the table shop.purchases, not to a dataset"
     assert isinstance(call(stream="shop.backup").exception, UsageError)
     assert isinstance(call(stream="shop.nobody").exception, UsageError)
 

@@ -75,7 +75,7 @@ def test_people_see_each_count_of_the_last_batch_on_a_line() -> None:
         "rows out 12,340",
         "quarantined 5",
         "truncated 1,017 with a timestamp finer than a microsecond",
-        "undeclared 1,204 with fields that the schema does not name:",
+        "undeclared 1,204 with fields outside the schema:",
         "`customerId` 1,200: is the column `customer_id` meant?",
         "`[red]\\x1b[/red]` 4",
         "",
@@ -133,7 +133,7 @@ def test_people_are_told_where_too_many_names_are_undeclared(
 ) -> None:
     progress = replace(PROGRESS, undeclared=UndeclaredFields(13))
     monkeypatch.setattr(platform.streams, "progress", lambda stream: progress)
-    text = "undeclared 13 with fields that the schema does not name: too many different names to show any"
+    text = "undeclared 13 with fields outside the schema: too many different names to show any"
     assert text in " ".join(_lines())
 
 

@@ -104,8 +104,8 @@ def test_what_no_plan_changes_is_refused() -> None:
 
     assert drifted.differences == ()
     assert [refusal.what.partition(":")[0] for refusal in drifted.refusals] == [
-        "it has 4 partitions and 2 are declared",
-        "it has replication 1 and 3 is declared",
+        "the topic has 4 partitions, and 2 are declared",
+        "the topic has replication 1, and 3 is declared",
     ]
 
 
@@ -180,7 +180,7 @@ def test_a_topic_that_is_not_there_is_told(admins: dict[str, FakeTopicAdmin]) ->
     done = call("shop")
 
     assert done.exit_code == 1
-    assert f"missing: {NAME}: declared, and not there" in done.stdout
+    assert f"missing: {NAME}: declared, but does not exist" in done.stdout
     assert json.loads(call("shop", "--json").stdout)["pipelines"][0]["missing"] == [NAME]
 
 

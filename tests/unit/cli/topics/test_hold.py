@@ -60,9 +60,9 @@ def test_it_holds_lists_and_ends(fake: LogsPlatform) -> None:
 
 def test_what_it_may_need_is_told_with_the_budget(fake: LogsPlatform) -> None:
     fake.log.fill(TopicPartition(TOPIC, "id-1", 0), 100, datetime.now(UTC) - timedelta(minutes=1))
-    with pytest.raises(RefusedError, match="no broker says"):
+    with pytest.raises(RefusedError, match="no broker reports"):
         call(TOPIC, "--for", "24h", "--reason", "wrong totals")
-    assert "may need 352 KiB of the 1.0 GiB it may have" in call(
+    assert "may need 352 KiB of its budget of 1.0 GiB" in call(
         TOPIC, "--for", "24h", "--reason", "wrong totals", "--budget", "1GiB"
     )
 

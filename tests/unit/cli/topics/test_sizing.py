@@ -141,8 +141,8 @@ def test_an_age_that_nothing_may_pass_is_held_against_the_topic() -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (("sizing", "nobody"), "there is no topic `nobody`"),
-        (("headroom", "nobody"), "there is no group `nobody`"),
+        (("sizing", "nobody"), "topic `nobody` does not exist"),
+        (("headroom", "nobody"), "group `nobody` does not exist"),
         (("sizing", "--max-age", "10"), "--max-age: "),
     ],
 )

@@ -116,14 +116,14 @@ def test_bounds_are_times_or_offsets(from_: str | None, to: str | None, partitio
     ("options", "named"),
     [
         ({"from_": "7"}, "--partition"),
-        ({"from_": "7", "to": "2026-01-01T00:00Z", "partition": 0}, "the other an offset"),
-        ({"from_": "7", "to": "7", "partition": 0}, "nothing lies between"),
-        ({"from_": "2026-01-02T00:00Z", "to": "2026-01-01T00:00Z"}, "nothing lies between"),
+        ({"from_": "7", "to": "2026-01-01T00:00Z", "partition": 0}, "a time and an offset"),
+        ({"from_": "7", "to": "7", "partition": 0}, "--from to --to is empty"),
+        ({"from_": "2026-01-02T00:00Z", "to": "2026-01-01T00:00Z"}, "--from to --to is empty"),
         ({"from_": "2026-01-02T00:00"}, "no zone"),
-        ({"to": "yesterday"}, "no time"),
-        ({"to": "-5", "partition": 0}, "no time"),
-        ({"to": "1.5", "partition": 0}, "no time"),
-        ({"from_": "0001-01-01T00:00+02:00"}, "no year"),
+        ({"to": "yesterday"}, "is not a time"),
+        ({"to": "-5", "partition": 0}, "is not a time"),
+        ({"to": "1.5", "partition": 0}, "is not a time"),
+        ({"from_": "0001-01-01T00:00+02:00"}, "not within the years"),
         ({"key": "a", "key_base64": "YQ=="}, "twice"),
         ({"key_base64": "a"}, "base64"),
         ({"key_base64": "ä"}, "base64"),
@@ -223,7 +223,7 @@ def test_records_without_a_timestamp_are_left_out_by_time_and_counted() -> None:
     assert found.at == [(0, 0), (0, 2)]
     assert found.told == [
         "4 records without a timestamp were left out",
-        "1 objects that were not read may hold records without a timestamp, too",
+        "1 unread objects may also hold records without a timestamp",
     ]
     assert Printed(archive.store).at == [(0, offset) for offset in range(8)]
     around = Printed(archive.store, selection=Selection(from_ms=-5, to_ms=5))

@@ -58,7 +58,7 @@ def test_default_client_ids_are_known_by_their_library(client_id: str, name: str
 
 def test_default_client_ids_are_named_with_their_hosts() -> None:
     told = found(group(member("rdkafka", host="10.0.0.9")))
-    assert told == {Risk.DEFAULT_CLIENT_ID: "client id rdkafka from 10.0.0.9: set `client.id` to say whose it is"}
+    assert told == {Risk.DEFAULT_CLIENT_ID: "client id rdkafka from 10.0.0.9: set `client.id` to name its owner"}
     assert "an empty one" in found(group(member("")))[Risk.DEFAULT_CLIENT_ID]
 
 
@@ -81,22 +81,22 @@ def test_members_without_a_partition() -> None:
 def test_commits_outside_the_log() -> None:
     seen = group(member("a"))
     told = found(seen, LogSeen(130, 200, 200), LogSeen(0, 90, 90))
-    assert told[Risk.UNREAD_DELETED] == "offsets that were never read and are gone from the log: orders/0 30"
+    assert told[Risk.UNREAD_DELETED] == "unread offsets are gone from the log: orders/0 30"
     assert told[Risk.BEYOND_END].startswith("committed beyond the end of the log: orders/1 at 100, which ends at 90")
 
 
 def test_a_partition_that_nobody_has_any_more() -> None:
     left = LogSeen(0, 150, 150)
     told = found(group(member("a", partitions=OWN[:1])), left, left)
-    assert told[Risk.UNASSIGNED] == "read before, and none of its members has it now: orders/1"
+    assert told[Risk.UNASSIGNED] == "read before, but assigned to no member now: orders/1"
     assert Risk.UNASSIGNED not in found(group(member("a", partitions=OWN[:1])), left, LogSeen(0, 100, 100))
 
 
 def test_a_group_without_members_says_when_its_offsets_go() -> None:
     told = found(group(), kept=timedelta(days=7))
     assert told[Risk.STALE] == (
-        "nobody has been in it since 2026-11-02 08:00 UTC at least; its offsets are deleted by "
-        "2026-11-09 08:00 UTC if nobody comes"
+        "without members since 2026-11-02 08:00 UTC at least; its offsets are deleted by "
+        "2026-11-09 08:00 UTC if no member joins"
     )
     assert "deleted by" not in found(group())[Risk.STALE]
 

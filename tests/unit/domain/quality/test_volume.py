@@ -47,8 +47,8 @@ def test_with_four_weeks_the_same_hour_of_the_week_is_usual() -> None:
 @pytest.mark.parametrize(
     ("count", "span", "said"),
     [
-        (0, HOUR, "there are 0"),
-        (FEWEST - 1, HOUR, f"there are {FEWEST - 1}"),
+        (0, HOUR, "so far 0"),
+        (FEWEST - 1, HOUR, f"so far {FEWEST - 1}"),
         (9, HOUR / 3, "20.0 minutes say nothing"),
     ],
 )

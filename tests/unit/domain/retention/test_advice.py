@@ -91,8 +91,7 @@ def test_segments_too_large_for_the_limit_by_size() -> None:
         "declare `config: {segment.bytes: 10485760}`, or a larger limit",
     )
     assert declared.what == (
-        "Kafka deletes whole segments, of up to 60.0 MiB, and only while 100 MiB are left: "
-        "a partition holds up to 160 MiB"
+        "Kafka deletes whole segments, of up to 60.0 MiB, and keeps 100 MiB: a partition holds up to 160 MiB"
     )
     assert by_default.setting == "retention.bytes"
     assert "of up to 1.0 GiB (Kafka's default)," in by_default.what

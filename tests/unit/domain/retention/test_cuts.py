@@ -122,7 +122,7 @@ def test_of_two_limits_the_one_that_takes_more_counts_and_nothing_before_the_log
     cut = cut_of("orders", Limits(DAY, 600), logs)
     assert [(each.partition, each.start, each.until) for each in cut.partitions] == [(P, 50, 50), (Q, 0, 40)]
     assert (cut.records, cut.size_bytes, cut.oldest) == (40, 400, None)
-    assert str(cut) == "orders: takes at most 40 records, about 400 B of 1 of its 2 partitions"
+    assert str(cut) == "orders: deletes at most 40 records, about 400 B of 1 of its 2 partitions"
 
 
 def taken(until: int, start: int = 0) -> Cut:

@@ -212,7 +212,7 @@ def test_what_is_young_says_so_and_takes_what_is_declared() -> None:
 def test_what_cannot_be_told_is_not_told() -> None:
     for points in ([], steady(0.01)):
         told = forecast(points, UNLIMITED, Now(0, 1), NOW)
-        assert (told.estimates, told.why) == ((), "seen for less than an hour")
+        assert (told.estimates, told.why) == ((), "watched for less than an hour")
     compacted = forecast(steady(30), LogSettings(compacts=True), Now(GIGABYTE, 1), NOW)
     assert compacted.estimates == ()
     assert "keys" in compacted.why
@@ -267,7 +267,7 @@ def test_whether_a_limit_of_age_is_kept() -> None:
     assert (by_size.kept, by_size.by) == (True, Shown.SIZE)
     nothing = keeps(3_650 * DAY, UNLIMITED, 5 * DAY)
     assert (nothing.kept, nothing.by) == (False, Shown.NOTHING)
-    assert nothing.text == "no limit of time deletes it; its oldest record is 5.0 d old so far"
+    assert nothing.text == "no time limit deletes its records; its oldest record is 5.0 d old so far"
     assert keeps(year, LogSettings(time=timedelta.max), None).kept is False
     assert keeps(year, LogSettings(deletes=False, compacts=True), None).by is Shown.NOTHING
 

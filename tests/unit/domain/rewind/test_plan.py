@@ -105,13 +105,16 @@ STALE = {
     "the stream read on too far": ({"record": replace(RECORD, next_offsets={P0: 100, P1: 91})}, "has read 101 records"),
     "the sink went back": ({"record": replace(RECORD, next_offsets={P0: 49, P1: 90})}, "went back from 50"),
     "another timeline": ({"record": replace(RECORD, timeline=3)}, "on timeline 3"),
-    "moved by somebody": ({"group": {("t", 0): Committed(30)}}, "moved to 30 by somebody"),
+    "moved by somebody": ({"group": {("t", 0): Committed(30)}}, "moved to 30 by someone else"),
     "moved by another plan": ({"group": {("t", 0): planned(30, plan="rewind-x")}}, "by plan rewind-x"),
     "the log moved on": ({"log": LOG | {P0: LogBounds(21, 100)}}, "now begins at 21"),
-    "a partition more": ({"log": LOG | {TopicPartition("t", "id-one", 2): LogBounds(0, 0)}}, "2 partitions and have 3"),
+    "a partition more": (
+        {"log": LOG | {TopicPartition("t", "id-one", 2): LogBounds(0, 0)}},
+        "2 partitions and now have 3",
+    ),
     "another topic of this name": (
         {"log": {TopicPartition("t", "id-two", p.partition): b for p, b in LOG.items()}},
-        "deleted and made again",
+        "deleted and created again",
     ),
 }
 

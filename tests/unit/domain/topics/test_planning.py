@@ -62,9 +62,9 @@ def test_more_partitions_are_added_by_a_person_who_was_told_that_keys_move() -> 
 @pytest.mark.parametrize(
     ("declared", "observed", "what", "way_out"),
     [
-        (replace(DECLARED, partitions=2), THERE, "cannot take partitions back", "partitions: 4"),
+        (replace(DECLARED, partitions=2), THERE, "cannot remove partitions", "partitions: 4"),
         (replace(DECLARED, replication=3), THERE, "does not move replicas", "replication: 1"),
-        (replace(DECLARED, config=(("no.such", "1"),)), THERE, "no topic setting no.such", "take it out"),
+        (replace(DECLARED, config=(("no.such", "1"),)), THERE, "topic setting no.such is unknown", "remove it"),
         (replace(DECLARED, manage=Manage.NONE), None, "does not exist", "manage: full"),
     ],
 )
@@ -265,7 +265,7 @@ def test_a_topic_that_kafka_cannot_hold_beside_another_is_refused(there: str | N
         return
     (refusal,) = found.refusals
     assert (found.changes, refusal.subject) == ((), "shop.purchases")
-    assert "beside the topic shop_purchases, which is there" in refusal.what
+    assert "collides with the topic shop_purchases, which exists" in refusal.what
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -273,7 +273,7 @@ def test_of_two_new_topics_that_are_alike_one_is_made_and_the_other_refused(turn
     declared = [replace(DECLARED, name=name) for name in ("a.b_c", "a_b.c", "d")]
     found = plan_topics(declared[::-1] if turned else declared, {})
     assert [change.subject for change in found.changes] == ["a.b_c", "d"]
-    assert [(each.subject, "would be made too" in each.what) for each in found.refusals] == [("a_b.c", True)]
+    assert [(each.subject, "would be created too" in each.what) for each in found.refusals] == [("a_b.c", True)]
 
 
 def test_a_topic_that_is_not_made_here_collides_with_what_is_made() -> None:

@@ -89,7 +89,7 @@ def test_a_stream_that_was_never_started_is_named_with_the_way_to_start_it() -> 
     platform: Any = Views(None)
     with pytest.raises(UsageError, match="never started") as raised:
         active(platform, timedelta(days=2))
-    assert raised.value.next_step == "./millrace streams start activity.groups --reason ..."
+    assert raised.value.next_step == "run `./millrace streams start activity.groups --reason ...`"
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
 def test_the_table_names_clients_and_what_could_not_be_read(app: typer.Typer) -> None:
     shown = CliRunner().invoke(app, ["active", "--since", "2d"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
-    assert all(part in shown.output for part in ("till-7", "10.0.0.1", "0:3 1:5", "(nobody of the group)"))
+    assert all(part in shown.output for part in ("till-7", "10.0.0.1", "0:3 1:5", "(no member)"))
     assert "3 records of the coordinator's log were not read: key version 42" in shown.output
 
 

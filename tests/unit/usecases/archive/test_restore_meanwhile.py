@@ -91,7 +91,7 @@ def test_keys_decide_no_more_where_the_number_of_partitions_changes() -> None:
         here.topic.logs |= {2: [], 3: []}
 
     here.at(20, grow)
-    with pytest.raises(RefusedError, match="2 partitions when keys began to decide, and now 4"):
+    with pytest.raises(RefusedError, match="2 partitions when the restore by key began, and has 4 now"):
         here.restore(placement=Placement.KEY)
     assert sum(map(len, here.topic.logs.values())) == 21
 
@@ -176,8 +176,8 @@ def test_what_diverged_or_was_cut_off_is_told_until_somebody_acknowledges_it() -
         chain = ArchiveWriter.take_over(here.store, tiling, Writer(epoch, "one more"), lambda log=log: log)
     report = here.restore()
     assert (report.problems, report.restored, report.is_whole) == (2, 40, False)
-    assert "diverged, and restored as it was archived: [8, 20) of partition 0" in here.told[0]
-    assert "not restored as it once was: [20, 30) of partition 1" in here.told[1]
+    assert "restored as archived: diverged from the topic: [8, 20) of partition 0" in here.told[0]
+    assert "not restored as it was: [20, 30) of partition 1" in here.told[1]
     assert World(here.store, MemoryTopic()).restore(Selection(0, 0, 8)).is_whole
     known = [PartitionSpan(0, 8, 20), PartitionSpan(1, 20, 30)]
     chain.append(Kind.ACKNOWLEDGEMENT, log, acknowledged=known, by="cli:ann", reason="an unclean election")

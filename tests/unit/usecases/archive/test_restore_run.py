@@ -98,7 +98,7 @@ def test_what_is_lost_is_told_unless_nobody_asked_for_it() -> None:
     here = world(objects, gap_at=9)
     report = here.restore()
     assert (report.problems, report.restored, report.differences) == (1, 15, ())
-    assert any("lost, so not restored: [5, 9) of partition 0, deleted before it was read" in line for line in here.told)
+    assert any("not restored: lost: [5, 9) of partition 0, deleted before it was read" in line for line in here.told)
     for selection in (Selection(1), Selection(0, 9, 12)):
         other = world(objects, gap_at=9)
         assert other.restore(selection).is_whole
@@ -187,7 +187,7 @@ def test_a_control_database_that_is_away_is_told_once_and_nothing_waits_for_it()
     here = world(two_partitions())
     here.log.is_away = True
     assert here.restore().is_whole
-    assert here.told == ["this is not in the action log: the control database does not answer"]
+    assert here.told == ["the action log lacks this restore: the control database does not answer"]
 
 
 def test_a_beginning_that_is_read_back_while_another_client_takes_over_is_counted_once() -> None:

@@ -49,9 +49,9 @@ def test_streams_and_backups_are_found_with_their_pipeline(root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "what", "step"),
     [
-        ("shop", "`shop` is not a stream's full name", "write PIPELINE.STREAM"),
-        ("shop.nobody", "pipeline shop has no stream nobody", f"its streams are: {STREAM}"),
-        ("shopp.nobody", "there is no pipeline `shopp`", "did you mean `shop`?"),
+        ("shop", "`shop` is not the full name of a stream", "write PIPELINE.STREAM"),
+        ("shop.nobody", "pipeline shop has no stream nobody", f"choose one of: {STREAM}"),
+        ("shopp.nobody", "pipeline `shopp` does not exist", "did you mean `shop`?"),
     ],
 )
 def test_an_unknown_stream_is_refused_in_the_same_words_everywhere(root: Path, name: str, what: str, step: str) -> None:
@@ -67,10 +67,10 @@ def test_a_backup_is_no_stream(root: Path) -> None:
     with pytest.raises(UsageError) as caught:
         declared_stream(root, BACKUP, backup="has no rows", step="name a stream")
     assert (caught.value.what, caught.value.next_step) == (f"{BACKUP} has no rows", "name a stream")
-    with pytest.raises(UsageError, match="is a backup, and no stream"):
+    with pytest.raises(UsageError, match="is a backup, not a stream"):
         declared_stream(root, BACKUP)
     remove_backup(root)
-    with pytest.raises(UsageError, match="no topic of pipeline shop is backed up"):
+    with pytest.raises(UsageError, match="pipeline shop has no backup"):
         declared_stream(root, BACKUP)
 
 
@@ -89,7 +89,7 @@ def test_topics_are_found_by_name(root: Path) -> None:
     assert find_topic(root, TOPIC) == (pipeline, topic)
     with pytest.raises(UsageError) as caught:
         declared_topic(root, "shop.purchase")
-    assert caught.value.what == "no sound declaration has the topic `shop.purchase`"
+    assert caught.value.what == "topic `shop.purchase` is unknown: no valid declaration has it"
     assert caught.value.next_step == f"did you mean `{TOPIC}`?"
     assert find_topic(root, "shop.purchase") is None
 

@@ -104,7 +104,7 @@ def test_without_a_snapshot_the_next_step_is_named(platform: GroupsPlatform) -> 
 
 def test_a_group_that_is_not_there_is_a_usage_error(platform: GroupsPlatform) -> None:
     lived(platform, 1, stuck=False)
-    with pytest.raises(UsageError, match="there is no group `nobody`"):
+    with pytest.raises(UsageError, match="group `nobody` does not exist"):
         show_group(platform, KAFKA, "nobody")
 
 

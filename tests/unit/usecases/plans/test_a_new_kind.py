@@ -97,7 +97,7 @@ assert done.startswith("note-"), done
 assert running.run(platform, done, actor="cli:ann").status == "done"
 assert running.abort(platform, back, actor="cli:ann", reason="no milk").status == "aborted"
 assert "make a new plan with `millrace note plan shop`" in refusal(lambda: running.run(platform, done, actor="cli:b"))
-assert "no longer true: it expired" in refusal(lambda: running.run(platform, late, actor="cli:b"))
+assert "stale: it expired" in refusal(lambda: running.run(platform, late, actor="cli:b"))
 ended = plans.stored[back].plan
 assert ": aborted" in refusal(lambda: confirming.confirm(platform, ended, by="ann", at=NOW))
 for name in (done, back, late):

@@ -68,8 +68,8 @@ def test_what_the_table_says_stands_instead_of_what_is_supposed(root: Path, monk
     assert len(supposed) == 2
     assert code == 1
     assert text == (
-        f"{BOUGHT}:3: rules.known: there is no column `custmer_id`; the nearest is `customer_id`\n"
-        "  next: mend the rule, or the table that shop.purchases writes: shop.purchases\n"
+        f"{BOUGHT}:3: rules.known: column `custmer_id` does not exist; did you mean `customer_id`?\n"
+        "  next: repair the rule, or the table that shop.purchases writes: shop.purchases\n"
         "2 pipelines: 1 errors, no warnings\n"
     )
 
@@ -78,7 +78,7 @@ def test_a_sink_that_is_away_is_told_and_is_no_error(root: Path, monkeypatch: py
     code, text = _check(root, Sinks({}, frozenset({"millrace_sink"})), monkeypatch)
 
     assert code == 0
-    assert "table shop.purchases could not be asked: the sink database does not answer\n" in text
+    assert "table shop.purchases was not compared: the sink database does not answer\n" in text
     assert text.endswith("2 pipelines: no errors, 2 warnings\n")
 
 
@@ -96,7 +96,7 @@ def test_a_table_that_a_rule_looks_into_is_asked_too(root: Path) -> None:
     without = column_findings(Sinks({"shop.purchases": COLUMNS}), pipelines)  # type: ignore[arg-type]
     sinks = Sinks({"shop.purchases": COLUMNS, "shop.customers": {"id": "text"}})
 
-    assert [each.what.partition(",")[0] for each in without.findings] == ["there is no table `shop.customers`"]
+    assert [each.what.partition(",")[0] for each in without.findings] == ["table `shop.customers` does not exist"]
     assert column_findings(sinks, pipelines).findings == ()  # type: ignore[arg-type]
 
 

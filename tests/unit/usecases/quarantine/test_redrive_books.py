@@ -99,7 +99,7 @@ def test_a_plan_of_a_stream_that_left_its_table_names_the_way_to_read_again(
         redrive.run(world, stored(PlanStatus.OPEN), runner)
     redrive.abort(world, stored(PlanStatus.RUNNING), runner)
 
-    assert refused.value.what == f"{NAME} writes to {service}: its rows have no place by source"
+    assert refused.value.what == f"{NAME} writes to {service}: its rows cannot be found by their source"
     assert "kafka-consumer-groups --reset-offsets" in str(refused.value.next_step)
     (line,) = told
     assert refused.value.what in line
@@ -110,7 +110,7 @@ def test_a_plan_of_a_stream_that_upserts_now_is_stale_and_not_refused(tmp_path: 
     upsert_instead(example_project(tmp_path))
     world: Any = World(tmp_path)
 
-    with pytest.raises(StalePlanError, match="changed since records were tried"):
+    with pytest.raises(StalePlanError, match="changed since the trial"):
         redrive.run(world, stored(PlanStatus.OPEN), Runner("cli:b", "", AT - timedelta(hours=1), lambda _: None))
 
     assert world.status is PlanStatus.STALE

@@ -72,7 +72,7 @@ def test_a_cut_says_what_it_takes_and_from_whom_and_runs_once_they_have_read_it(
     plan = plan_of(fake, "{time: 1d}")
     about = dict(plan.about)
     assert about["cut_1"].startswith(
-        f"{TOPIC}: takes at most 240 records, about 23.4 KiB of 4 of its 4 partitions, the"
+        f"{TOPIC}: deletes at most 240 records, about 23.4 KiB of 4 of its 4 partitions, the"
     )
     assert about["unread_1"].startswith("stream returns.items would lose 50 records that it has not read: ")
     assert "unread_2" not in about
@@ -154,7 +154,9 @@ def test_a_stream_that_starts_at_the_latest_and_whose_commits_expired_is_not_new
     plan = plan_of(fake, "{time: 1d}")
     assert not [name for name, _ in plan.about if name.startswith("unread")]
     fake.streams.progress = lambda stream: object()  # type: ignore[assignment,method-assign,return-value]
-    with pytest.raises(RefusedError, match="purchases would lose 240 records of which its group calls nothing read"):
+    with pytest.raises(
+        RefusedError, match="purchases would lose 240 records that no commit of its group marks as read"
+    ):
         run(fake, plan)
 
 

@@ -120,7 +120,7 @@ def test_a_forecast_is_told_with_its_band_its_growth_and_its_past_error() -> Non
     )
     other = replace(one.forecast, growth=Growth(Band(0.0, 0.001, 0.002), 40, "", 0.05))
     assert in_words(replace(one, forecast=other)).endswith("(measured over 40 days; +332.2% was expected)")
-    assert in_words(made(1, why="seen for less than an hour")) == "not forecast: seen for less than an hour"
+    assert in_words(made(1, why="watched for less than an hour")) == "not forecast: watched for less than an hour"
 
 
 def sizing_of(platform: GroupsPlatform, *, keep: timedelta | None = None, backup: bool = False) -> TopicSizing:

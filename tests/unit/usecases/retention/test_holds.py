@@ -101,13 +101,13 @@ def test_a_hold_raises_the_limits_within_its_budget_and_is_told(fake: LogsPlatfo
 
 
 def test_it_is_refused_where_it_needs_more_than_it_may_have(fake: LogsPlatform) -> None:
-    with pytest.raises(RefusedError, match=r"562 KiB .* more than the 97.7 KiB it may have"):
+    with pytest.raises(RefusedError, match=r"562 KiB .* more than its budget of 97.7 KiB"):
         hold(fake, budget=100_000)
     fake.log.free_bytes = 200_000
-    with pytest.raises(RefusedError, match="half of the 195 KiB that are free"):
+    with pytest.raises(RefusedError, match="half of the free 195 KiB"):
         hold(fake, budget=None)
     fake.log.free_bytes = None
-    with pytest.raises(RefusedError, match="no broker says how much is free") as caught:
+    with pytest.raises(RefusedError, match="no broker reports the free space") as caught:
         hold(fake, budget=None)
     assert "--budget" in caught.value.next_step
     assert (fake.holds.rows, retention(fake), fake.logged) == ([], WEEK, [])
@@ -153,7 +153,7 @@ def test_held_twice_it_ends_at_the_later_time_and_what_was_before_is_not_forgott
 
 def test_two_at_once_are_not_at_it(fake: LogsPlatform) -> None:
     fake.holds.busy = True
-    with pytest.raises(RefusedError, match="somebody is at its hold"):
+    with pytest.raises(RefusedError, match="another command changes its hold"):
         hold(fake)
 
 
@@ -204,7 +204,7 @@ def test_where_holds_cannot_be_read_nothing_is_cut_and_it_is_said(fake: LogsPlat
     fake.holds.silent = True
     plan = topics.propose(cast(Platform, fake), load_pipeline(fake.root, "shop"), by="test")
     assert plan.changes == ()
-    assert "retention.ms may not be made to keep less now" in plan.refusals[0].what
+    assert "retention.ms cannot be reduced now" in plan.refusals[0].what
 
 
 def test_a_hold_whose_time_is_over_ends_with_what_is_declared(fake: LogsPlatform) -> None:
@@ -261,7 +261,7 @@ def test_where_it_cannot_be_told_what_readers_would_lose_it_waits(fake: LogsPlat
     made = hold(fake)
     later(fake, DAY)
     fake.log.silent = True
-    assert end_due(fake) == [f"{TOPIC}: its hold is over and was not ended: nobody answers"]
+    assert end_due(fake) == [f"{TOPIC}: its hold has expired but did not end: nobody answers"]
     assert retention(fake) == made.hold.after["retention.ms"]
 
 
@@ -283,7 +283,7 @@ def test_killed_while_it_ends_it_is_ended_again(fake: LogsPlatform) -> None:
     hold(fake)
     later(fake, DAY)
     fake.admin.dies_at = "set_config"
-    assert "was not ended" in end_due(fake)[0]
+    assert "did not end" in end_due(fake)[0]
     fake.admin.dies_at = None
     assert "has ended" in end_due(fake)[0]
     assert (retention(fake), len(fake.holds.logged)) == (WEEK, 1)
@@ -362,7 +362,7 @@ def test_a_hold_waits_while_a_declaration_cannot_be_read(fake: LogsPlatform) -> 
     later(fake, 3 * DAY)
     (fake.root / RETURNS).write_text("pipeline: returns\n  <<<<<<< HEAD\n")
     [line] = end_due(fake)
-    assert "nobody knows what streams of include/pipelines/returns.yaml have not read" in line
+    assert "unread records of the streams of include/pipelines/returns.yaml are unknown" in line
     assert retention(fake) != WEEK
 
 

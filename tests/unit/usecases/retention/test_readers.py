@@ -159,7 +159,7 @@ def test_by_size_what_comes_in_pushes_out_what_is_unread(platform: GroupsPlatfor
     assert (room.window, room.danger) == (timedelta(seconds=1_000), Danger.ALARM)
     del platform.snapshots.kept[KAFKA][:-1]
     [unknown] = look(platform, KAFKA, ENVIRONMENT).readers[0].rooms
-    assert (unknown.left, unknown.why) == (None, "nobody knows yet how fast records come")
+    assert (unknown.left, unknown.why) == (None, "the rate of records is not known yet")
 
 
 def test_what_is_kept_for_ever_is_in_no_danger_and_what_is_compacted_keeps_its_values() -> None:

@@ -238,8 +238,8 @@ def test_wrong_declarations_of_the_sink_are_refused_with_file_and_line(
     found = {(one["file"], one["line"], one["field"]): (one["what"], one["next_step"]) for one in document["findings"]}
     assert found[RETURNS, 11, "streams.items.writes.files.folder"][0].startswith("`lake` is not")
     assert found[RETURNS, 12, "streams.items.quality"] == (
-        "quality rules are held against the rows of a table, and this stream writes to files",
-        "remove `quality`; a second stream can read the topic and write its rows to a table",
+        "quality rules need a table, and this stream writes to files",
+        "remove `quality`, or declare a second stream that writes the rows to a table",
     )
     steps = [step for (file, _, field), (_, step) in found.items() if file == SHOP and field.endswith("writes")]
     assert len(steps) == 1

@@ -197,7 +197,7 @@ def test_a_stream_of_a_host_that_is_there_is_adopted_only_when_it_is_stopped(hos
 
 
 def test_nobody_adopts_what_nobody_started(hosts: TwoHosts) -> None:
-    with pytest.raises(UsageError, match="nobody has started"):
+    with pytest.raises(UsageError, match="was never started"):
         adopt(hosts.beta, STREAM, *WHY)
 
 

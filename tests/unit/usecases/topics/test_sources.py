@@ -132,19 +132,19 @@ def test_a_program_that_shrank_is_named(settings: Settings) -> None:
     program = settings.root / "sources" / "numbers.py"
     # Another size: Python takes the compiled file of a program whose second and size are those of the program before.
     program.write_text(PROGRAM.replace("range(25)", "range(12 * 2)"))
-    with pytest.raises(DataLossError, match=r"holds 25 records of source shop\.numbers, its program yields only 24"):
+    with pytest.raises(DataLossError, match=r"25 records of source shop\.numbers, but its program yields only 24"):
         load(settings, topic)
 
 
 def test_an_undeclared_source_names_the_declared_ones() -> None:
-    with pytest.raises(UsageError, match="its sources are: numbers"):
+    with pytest.raises(UsageError, match="choose one of: numbers"):
         find_source(PIPELINE, "other")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "there is no such source program"),
+        (None, "the source program does not exist"),
         ("x = 1", "has no function `records`"),
         ("import nothing_of_this_name", "cannot be imported: ModuleNotFoundError"),
         ("def records(:", "cannot be imported: SyntaxError"),

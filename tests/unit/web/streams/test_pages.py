@@ -166,7 +166,7 @@ def test_a_declaration_that_is_wrong_or_gone_leaves_the_rest_of_the_page(host: F
     host.control.streams = {"garden.seeds": facts("garden.seeds")}
     page = get(host, "/streams/garden.seeds")
     assert page.status_code == 200
-    assert "there is no pipeline" in page.text
+    assert "does not exist [unknown-name]" in page.text
     assert "1,234 rows in" in page.text
 
 
@@ -220,14 +220,14 @@ def test_the_page_of_a_backup_shows_what_it_archives_and_offers_nothing_that_is_
         assert only_of_streams in of_stream, only_of_streams
     assert 'data-stream="backup"' in page
     assert 'href="/dags/shop.backup"' in page
-    assert "shop.backup is a backup: its sink is the archive" in get(host, "/streams/shop.backup/sink").text
+    assert "shop.backup is a backup: it writes an archive, not a table" in get(host, "/streams/shop.backup/sink").text
 
 
 def test_the_page_of_a_backup_that_nothing_declares_says_so(host: FakeHost, tmp_path: Path) -> None:
     host.root = example_project(tmp_path, backup=False)
     host.control.streams = {"shop.backup": facts("shop.backup", progress=None)}
     page = get(host, "/streams/shop.backup").text
-    assert "no topic of pipeline shop is backed up" in page
+    assert "pipeline shop has no backup" in page
     assert "last round</dt><dd>none yet" in page
 
 

@@ -20,7 +20,7 @@ class Shade(IntEnum):
     UNSURE = 3  # archived, and tombstones that were there may be missing
     KNOWN = 4  # lost or diverged, and somebody said that they know
     UNKNOWN = 5  # beyond the last range that the audit names: it may be anything
-    LOST = 6  # lost or diverged, and nobody said that they know
+    LOST = 6  # lost or diverged, not acknowledged
 
 
 @dataclass(frozen=True, slots=True)

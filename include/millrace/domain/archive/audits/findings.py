@@ -275,4 +275,4 @@ def summed_up(audit: Audit) -> Iterator[str]:
         yield f"and {more:,} more like these"
     if audit.unseen:
         numbers = ", ".join(map(str, audit.unseen[:20]))
-        yield f"no verdict on partitions that gave no answer: {numbers}{', ...' if audit.unseen[20:] else ''}"
+        yield f"no verdict on partitions that could not be read: {numbers}{', ...' if audit.unseen[20:] else ''}"

@@ -71,7 +71,7 @@ def refusals(
     if target.topic_id == source.topic_id:
         yield Refusal(
             target.name,
-            "it is the very topic that the records come from",
+            "it is the topic that the records come from",
             "name another topic with --into, or the archive of a former one of its name with --topic-id",
         )
     yield from _of_partitions(target, survey, placement)
@@ -115,7 +115,7 @@ def _of_retention(target: ObservedTopic, survey: Survey, now_ms: int) -> Iterato
         )
         yield _set(target, what, "retention.ms=-1")
     if (size := _number(target, "retention.bytes", _UNLIMITED)) != _UNLIMITED:
-        what = f"its retention.bytes is {size}, and nobody knows how large its log will become"
+        what = f"its retention.bytes is {size}, and the final size of its log is unknown"
         yield _set(target, what, "retention.bytes=-1")
 
 
@@ -127,7 +127,7 @@ def _of_timestamps(target: ObservedTopic, survey: Survey, now_ms: int) -> Iterat
     before = min(both, _number(target, "message.timestamp.before.max.ms", MOST))
     after = min(both, _number(target, "message.timestamp.after.max.ms", MOST))
     if least < NO_TIMESTAMP and target.setting("compression.type") not in ("", "producer", CODEC):
-        what = "its compression.type makes the broker write batches anew, which it refuses for timestamps before 1970"
+        what = "its compression.type makes the broker rewrite batches, and it refuses timestamps before 1970"
         yield _set(target, what, "compression.type=producer")
     if before < MOST and least < now_ms - before:
         what = f"it takes no timestamp that lies more than {before} ms back, and they go back to {least}"

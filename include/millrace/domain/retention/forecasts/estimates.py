@@ -121,11 +121,11 @@ def forecast(
     """
     limits = Limits(settings.time, settings.size_bytes, now.partitions)
     if settings.compacts:
-        why = "compacted: its size follows from how many keys it has, not from what comes in"
+        why = "compacted: its size follows from its number of keys, not from its inflow"
         return Forecast(made_at, now.size_bytes, None, None, limits, (), why)
     inflow = measure(points, declared)
     if inflow is None:
-        return Forecast(made_at, now.size_bytes, None, None, limits, (), "seen for less than an hour")
+        return Forecast(made_at, now.size_bytes, None, None, limits, (), "watched for less than an hour")
     estimates = tuple(_estimate(points, inflow, settings, now, made_at, horizon) for horizon in HORIZONS)
     return Forecast(made_at, now.size_bytes, inflow.level, inflow.growth, limits, estimates)
 
@@ -207,11 +207,11 @@ def keeps(
         return Keeping(False, Shown.OLDEST, f"its oldest record is {roughly(oldest)} old")
     bound = _time_bound(settings, broker or BrokerSettings())
     if bound is not None and bound <= max_age:
-        return Keeping(True, Shown.TIME, f"its limit of time deletes all that is {roughly(bound)} old")
+        return Keeping(True, Shown.TIME, f"its time limit deletes records after {roughly(bound)}")
     if settings.deletes and not settings.compacts and size_days is not None and size_days <= max_age / DAY:
-        return Keeping(True, Shown.SIZE, f"its limit of size, which at present holds {size_days:.1f} d at most")
+        return Keeping(True, Shown.SIZE, f"its size limit, which now holds {size_days:.1f} d at most")
     so_far = "" if oldest is None else f"; its oldest record is {roughly(oldest)} old so far"
-    limit = "no limit of time deletes it" if bound is None else f"it may become {roughly(bound)} old"
+    limit = "no time limit deletes its records" if bound is None else f"its records may become {roughly(bound)} old"
     return Keeping(False, Shown.NOTHING, limit + so_far)
 
 
