@@ -47,8 +47,8 @@ def test_each_code_has_a_message() -> None:
     assert sorted(set(Code) - {message.code for message in messages()} - USED_WITHOUT_A_TEXT_OF_THEIR_OWN) == []
 
 
-USED_WITHOUT_A_TEXT_OF_THEIR_OWN = {Code.FENCED}
-"""Codes whose messages vary wholly: the texts are made elsewhere."""
+USED_WITHOUT_A_TEXT_OF_THEIR_OWN = {Code.SINK_EXHAUSTED}
+"""Codes whose messages are those of a server."""
 
 
 def test_messages_and_next_steps_are_in_plain_english() -> None:
