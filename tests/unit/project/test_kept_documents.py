@@ -15,6 +15,7 @@ from support.documents.fields import DISTINCT, MASKS, ONLY
 from support.documents.kept import hold
 from support.documents.masks import Distinct, Mask, Only, Shape, leaves
 from support.documents.running import Caller, words_of
+from support.prose.steps import Commands, missing, steps_of
 from support.stack.embedded import make_project
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -99,3 +100,19 @@ def test_what_works_without_servers_is_as_it_was_reviewed(tmp_path: Path) -> Non
     caller = Caller(root, words_of(root))
     made = {name: caller.call(name) for name in IN_A_NEW_PROJECT}
     hold(made)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide/example.md"])
+def test_a_page_shows_lines_that_up_prints(page: str) -> None:
+    """The sizes and addresses of a page are those of some run."""
+    printed = "\n".join([*ABOVE_THE_REPORT, *kept.read()["up"]["text"]]).replace("<size>", "2.0")
+    shown = [step.output for step in steps_of((REPOSITORY / page).read_text("utf-8")) if isinstance(step, Commands)]
+    assert shown, page
+    assert [line for output in shown if output is not None for line in missing(output, printed)] == []
+
+
+ABOVE_THE_REPORT = (
+    "Airflow:  http://127.0.0.1:26691  user admin, password in .millrace/airflow/passwords.json",
+    "Streams:  http://127.0.0.1:26691/plugin/millrace",
+)
+"""Lines of `up` that the kept report does not have."""
