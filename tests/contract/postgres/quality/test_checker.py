@@ -172,7 +172,7 @@ def test_a_check_that_takes_too_long_is_an_error_of_the_rules_that_are_left(sink
     rules = [Rule(f"slow_{n}", Query("select pg_sleep(0.2) from {rows} limit 5")) for n in range(4)]
     found = sink.hold(TABLE, rules, whole(ROWS), check=timedelta(seconds=1.5)).results
     assert found["slow_3"].outcome is Outcome.ERROR
-    assert found["slow_3"].detail == "it took too long, and was ended"
+    assert found["slow_3"].detail == "the check took too long and was ended"
 
 
 def test_two_rules_that_say_the_same_are_two(sink: Sink) -> None:
@@ -221,7 +221,7 @@ def test_what_would_run_for_ever_is_ended_and_the_rest_is_checked(sink: Sink) ->
 
     found = sink.hold(TABLE, [endless, slow, Rule("given", NotNull("customer"))], whole(ROWS), **limits).results
 
-    assert [found[name].detail for name in ("endless", "slow")] == ["it took too long, and was ended"] * 2
+    assert [found[name].detail for name in ("endless", "slow")] == ["the check took too long and was ended"] * 2
     assert found["given"].outcome is Outcome.PASSED
 
 

@@ -146,7 +146,7 @@ def test_counting_that_takes_too_long_is_given_up_and_named(
     done = call("list", "--json")
     assert done.exit_code == 3
     [problem] = json.loads(done.stdout)["problems"]
-    assert "no answer within 0.1 s" in problem["what"]
+    assert "did not answer within 0.1 s" in problem["what"]
     assert isinstance(refusal("show", STREAM, f"{TOPIC}/0@1"), UnreachableError)
 
 
