@@ -79,6 +79,11 @@ class Code(StrEnum):
     APP_FAILED = "app-failed"
 
 
+def code_named(name: str) -> Code | None:
+    """Return the code of this name; None for a name of another release."""
+    return next((code for code in Code if code.value == name), None)
+
+
 class MillraceError(Exception):
     """Base of every error that Millrace raises on purpose.
 

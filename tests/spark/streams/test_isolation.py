@@ -164,7 +164,7 @@ def test_more_failing_records_than_the_bound_end_the_app_by_name(batch: Batch) -
     def two_of_them(inputs: Inputs) -> DataFrame:
         return inputs[LEFT].selectExpr("if(id < 2, raise_error(concat('no ', id)), id) as id", "_source")
 
-    with pytest.raises(DeclarationError, match=r"for instance left/0@0: \[USER_RAISED_EXCEPTION\] no 0"):
+    with pytest.raises(DeclarationError, match=r"for example left/0@0: \[USER_RAISED_EXCEPTION\] no 0"):
         batch.failing(two_of_them, most=1)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from millrace.domain.sinks.batch import TaskResult, TaskResults
 from millrace.errors import (
+    Code,
     MillraceError,
     SinkExhaustedError,
     SinkFailedError,
@@ -43,7 +44,7 @@ class Refusing:
     def __call__(self, blocks: Iterator[pa.RecordBatch], attempt: int) -> TaskResult:
         ids = [one for block in blocks for one in block.column("id").to_pylist()]
         if self.fails and issubclass(self.fails, MillraceError) and 0 in ids:
-            raise self.fails("no room", where="there", next_step="make room")
+            raise self.fails("no room", where="there", next_step="make room", code=Code.MISSING_RIGHT)
         if self.fails is RuntimeError and 0 in ids:
             raise RuntimeError("a fault of the writer's own")
         return TaskResult(len(ids) - 1, {("t", 0, ids[-1]): f"by {attempt}"})
@@ -123,6 +124,7 @@ def test_what_a_batch_may_wait_for_comes_back_as_what_it_was(
         written(writing(spark.range(0, ROWS, 1, TASKS), Refusing(SECRET, fails)))
     assert type(caught.value) is kind
     assert (caught.value.what, caught.value.where, caught.value.next_step) == ("no room", "there", "make room")
+    assert caught.value.code is Code.MISSING_RIGHT
 
 
 def test_a_writer_that_fails_before_its_last_block_costs_no_worker(spark: SparkSession) -> None:

@@ -86,6 +86,44 @@ def test_an_input_that_the_stream_does_not_read_is_found_however_it_is_taken(roo
     assert warned(root)[APP] == [2]
 
 
+def test_only_the_inputs_of_the_transform_are_topics(root: Path) -> None:
+    (root / APP).write_text(
+        'def helper(row):\n    return row["a.b"]\n\n\n'
+        'def transform(inputs, /, tables):\n    return inputs["orders.events"].join(tables["geo.rates"])\n',
+        encoding="utf-8",
+    )
+    (root / SOURCE).write_text('def transform(row):\n    return row["price.net"]\n', encoding="utf-8")
+    assert declarations.check(root) == ()
+    rename(root, "topic")
+    assert warned(root)[APP] == [6]
+
+
+def test_streams_that_share_an_app_may_read_different_topics(root: Path) -> None:
+    more = (
+        "  orders.returns:\n    partitions: 2\n    value: {format: json, schema: 'id STRING'}\nstreams:\n  returns:\n"
+    )
+    more += "    app: orders_events\n    reads: [orders.returns]\n"
+    more += "    writes: {postgres: {connection: millrace_sink, table: orders.returns}}\n"
+    replace_once(root / YAML, "streams:\n", more)
+    app = 'def transform(inputs, tables):\n    return inputs.get("orders.events") or inputs.get("orders.returns")\n'
+    (root / APP).write_text(app, encoding="utf-8")
+    assert declarations.check(root) == ()
+
+
+def test_a_test_may_name_a_topic_of_another_pipeline(root: Path) -> None:
+    with (root / TEST).open("a", encoding="utf-8") as file:
+        file.write('\n\ndef of_the_shop(pipeline):\n    return pipeline.topic("shop.purchases")\n')
+    assert declarations.check(root) == ()
+
+
+@pytest.mark.parametrize("value", ["+".join(['"a"'] * 20_000), "-" * 20_000 + "1"], ids=["a sum", "signs"])
+def test_a_program_that_the_parser_gives_up_is_left_to_its_start(root: Path, value: str) -> None:
+    with (root / APP).open("a", encoding="utf-8") as file:
+        file.write(f"\n\nDATA = {value}\n")
+    rename(root, "topic")
+    assert sorted(warned(root)) == [TEST]
+
+
 def test_a_longer_name_is_another_one(root: Path) -> None:
     rename(root, "all")
     rules = (root / RULES).read_text("utf-8").splitlines()

@@ -36,7 +36,7 @@ def headroom(
         str | None,
         typer.Argument(
             metavar="READER",
-            help="Name a reader: Name a reader: PIPELINE.STREAM, PIPELINE.backup or a group's id; default: all.",
+            help="Name a reader: PIPELINE.STREAM, PIPELINE.backup or a group's id; default: all.",
         ),
     ] = None,
     kafka: Annotated[str, typer.Option("--kafka", metavar="NAME", help="Use this Connection of the cluster.")] = KAFKA,

@@ -195,7 +195,7 @@ class LastKnown:
 
 
 def _stream(seen: LastSeen) -> str:
-    parts = [f"{seen.stream} {seen.state or 'unknown'}"]
+    parts = [f"{seen.stream} {seen.state or 'not checked yet'}"]
     if seen.host:
         parts.append(f"on {seen.host}")
     if seen.heartbeat_age is not None:

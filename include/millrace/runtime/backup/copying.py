@@ -24,7 +24,15 @@ from millrace.domain.archive.manifest import ObjectEntry
 from millrace.domain.archive.names import Incarnation
 from millrace.domain.archive.pace import MOST_OBJECT_BYTES, Read
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.errors import Code, DataLossError, MillraceError, PartFailedError, RefusedError, UnreachableError
+from millrace.errors import (
+    Code,
+    DataLossError,
+    MillraceError,
+    PartFailedError,
+    RefusedError,
+    UnreachableError,
+    code_named,
+)
 from millrace.ports.objects import ObjectStore
 from millrace.runtime.life.spark_failures import means_loss, message
 from millrace.runtime.stream.plain_read import spark_cannot_read
@@ -244,7 +252,8 @@ def _report(topic: str, number: int, copied: Copied) -> pa.RecordBatch:
 
 
 def _failed(topic: str, number: int, error: MillraceError) -> pa.RecordBatch:
-    said = {"kind": _kind(error), "what": error.what, "where": error.where, "next_step": error.next_step}
+    said = {"kind": _kind(error), "what": error.what, "where": error.where}
+    said |= {"next_step": error.next_step, "code": error.code}
     return _rows([topic], [number], [None], [0], [json.dumps(said)])
 
 
@@ -264,7 +273,8 @@ def _reports(rows: Sequence[Any]) -> dict[tuple[str, int], list[Any]]:
     for row in rows:
         if row.failure is not None:
             said = json.loads(row.failure)
-            raise _FAILURES[said["kind"]](said["what"], where=said["where"], next_step=said["next_step"])
+            kind, code = _FAILURES[said["kind"]], code_named(said["code"])
+            raise kind(said["what"], where=said["where"], next_step=said["next_step"], code=code)
         found.setdefault((row.topic, row.partition), []).append(row)
     return found
 

@@ -23,6 +23,7 @@ from millrace.errors import (
     SinkFailedError,
     SinkRolledBackError,
     SinkUnreachableError,
+    code_named,
 )
 from millrace.ports.sinks import TaskWriter
 from millrace.runtime.stream.transform import DELETED_FIELD, ORDINAL_FIELD
@@ -84,7 +85,7 @@ def task(writer: TaskWriter, prepare: Callable[[Blocks], Blocks] = iter) -> Call
         try:
             result = writer(prepare(blocks), attempt)
         except tuple(_FAILURES.values()) as error:
-            told = json.dumps([_kind(error), error.what, error.where, error.next_step])
+            told = json.dumps([_kind(error), error.what, error.where, error.next_step, error.code])
             for _ in blocks:  # a task that does not read to the end would end its worker
                 pass
         refused = json.dumps([(*source, why) for source, why in result.refused.items()])
@@ -111,8 +112,8 @@ def written(writing: DataFrame) -> TaskResults:
     refused: dict[Source, str] = {}
     for report in reports:
         if report.failure:
-            kind, what, where, next_step = json.loads(report.failure)
-            raise _FAILURES[kind](what, where=where, next_step=next_step)
+            kind, what, where, next_step, code = json.loads(report.failure)
+            raise _FAILURES[kind](what, where=where, next_step=next_step, code=code_named(code))
         refused |= {
             (topic_id, partition, offset): why for topic_id, partition, offset, why in json.loads(report.refused)
         }

@@ -222,17 +222,18 @@ def acknowledge_loss(
             faults[breach.text] = PartitionSpan(span.partition, breach.first, breach.next)
     about = [("", PartitionSpan(span.partition, *rest)) for rest in lost.within(span.first, span.next)]
     about += faults.items()
-    if not about or len(about) > MOST_SPANS:
-        what = f"{len(about):,} ranges are too many for" if about else "no fault to acknowledge in"
+    place = f"partition {span.partition} [{span.first}, {span.next})"
+    if not about:
         raise RefusedError(
-            f"{what} partition {span.partition} [{span.first}, {span.next})",
+            f"no fault to acknowledge in {place}",
             where=str(here),
             next_step="run `millrace backup coverage` to see lost ranges; acknowledge the fault of an object for its "
-            "whole range"
-            if not about
-            else f"acknowledge at most {MOST_SPANS} ranges at a time",
+            "whole range",
             code=Code.NOTHING_TO_DO,
         )
+    if len(about) > MOST_SPANS:
+        what = f"{len(about):,} ranges are too many for {place}"
+        raise RefusedError(what, where=str(here), next_step=f"acknowledge at most {MOST_SPANS} ranges at a time")
     app = backed.app.qualified_name
     asked = [Acknowledgement(None, app, here, each, None, actor, reason, fault) for fault, each in about]
     spans = sorted({each for _, each in about}, key=lambda each: each.first)

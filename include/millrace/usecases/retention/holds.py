@@ -300,7 +300,7 @@ def _set(platform: Platform, hold: Hold, observed: ObservedTopic, wanted: Mappin
         raise RefusedError(
             f"the cluster refuses {', '.join(f'{key}={value}' for key, value in values.items())}: {error}",
             where=hold.topic,
-            next_step="grant AlterConfigs on the topic to the user of this connection, then run the command again",
+            next_step="correct the cause that the cluster names; the user needs AlterConfigs on the topic",
             code=Code.KAFKA_REFUSED,
         )
 

@@ -175,7 +175,7 @@ def _resolved(
         raise RefusedError(
             f"missing topics: {', '.join(sorted(missing))}",
             where=given.name,
-            next_step="create them with `millrace topics plan`",
+            next_step=f"run `millrace topics plan {given.pipeline.name}`, then the plan that it prints",
             code=Code.MISSING_TOPIC,
         )
     led = [partition for partition, has_leader in leaders.items() if has_leader]

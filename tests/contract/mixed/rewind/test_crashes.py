@@ -262,7 +262,7 @@ def test_a_group_that_somebody_resets_in_the_middle_is_noticed_and_put_back(give
     given.groups.move(stream.group, {partition: (1, "")})
     refused = stream.run(plan)
     assert isinstance(refused, StalePlanError), refused
-    assert "moved to 1 by somebody" in refused.what
+    assert "was moved to 1 by someone else" in refused.what
     assert stream.status(plan) is PlanStatus.STALE
 
 

@@ -161,7 +161,7 @@ def test_the_program_pages_while_the_control_database_cannot_be_reached(
         eventually(lambda: len(program.lines()) >= 2, within=Deadline.SERVER, what="the end of the outage")
     outage, over = program.lines()
     assert (outage["kind"], outage["closed_at"]) == ("control.down", None)
-    assert "shop.purchases unknown on alpha" in outage["detail"]
+    assert "shop.purchases not checked yet on alpha" in outage["detail"]
     assert "backup.late of shop.backup" in outage["detail"]
     assert over["closed_at"]
     assert [document["detail"] for _, _, document in program.pager.posts] == [outage["detail"], over["detail"]]

@@ -274,7 +274,7 @@ def test_the_page_shows_its_topics_its_group_and_its_quarantine_and_no_record_of
     assert "its group <code>millrace.shop.purchases</code> has committed" in text
     assert "<code>millrace_control</code>" in text
     assert "not_json" in text
-    assert "on record yet" not in text
+    assert "no batch is recorded yet" not in text
     assert "Record of work" not in text
     assert "Empty." in page(root, [], f"/streams/{NAME}/sink")
 

@@ -86,7 +86,7 @@ def test_the_page_shows_its_dataset_and_its_quarantine_and_no_rewind(root: Path)
     assert "Dataset <code>lake/purchases/</code> in the bucket of connection <code>lake_s3</code>" in of_sink
     assert "kept in the database of connection <code>millrace_control</code>" in of_sink
     assert "Empty." in of_sink
-    for absent in ("on record yet", "Table <code>", "consumer group", "its group"):
+    for absent in ("no batch is recorded yet", "Table <code>", "consumer group", "its group"):
         assert absent not in of_sink
     assert asked == ["millrace_control"]
     assert "Plan a rewind" not in of_stream

@@ -166,7 +166,7 @@ def test_a_declaration_that_is_wrong_or_gone_leaves_the_rest_of_the_page(host: F
     host.control.streams = {"garden.seeds": facts("garden.seeds")}
     page = get(host, "/streams/garden.seeds")
     assert page.status_code == 200
-    assert "does not exist [unknown-name]" in page.text
+    assert "pipeline `garden` does not exist [unknown-name]" in page.text
     assert "1,234 rows in" in page.text
 
 

@@ -36,6 +36,7 @@ from millrace.errors import (
     RefusedError,
     UnreachableError,
     UsageError,
+    code_named,
 )
 from millrace.settings import Settings
 
@@ -67,6 +68,7 @@ class Failure:
     what: str
     where: str
     next_step: str
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,13 @@ def say(said: Said, to: IO[bytes]) -> None:
 def failure_of(error: MillraceError) -> Failure:
     """An error as it is told."""
     kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS), MillraceError.__name__)
-    return Failure(kind, error.what, error.where, error.next_step)
+    return Failure(kind, error.what, error.where, error.next_step, error.code)
+
+
+def error_of(failure: Failure) -> MillraceError:
+    """Return the error of a job, as it was before it was told."""
+    kind = _KINDS.get(failure.kind, MillraceError)
+    return kind(failure.what, where=failure.where, next_step=failure.next_step, code=code_named(failure.code))
 
 
 def serve(requests: msgspec.json.Decoder[Any], scratch: Path, act: Callable[[Any, Progress], object]) -> int:
@@ -202,8 +210,7 @@ class SparkJob:
         for line in _lines(job, request, self._silence):
             said = _LINES.decode(line)
             if said.failure is not None:
-                kind = _KINDS.get(said.failure.kind, MillraceError)
-                raise kind(said.failure.what, where=said.failure.where, next_step=said.failure.next_step)
+                raise error_of(said.failure)
             if said.answer:
                 return said.answer.encode()
             progress(said.done)

@@ -238,7 +238,8 @@ class QuarantineRedrive:
             raise DeclarationError(
                 "this role may not create temporary tables",
                 where=f"table {self._target}",
-                next_step="run GRANT TEMPORARY ON DATABASE",
+                next_step=f"run GRANT TEMPORARY ON DATABASE {self.connection.info.dbname} "
+                f"TO {self.connection.info.user}",
                 code=Code.MISSING_RIGHT,
             ) from error
 

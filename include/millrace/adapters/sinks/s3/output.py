@@ -43,7 +43,7 @@ def told_as_a_sink() -> Iterator[None]:
     except SinkUnreachableError:
         raise
     except UnreachableError as error:
-        raise SinkUnreachableError(error.what, where=error.where, next_step=error.next_step) from error
+        raise SinkUnreachableError(error.what, where=error.where, next_step=error.next_step, code=error.code) from error
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def _told_as_a_task() -> Iterator[None]:
     except (SinkUnreachableError, DeclarationError):
         raise
     except MillraceError as error:
-        raise SinkFailedError(error.what, where=error.where, next_step=error.next_step) from error
+        raise SinkFailedError(error.what, where=error.where, next_step=error.next_step, code=error.code) from error
 
 
 ATTEMPTS, READ_SECONDS = 4, 10

@@ -18,7 +18,7 @@ import pytest
 from millrace.adapters.apps.jobs.recompute import RecomputeJob
 from millrace.domain.quality.recompute import Apart, Difference, Recomputed
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
-from millrace.errors import DeclarationError, MillraceError, PartFailedError, UnreachableError
+from millrace.errors import Code, DeclarationError, MillraceError, PartFailedError, UnreachableError
 from millrace.runtime.formats.plain_decoder import plain_decoder_of
 from millrace.runtime.jobs import recompute
 from millrace.settings import open_settings
@@ -115,13 +115,16 @@ def test_an_error_of_the_job_is_raised_as_what_it_is(tmp_path: Path, raised: str
         tmp_path,
         f"""
         {raised}
-        say(Said(failure=failure_of(E("it is wrong", where="there", next_step="do this"))), sys.stdout.buffer)
+        from millrace.errors import Code
+        error = E("it is wrong", where="there", next_step="do this", code=Code.WRONG_TABLE)
+        say(Said(failure=failure_of(error)), sys.stdout.buffer)
         """,
     )
     with pytest.raises(MillraceError) as found:
         who.ask()
     assert type(found.value) is kind
     assert (found.value.what, found.value.where, found.value.next_step) == ("it is wrong", "there", "do this")
+    assert found.value.code is Code.WRONG_TABLE
 
 
 @pytest.mark.parametrize("end", ["sys.exit(3)", "sys.stdout.write('{\"answer\": '); sys.stdout.flush(); os._exit(3)"])
