@@ -41,6 +41,14 @@ class Mark:
         return self.older.get(partition, self.timeline)
 
 
+def covers_any(work: Iterable[Work]) -> bool:
+    """Return whether a record of work covers any offset.
+
+    A first start writes the rows of this record some seconds before it creates the table.
+    """
+    return any(row.next > row.first for row in work)
+
+
 def reached(work: Iterable[Work]) -> Mark:
     """Where a record of work stands now.
 

@@ -26,7 +26,7 @@ from millrace.domain.quality.books import (
     sums_of,
     together,
 )
-from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, reached
+from millrace.domain.quality.ranges import Mark, Work, bounded, covers_any, gained, proven, reached
 from millrace.domain.sinks.capabilities import Capability
 from millrace.domain.topics.offsets import OffsetRange, TopicPartition
 from millrace.errors import Code, MillraceError, RefusedError
@@ -224,8 +224,10 @@ class _Look:
 
     def at(self, ranges: Iterable[OffsetRange]) -> None:
         """Look at these ranges, at what lies outside of the record of work, and at the table."""
-        self.findings += self.books.about_the_table()
-        if any(one.fault is Fault.MISSING for one in self.findings):
+        about = self.books.about_the_table()
+        gone = any(one.fault is Fault.MISSING for one in about)
+        self.findings += about if covers_any(self.work) or not gone else ()
+        if gone:
             self._ends = {range_.partition: range_.first for range_ in ranges}
             return
         of_each: dict[TopicPartition, list[Work]] = {}

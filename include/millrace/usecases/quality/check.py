@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from millrace.domain.declaration.pipeline import Pipeline, Stream
 from millrace.domain.quality.evidence import documents_of
 from millrace.domain.quality.holding import Asked, Found
-from millrace.domain.quality.ranges import Mark, Work, bounded, gained, proven, reached, within
+from millrace.domain.quality.ranges import Mark, Work, bounded, covers_any, gained, proven, reached, within
 from millrace.domain.quality.results import (
     Freshness,
     Gain,
@@ -257,6 +257,8 @@ def _hold(
         raise
     except MillraceError as error:
         return None, error.what
+    if not found.columns and not covers_any(looked.work):
+        return None, ""  # the stream starts, and creates its table in a moment
     if not found.columns:
         return None, f"{sink.named} is missing, and its stream has written to it"
     return found, ""
